@@ -1,0 +1,209 @@
+"""Settings, read from environment variables only and validated at start; the README has the table."""
+
+from pathlib import Path
+from typing import Any
+
+import environ
+import structlog
+from kombu import Queue
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+env = environ.Env()
+
+SECRET_KEY = env.str("BROKER_SECRET_KEY")
+ALLOWED_HOSTS = env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
+PUBLIC_URL = env.str("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
+DEVELOPMENT = env.bool("BROKER_DEVELOPMENT", default=False)
+"""True only in the embedded stack on loopback, where there is no TLS."""
+
+WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
+"""Names this worker process in the leases it takes; a restart under the same name takes them back at once."""
+
+DEBUG = False
+ROOT_URLCONF = "broker_project.urls"
+WSGI_APPLICATION = "broker_project.wsgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en-us"
+USE_I18N = False
+
+INSTALLED_APPS = [
+    "unfold",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "subscriptions",
+    "delivery",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+
+# --- PostgreSQL: the truth -----------------------------------------------------------------------
+
+STATEMENT_TIMEOUT_MS = 30_000
+"""No statement of ours takes as long; a publisher that hangs must not hold back the lines (docs: order)."""
+
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        **env.db_url("DATABASE_URL"),
+        "ENGINE": "django.db.backends.postgresql",
+        "CONN_HEALTH_CHECKS": True,
+    }
+}
+DATABASES["default"].setdefault("OPTIONS", {}).update(
+    {
+        "pool": {"min_size": 2, "max_size": env.int("BROKER_DATABASE_POOL", default=20), "timeout": 10},
+        "connect_timeout": 5,
+        "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
+        f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC",
+    }
+)
+
+# --- Redis and Celery: hints only ----------------------------------------------------------------
+
+REDIS_URL = env.str("REDIS_URL")
+REDIS_TIMEOUT_SECONDS = 0.2
+"""Web processes wait no longer than this for a hint to be taken."""
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_TASK_QUEUES = [Queue(name) for name in ("topic", "maintenance")]
+CELERY_TASK_DEFAULT_QUEUE = "maintenance"
+CELERY_TASK_CREATE_MISSING_QUEUES = False
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = False
+CELERY_TASK_SEND_SENT_EVENT = True
+CELERY_WORKER_SEND_TASK_EVENTS = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_DISABLE_PREFETCH = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_POOL_LIMIT = 20
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "max_connections": 50,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+}
+CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULE = {
+    "sweep lines": {"task": "delivery.sweep", "schedule": 5.0, "options": {"expires": 5}},
+    "open storage days": {"task": "delivery.open_days", "schedule": 3600.0},
+    "forget idempotency keys": {"task": "delivery.forget_idempotency_keys", "schedule": 600.0},
+}
+
+# --- The broker ----------------------------------------------------------------------------------
+
+MAX_BODY_BYTES = 1024 * 1024
+MAX_BATCH_BYTES = 5 * 1024 * 1024
+MAX_BATCH_ITEMS = 1000
+DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
+IDEMPOTENCY_KEY_HOURS = env.int("BROKER_IDEMPOTENCY_KEY_HOURS", default=24)
+
+# --- API -----------------------------------------------------------------------------------------
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["subscriptions.api.rendering.JsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["subscriptions.api.parsing.JsonParser"],
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "subscriptions.api.rendering.AlwaysJson",
+    "EXCEPTION_HANDLER": "subscriptions.api.problems.problem_response",
+    "UNAUTHENTICATED_USER": None,
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Broker",
+    "DESCRIPTION": "Events in, strictly ordered webhooks out.",
+    "VERSION": "1",
+    "OAS_VERSION": "3.1.0",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
+    "SERVE_AUTHENTICATION": [],
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+}
+
+# --- People --------------------------------------------------------------------------------------
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / ".broker" / "static"
+WHITENOISE_USE_FINDERS = True
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+UNFOLD = {"SITE_TITLE": "Broker", "SITE_HEADER": "Broker", "SITE_SYMBOL": "hub"}
+
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT
+SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
+X_FRAME_OPTIONS = "DENY"
+
+# --- Logs: events with ids, never bodies or secrets ----------------------------------------------
+
+LOG_FORMAT = env.str("BROKER_LOG_FORMAT", default="json")
+LOG_STEPS: list[Any] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+LOG_RENDERER: Any = (
+    structlog.processors.JSONRenderer() if LOG_FORMAT == "json" else structlog.dev.ConsoleRenderer(colors=False)
+)
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "event": {
+            "()": structlog.stdlib.ProcessorFormatter,
+            "foreign_pre_chain": LOG_STEPS,
+            "processors": [
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                LOG_RENDERER,
+            ],
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
+    "root": {"handlers": ["stderr"], "level": env.str("BROKER_LOG_LEVEL", default="INFO")},
+}
+structlog.configure(
+    processors=[*LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+    logger_factory=structlog.stdlib.LoggerFactory(),
+    wrapper_class=structlog.stdlib.BoundLogger,
+    cache_logger_on_first_use=True,
+)

@@ -1,0 +1,1 @@
+"""From publisher to endpoint: messages, deliveries and lines."""

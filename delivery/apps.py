@@ -1,0 +1,9 @@
+"""Django's handle on this app."""
+
+from django.apps import AppConfig
+
+
+class DeliveryConfig(AppConfig):
+    """From publisher to endpoint."""
+
+    name = "delivery"

@@ -1,0 +1,27 @@
+"""One HTTP request and its answer."""
+
+from django.db import models
+
+from delivery.models.deliveries import Delivery
+
+
+class Attempt(models.Model):
+    """One request for one delivery and what came back; append-only, partitioned by `id` as messages are."""
+
+    delivery = models.ForeignKey(Delivery, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    number = models.PositiveIntegerField()
+    started_at = models.DateTimeField()
+    duration_ms = models.PositiveIntegerField()
+    status_code = models.PositiveIntegerField(null=True)
+    """None: no complete answer; `error` says why."""
+    error = models.TextField(blank=True, default="")
+    answer_headers = models.BinaryField(default=b"")
+    """Status line and headers as received, cut at 2 KiB: bytes, since endpoints send anything."""
+    answer_excerpt = models.BinaryField(default=b"")
+    """The answer body's first KiB, as bytes."""
+
+    class Meta:
+        indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of delivery {self.delivery_id}"

@@ -1,0 +1,78 @@
+"""A message on its way to one subscription."""
+
+import datetime as dt
+from typing import Final, Self
+
+from django.db import models
+from django.db.models import Q
+
+from delivery.models.lines import Line
+from delivery.models.messages import Message
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from subscriptions.models import Subscription
+
+OPEN_SHELF: Final = dt.date(9999, 12, 31)
+"""Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
+
+
+class DeliveryQuerySet(models.QuerySet["Delivery"]):
+    """Deliveries, by shelf and by what they wait for."""
+
+    def open(self) -> Self:
+        """Keep the unfinished, on the open shelf."""
+        return self.filter(closed_on=OPEN_SHELF)
+
+    def final(self) -> Self:
+        """Keep the finished, filed under the day they ended."""
+        return self.filter(closed_on__lt=OPEN_SHELF)
+
+    def closed_on_day(self, day: dt.date) -> Self:
+        """Keep those that ended on `day`."""
+        return self.filter(closed_on=day)
+
+    def oldest_first(self) -> Self:
+        """Sort by id, the order of publishing."""
+        return self.order_by("id")
+
+
+class Delivery(models.Model):
+    """One message for one subscription, and where it stands.
+
+    Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only
+    `settling` and `cancelling` change the status; the database refuses a status on the wrong shelf.
+    """
+
+    message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.PENDING)
+    size = models.PositiveIntegerField()
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    due_at = models.DateTimeField(null=True, blank=True)
+    """None: due since it was published and never set aside."""
+    sequence = models.BigIntegerField(null=True, blank=True)
+    """Its number in its subscriber's line, given when it is first sent, never changed (behaviour 4.10)."""
+    uncertain = models.BooleanField(default=False, db_default=False)
+    """Whether the outcome of an earlier request is unknown (behaviour 4.11)."""
+    cancel_requested = models.BooleanField(default=False, db_default=False)
+    """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
+    reason = models.TextField(blank=True, default="", db_default="")
+    created_at = models.DateTimeField(db_default=models.functions.Now())
+    finished_at = models.DateTimeField(null=True, blank=True)
+    closed_on = models.DateField(default=OPEN_SHELF, db_default=OPEN_SHELF, editable=False)
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        verbose_name_plural = "deliveries"
+        constraints = [
+            models.CheckConstraint(name="delivery_known_status", condition=Q(status__in=DeliveryStatus.values)),
+            models.CheckConstraint(
+                name="delivery_open_or_filed",
+                condition=Q(status__in=sorted(UNFINISHED), closed_on=OPEN_SHELF)
+                | Q(status__in=sorted(FINAL), closed_on__lt=OPEN_SHELF, finished_at__isnull=False),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"delivery {self.pk}"

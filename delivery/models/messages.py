@@ -1,0 +1,47 @@
+"""What was published."""
+
+from django.db import models
+from django.db.models import Q
+
+from subscriptions.models import EventType, Publisher
+
+
+class MessageOutcome(models.TextChoices):
+    """What became of a message as a whole (behaviour 2.14)."""
+
+    ROUTED = "ROUTED"
+    """At least one subscription qualified."""
+
+    UNROUTED = "UNROUTED"
+    """No subscription qualified."""
+
+    DISCARDED = "DISCARDED"
+    """Its destination exists, but none of its subscriptions qualified."""
+
+    DEAD_LETTERED = "DEAD_LETTERED"
+    """Its destination is unknown."""
+
+
+class Message(models.Model):
+    """One published event: immutable, stored once, its bytes untouched (behaviour 2.5).
+
+    Partitioned by `id`, whose first digits are the day: `YYMMDD · 10^10 + n`.
+    """
+
+    event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    publisher = models.ForeignKey(Publisher, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    body = models.BinaryField()
+    size = models.PositiveIntegerField()
+    content_type = models.CharField(max_length=255)
+    headers = models.JSONField(default=list)
+    """Pairs of name and value in the publisher's order, without what is never kept (behaviour 2.11)."""
+    filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
+    outcome = models.CharField(max_length=16, choices=MessageOutcome)
+    deliveries_count = models.PositiveIntegerField(default=0)
+    published_at = models.DateTimeField(db_default=models.functions.Now())
+
+    class Meta:
+        constraints = [models.CheckConstraint(name="message_outcome", condition=Q(outcome__in=MessageOutcome.values))]
+
+    def __str__(self) -> str:
+        return f"message {self.pk}"

@@ -1,0 +1,59 @@
+"""What a delivery's status may be, and which change of it is legal (behaviour 10.1, 10.2)."""
+
+from typing import Final
+
+from django.db.models.enums import TextChoices
+
+
+class DeliveryStatus(TextChoices):
+    """Where a delivery stands."""
+
+    PENDING = "PENDING"
+    """Waiting for its first attempt, or for the next one."""
+
+    IN_FLIGHT = "IN_FLIGHT"
+    """Under way: its request has been started, or may have been."""
+
+    HELD = "HELD"
+    """Could not be evaluated; waits for somebody to release it."""
+
+    DELIVERED = "DELIVERED"
+    """The endpoint answered 2xx."""
+
+    REJECTED = "REJECTED"
+    """The endpoint answered 4xx; never sent again."""
+
+    NOT_SUPPORTED = "3xxNOTSUPPORTED"
+    """The endpoint answered 3xx; never sent again, the redirect is not followed."""
+
+    REDUNDANT = "REDUNDANT"
+    """Another endpoint of its QUEUE group took the message."""
+
+    FAILED = "FAILED"
+    """Its retries are used up."""
+
+    EXPIRED = "EXPIRED"
+    """Its time to live ended first."""
+
+    CANCELLED = "CANCELLED"
+    """Somebody ended it."""
+
+
+UNFINISHED: Final = frozenset({DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD})
+FINAL: Final = frozenset(DeliveryStatus) - UNFINISHED
+
+LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
+    DeliveryStatus.PENDING: frozenset(
+        {
+            DeliveryStatus.IN_FLIGHT,
+            DeliveryStatus.HELD,
+            DeliveryStatus.CANCELLED,
+            DeliveryStatus.EXPIRED,
+            DeliveryStatus.REDUNDANT,
+        }
+    ),
+    DeliveryStatus.IN_FLIGHT: frozenset(DeliveryStatus) - {DeliveryStatus.IN_FLIGHT},
+    DeliveryStatus.HELD: frozenset({DeliveryStatus.PENDING, DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED}),
+    **{status: frozenset[DeliveryStatus]() for status in FINAL},
+}
+"""From each status, where a delivery may go next; what is final stays."""

@@ -1,0 +1,67 @@
+"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (behaviour 1.5)."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.core.exceptions import ValidationError
+
+MAX_ENDPOINT_LENGTH: Final = 2048
+METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
+DEFAULT_METHOD: Final = "POST"
+
+_PREFIX = re.compile(rf"^({'|'.join(METHODS)}):(?=https?://)")
+_VISIBLE = re.compile(r"^[\x21-\x7e]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method and an absolute http or https URL."""
+
+    method: str
+    url: str
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """Return the method and URL that `text` names.
+
+    Raises:
+        ValidationError: it is not an http or https URL a request can be sent to; the text says what to change.
+
+    """
+    if len(text) > MAX_ENDPOINT_LENGTH:
+        raise _refused(f"An endpoint has at most {MAX_ENDPOINT_LENGTH} characters, this one {len(text)}.")
+    if not _VISIBLE.match(text) or "\\" in text:
+        raise _refused("Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint.")
+    prefix = _PREFIX.match(text)
+    url = text[prefix.end() :] if prefix else text
+    _check_url(url)
+    return Endpoint(prefix.group(1) if prefix else DEFAULT_METHOD, url)
+
+
+def validate_endpoint(text: str) -> None:
+    """Raise `ValidationError` unless `text` is an endpoint."""
+    parse_endpoint(text)
+
+
+def _check_url(url: str) -> None:
+    """Raise `ValidationError` unless `url` is absolute, http or https, with a host, a sane port and no login."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as broken:
+        raise _refused(f"The endpoint is not a URL: {broken}.") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        methods = ", ".join(METHODS)
+        raise _refused(f"Give an absolute http:// or https:// URL, if need be with one of {methods} and ':' before it.")
+    if parts.username is not None or parts.password is not None:
+        raise _refused("Leave the login out of the URL; set an Authorization header instead.")
+    if port == 0:
+        raise _refused("Port 0 cannot be connected to.")
+    if parts.fragment:
+        raise _refused("Leave the #fragment out: it is never sent.")
+
+
+def _refused(text: str) -> ValidationError:
+    return ValidationError(text, code="endpoint")

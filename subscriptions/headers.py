@@ -1,0 +1,66 @@
+"""Which HTTP headers an admin may add to deliveries."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+MAX_HEADERS: Final = 50
+MAX_HEADERS_BYTES: Final = 8192
+
+RESERVED: Final = frozenset(
+    {
+        "callbackurl",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""The connection's and the broker's own; besides every `webhook-` and `broker-` header."""
+
+_TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
+_VALUE = re.compile(r"^[\x20-\x7e\t]*$")
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether only the broker or the connection itself may set the header `name`."""
+    lower = name.lower()
+    return lower in RESERVED or lower.startswith(("webhook-", "broker-"))
+
+
+def validate_headers(headers: object) -> None:
+    """Raise `ValidationError` unless `headers` is an object of header names and visible ASCII values."""
+    if not isinstance(headers, Mapping):
+        raise _refused('Give headers as an object of names and values, such as {"X-Team": "blue"}.')
+    if len(headers) > MAX_HEADERS:
+        raise _refused(f"At most {MAX_HEADERS} headers; these are {len(headers)}.")
+    for name, value in headers.items():
+        _check(name, value)
+    if sum(len(name) + len(value) for name, value in headers.items()) > MAX_HEADERS_BYTES:
+        raise _refused(f"All headers together have at most {MAX_HEADERS_BYTES} characters.")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise _refused("Two of these header names differ in case only; leave one of them out.")
+
+
+def _check(name: object, value: object) -> None:
+    if not isinstance(name, str) or not _TOKEN.match(name) or name.endswith("\n"):
+        raise _refused(f"{name!r} is not a header name: use letters, digits and hyphens.")
+    if is_reserved(name):
+        raise _refused(f"The header {name} is set by the broker or the connection itself; leave it out.")
+    if not isinstance(value, str) or not _VALUE.match(value) or value.endswith("\n"):
+        raise _refused(f"The value of the header {name} must be a text of visible ASCII characters.")
+
+
+def _refused(text: str) -> ValidationError:
+    return ValidationError(text, code="headers")

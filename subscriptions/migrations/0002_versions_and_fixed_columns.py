@@ -1,0 +1,41 @@
+"""The database raises versions and refuses changes of what is fixed (behaviour 1.1, 1.4), whoever writes."""
+
+from django.db import migrations
+
+RAISE_VERSION = """
+CREATE FUNCTION raise_version() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.version := OLD.version + 1;
+  NEW.updated_at := clock_timestamp();
+  RETURN NEW;
+END $$;
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_eventtype FOR EACH ROW EXECUTE FUNCTION raise_version();
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_publisher FOR EACH ROW EXECUTE FUNCTION raise_version();
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION raise_version();
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW EXECUTE FUNCTION raise_version();
+CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, revoked_at ON subscriptions_apikey
+  FOR EACH ROW EXECUTE FUNCTION raise_version();
+"""
+
+REFUSE_CHANGES = """
+CREATE FUNCTION refuse_change() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION '% is fixed after creation', TG_ARGV[0] USING ERRCODE = 'check_violation';
+END $$;
+CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_eventtype FOR EACH ROW
+  WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.kind IS DISTINCT FROM NEW.kind)
+  EXECUTE FUNCTION refuse_change('name and kind of an event type');
+CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
+  WHEN (OLD.subscriber_id IS DISTINCT FROM NEW.subscriber_id OR OLD.event_type_id IS DISTINCT FROM NEW.event_type_id)
+  EXECUTE FUNCTION refuse_change('subscriber and event type of a subscription');
+"""
+
+UNDO = """
+DROP FUNCTION raise_version() CASCADE;
+DROP FUNCTION refuse_change() CASCADE;
+"""
+
+
+class Migration(migrations.Migration):
+    dependencies = [("subscriptions", "0001_initial")]
+    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES, UNDO)]

@@ -1,0 +1,45 @@
+"""What can be published."""
+
+from django.db import models
+from django.db.models import Q
+
+from subscriptions.models.versioned import Versioned
+from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+
+
+class EventKind(models.TextChoices):
+    """How messages of an event type travel."""
+
+    TOPIC = "TOPIC"
+    """Every qualifying subscription gets the message, each subscriber's in order."""
+
+    QUEUE = "QUEUE"
+    """One endpoint of each group of like subscriptions takes it."""
+
+    SYNC = "SYNC"
+    """The endpoint's answer is the publisher's answer."""
+
+
+class EventType(Versioned):
+    """One kind of event that may be published and subscribed to; name and kind are fixed (behaviour 1.1)."""
+
+    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
+    kind = models.CharField(max_length=8, choices=EventKind, default=EventKind.TOPIC)
+    content_type = models.CharField(max_length=255, default="application/json")
+    description = models.TextField(blank=True, default="")
+    sample = models.TextField(blank=True, default="", help_text="A payload as publishers send it.")
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="event_type_name", condition=Q(name__regex=NAME_PATTERN)),
+            models.CheckConstraint(name="event_type_kind", condition=Q(kind__in=EventKind.values)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_json(self) -> bool:
+        """Whether bodies must be JSON: `application/json` or any `+json` (behaviour 2.5)."""
+        media_type = self.content_type.partition(";")[0].strip().lower()
+        return media_type == "application/json" or media_type.endswith("+json")

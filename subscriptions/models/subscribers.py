@@ -1,0 +1,49 @@
+"""Who receives: the unit of ordering."""
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+
+from subscriptions.headers import validate_headers
+from subscriptions.models.versioned import Versioned
+from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+
+MAX_QUEUED_TO_SEND = 10_000
+
+
+class Status(models.TextChoices):
+    """Whether messages are wanted; only people change it, never the broker (behaviour 1.6)."""
+
+    ACTIVE = "ACTIVE"
+    """Qualifies for new messages and is sent what is pending."""
+
+    INACTIVE = "INACTIVE"
+    """Does not qualify for new messages; what is pending is kept until it is active again (behaviour 1.7)."""
+
+
+class Subscriber(Versioned):
+    """One application that receives: its deliveries go out one at a time, in order (behaviour 1.3)."""
+
+    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
+    description = models.TextField(blank=True, default="")
+    status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
+    headers = models.JSONField(
+        blank=True, default=dict, validators=[validate_headers], help_text="Sent with every delivery."
+    )
+    max_queued_to_send = models.PositiveIntegerField(
+        default=500,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_QUEUED_TO_SEND)],
+        help_text="How many deliveries its line has in hand at most.",
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="subscriber_name", condition=Q(name__regex=NAME_PATTERN)),
+            models.CheckConstraint(name="subscriber_status", condition=Q(status__in=Status.values)),
+            models.CheckConstraint(
+                name="subscriber_max_queued_to_send", condition=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND))
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,17 @@
+"""What every configured thing has: a version that the database raises at each change."""
+
+from django.db import models
+
+
+class Versioned(models.Model):
+    """Base of what people configure; a trigger raises `version`, whoever changes the row and however.
+
+    The version is the `ETag` of the API and tells a line that its subscription has changed (behaviour 4.9).
+    """
+
+    version = models.BigIntegerField(default=1, db_default=1, editable=False)
+    created_at = models.DateTimeField(db_default=models.functions.Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=models.functions.Now(), editable=False)
+
+    class Meta:
+        abstract = True

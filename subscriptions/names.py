@@ -1,0 +1,20 @@
+"""What event types, publishers and subscribers may be called."""
+
+import re
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+MAX_NAME_LENGTH: Final = 255
+NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
+
+
+def validate_name(name: str) -> None:
+    """Raise `ValidationError` unless `name` can name an event type, a publisher or a subscriber."""
+    if len(name) > MAX_NAME_LENGTH:
+        raise ValidationError(f"A name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}.", code="name")
+    if not re.fullmatch(NAME_PATTERN, name, re.ASCII) or name.endswith("\n"):
+        raise ValidationError(
+            "A name begins with a letter or digit and goes on with letters, digits, '.', '_' or '-'.", code="name"
+        )
