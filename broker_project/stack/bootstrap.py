@@ -1,0 +1,202 @@
+"""Make the project's environment with nothing but CPython 3.11, then hand the command over to it.
+
+Run by path before any dependency is there, hence the standard library only and one file.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = ROOT / ".broker"
+TOOL = STATE / "uv"
+ENVIRONMENT = STATE / "env"
+LOCKS = ROOT / "requirements"
+STAMP = "complete.json"
+HEARTBEAT = 10.0
+"""Seconds after which a long step says that it is still under way."""
+
+CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+"""Where Linux distributions keep their certificates, for a pip too old to look there itself."""
+
+MISLEADING = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV")
+"""Variables of other environments that would send an installation somewhere else."""
+
+HELP = """\
+./broker demo [--exit]   start everything, send sample events through it, show what arrived
+./broker up              start the whole stack, empty, and keep it up until Ctrl-C
+./broker test [args...]  every check and test; with arguments only pytest with these
+./broker manage ...      manage.py with the stack's settings and servers
+./broker lock            compile requirements/ again from pyproject.toml
+./broker help            this list
+"""
+
+
+def say(text: str) -> None:
+    """Tell the user what is going on."""
+    print(f"broker: {text}", file=sys.stderr, flush=True)
+
+
+def fail(text: str) -> NoReturn:
+    """Say why this cannot go on, and end."""
+    say(text)
+    sys.exit(1)
+
+
+def tool_variables() -> dict[str, str]:
+    """Return the variables for pip and uv: with caches of our own where the home folder is of no use."""
+    variables = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    home = variables.get("HOME", "")
+    if not (home and Path(home).is_dir() and os.access(home, os.W_OK)):
+        variables |= {"HOME": str(STATE / "home"), "XDG_CACHE_HOME": str(STATE / "home" / "cache")}
+        (STATE / "home" / "cache").mkdir(parents=True, exist_ok=True)
+    return variables
+
+
+def run(*command: str | Path) -> str | None:
+    """Run a command; return what it complained of when it failed, else None."""
+    process = subprocess.Popen(  # noqa: S603 - our own command
+        command, env=tool_variables(), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+    started = time.monotonic()
+    while True:
+        try:
+            output, _ = process.communicate(timeout=HEARTBEAT)
+        except subprocess.TimeoutExpired:
+            say(f"... still at it after {time.monotonic() - started:.0f} s")
+            continue
+        return None if process.returncode == 0 else output.strip() or f"exit status {process.returncode}"
+
+
+def run_trusting_system(*command: str | Path, again: list[list[str]]) -> str | None:
+    """Run a command that downloads; on a certificate error run it with each of the arguments of `again`."""
+    problem = run(*command)
+    for arguments in again:
+        if problem is None or "certificate" not in problem.lower():
+            break
+        say(f"the certificate was not accepted: trying again with {' '.join(arguments)}")
+        problem = run(*command, *arguments)
+    return problem
+
+
+def digest(lock: str) -> str:
+    """Return what a complete installation of a lock is stamped with."""
+    return hashlib.sha256((LOCKS / lock).read_bytes()).hexdigest()
+
+
+def stamp_of(folder: Path) -> dict[str, str]:
+    """Return which lock a folder holds completely: lock name to digest, or nothing."""
+    try:
+        return dict(json.loads((folder / STAMP).read_text()))
+    except (OSError, ValueError):
+        return {}
+
+
+def install_tool() -> str | None:
+    """Put uv into a folder of its own; return what went wrong."""
+    shutil.rmtree(TOOL, ignore_errors=True)
+    again = [["--cert", bundle] for bundle in CA_BUNDLES if Path(bundle).exists()]
+    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes")
+    problem = run(sys.executable, "-m", "venv", TOOL)
+    if problem is None:
+        return run_trusting_system(TOOL / "bin" / "python", *install, "-r", LOCKS / "uv.txt", again=again)
+    shutil.rmtree(TOOL, ignore_errors=True)
+    if run(sys.executable, "-m", "pip", "--version") is None:
+        target = ("--target", TOOL, "-r", LOCKS / "uv.txt")
+        return run_trusting_system(sys.executable, *install, *target, again=again)
+    return f"{problem}\n{sys.executable} has neither venv nor pip. On Debian: apt-get install python3.11-venv"
+
+
+def tool() -> Path:
+    """Return uv, installed first if it is not there."""
+    wanted = {"uv.txt": digest("uv.txt")}
+    if stamp_of(TOOL) != wanted or not os.access(TOOL / "bin" / "uv", os.X_OK):
+        say("installing uv, the package installer ...")
+        problem = install_tool()
+        if problem:
+            fail(f"uv could not be installed:\n{problem}")
+        (TOOL / STAMP).write_text(json.dumps(wanted))
+    return TOOL / "bin" / "uv"
+
+
+def is_complete(lock: str) -> bool:
+    """Say whether the environment holds exactly this lock and can be run by this user."""
+    return stamp_of(ENVIRONMENT) == {lock: digest(lock)} and os.access(ENVIRONMENT / "bin" / "python", os.X_OK)
+
+
+def install_environment(lock: str) -> None:
+    """Make the environment hold a lock; one that was interrupted before is made anew."""
+    uv, started = tool(), time.monotonic()
+    if not stamp_of(ENVIRONMENT) or not os.access(ENVIRONMENT / "bin" / "python", os.X_OK):
+        problem = run(uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, ENVIRONMENT)
+        if problem:
+            fail(f"the environment could not be made:\n{problem}")
+    (ENVIRONMENT / STAMP).unlink(missing_ok=True)
+    say(f"installing the packages of requirements/{lock} ...")
+    sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", ENVIRONMENT / "bin" / "python")
+    problem = run_trusting_system(*sync, LOCKS / lock, again=[["--system-certs"]])
+    if problem:
+        fail(f"the packages could not be installed:\n{problem}")
+    (ENVIRONMENT / STAMP).write_text(json.dumps({lock: digest(lock)}))
+    say(f"the environment is complete ({time.monotonic() - started:.0f} s)")
+
+
+def compile_locks() -> None:
+    """Compile the locks again from pyproject.toml, keeping the versions that still fit."""
+    compile_ = (tool(), "pip", "compile", "--generate-hashes", "--python-version", "3.11", "--quiet")
+    named = ("--custom-compile-command", "./broker lock", "pyproject.toml", "-o")
+    for arguments in (
+        (*named, "requirements/runtime.txt"),
+        (*named, "requirements/development.txt", "--group", "dev", "-c", "requirements/runtime.txt"),
+    ):
+        say(f"compiling {arguments[4]} ...")
+        problem = run_trusting_system(*compile_, *arguments, again=[["--system-certs"]])
+        if problem:
+            fail(f"the lock could not be compiled:\n{problem}")
+
+
+@contextlib.contextmanager
+def only_one_at_a_time() -> Iterator[None]:
+    """Hold the set-up lock of the state folder."""
+    STATE.mkdir(exist_ok=True)
+    if not os.access(STATE, os.W_OK):
+        fail(f"{STATE} belongs to somebody else: run as {STATE.owner()}, or in a clone of your own")
+    with (STATE / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another ./broker that is setting up the environment ...")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def main(command: str = "help", *arguments: str) -> None:
+    """Prepare what the command needs and become the command."""
+    if command in {"help", "-h", "--help"}:
+        print(HELP, end="")
+        return
+    with only_one_at_a_time():
+        if command == "lock":
+            compile_locks()
+            return
+        has_development = "development.txt" in stamp_of(ENVIRONMENT)
+        lock = "development.txt" if command == "test" or has_development else "runtime.txt"
+        if not is_complete(lock):
+            install_environment(lock)
+    python = str(ENVIRONMENT / "bin" / "python")
+    variables = {name: value for name, value in os.environ.items() if name not in MISLEADING}
+    stack = [python, "-P", "-m", "broker_project.stack", command, *arguments]
+    os.execve(python, stack, variables | {"PYTHONPATH": str(ROOT)})  # noqa: S606 - becoming it, not asking a shell
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

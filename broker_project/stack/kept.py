@@ -1,0 +1,46 @@
+"""What a stack chooses once and keeps: its ports and its secrets, in a file of its owner."""
+
+import json
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from broker_project.stack.ports import any_free, free_from, is_free
+
+SECRET_BYTES = 32
+
+
+class Kept:
+    """The file's content; written at once whenever something is chosen."""
+
+    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+        self._path = path
+        self._say = say
+        self._values: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+
+    def secret(self, name: str) -> str:
+        """Return a random secret."""
+        return self._values.get(name) or self._keep(name, secrets.token_urlsafe(SECRET_BYTES))
+
+    def port(self, name: str, preferred: int | None = None) -> int:
+        """Return the port kept under this name; another if somebody else has taken it meanwhile."""
+        wanted = int(self._values.get(name, preferred or 0))
+        if wanted and is_free(wanted):
+            return int(self._keep(name, str(wanted)))
+        port = free_from(wanted + 1) if preferred else any_free()
+        if preferred:
+            self._say(f"port {wanted} for {name} is taken by another program: using {port}")
+        return int(self._keep(name, str(port)))
+
+    def kept_port(self, name: str) -> int:
+        """Return the port of a stack that is running."""
+        return int(self._values[name])
+
+    def _keep(self, name: str, value: str) -> str:
+        if self._values.get(name) != value:
+            self._values[name] = value
+            new = self._path.with_suffix(".new")
+            new.touch(mode=0o600)
+            new.write_text(json.dumps(self._values, indent=1))
+            new.replace(self._path)
+        return value

@@ -1,0 +1,45 @@
+"""The embedded PostgreSQL and Redis."""
+
+from pathlib import Path
+
+import psycopg
+import pytest
+import redis
+
+from broker_project.stack.folder_lock import AlreadyRunning
+from broker_project.stack.servers import running
+
+
+@pytest.fixture(autouse=True)
+def nobody_brings_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DATABASE_URL", raising=False)
+    monkeypatch.delenv("REDIS_URL", raising=False)
+
+
+def test_what_postgresql_was_told_survives_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path) as first, psycopg.connect(first["DATABASE_URL"]) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT 'Äpfel' AS word")
+    with running(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
+        row = connection.execute("SELECT word, lower(word), current_setting('fsync') FROM kept").fetchone()
+    assert (first, row) == (second, ("Äpfel", "äpfel", "on"))
+
+
+def test_servers_ask_for_a_password(tmp_path: Path) -> None:
+    with running(tmp_path, durable=False) as variables:
+        with pytest.raises(psycopg.OperationalError, match="password"):
+            psycopg.connect(variables["DATABASE_URL"].replace("broker:", "broker:not"))
+        with redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not")) as client:
+            with pytest.raises(redis.AuthenticationError):
+                client.ping()
+
+
+def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path, durable=False), pytest.raises(AlreadyRunning), running(tmp_path):
+        pass
+
+
+def test_own_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgres://own")
+    monkeypatch.setenv("REDIS_URL", "redis://own")
+    with running(tmp_path) as variables:
+        assert variables == {}
