@@ -1,0 +1,43 @@
+"""Bearer API keys: `Authorization: Bearer brk_…` (behaviour 1.2)."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from subscriptions.authenticating import key_for
+from subscriptions.models import ApiKey
+
+SCHEME: Final = "Bearer"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """Whoever calls with a key: DRF's `request.user`; what counts is `request.auth`, the key."""
+
+    key: ApiKey
+    is_authenticated: ClassVar[bool] = True
+
+
+class ApiKeyAuthentication(BaseAuthentication):
+    """Sets `request.auth` to the `ApiKey` of the bearer token; 401 if there is no usable one."""
+
+    def authenticate(self, request: Request) -> tuple[KeyHolder, ApiKey] | None:
+        """Return who calls, None without an `Authorization` header; one query."""
+        header = request.META.get("HTTP_AUTHORIZATION")
+        if header is None:
+            return None
+        scheme, _, token = header.partition(" ")
+        if scheme.lower() != SCHEME.lower():
+            raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
+        key = key_for(token.strip(), now=timezone.now())
+        if key is None:
+            raise AuthenticationFailed("This API key is unknown, revoked or expired.")
+        return KeyHolder(key), key
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
+        """Return the value of `WWW-Authenticate`."""
+        return SCHEME

@@ -1,0 +1,27 @@
+"""API-key tokens: `brk_` and 256 random bits; what is stored of them and what is shown."""
+
+import base64
+import hashlib
+from typing import Final
+
+BEGINNING: Final = "brk_"
+"""Lets people and secret scanners recognise a token of ours."""
+
+TOKEN_BYTES: Final = 32
+SHOWN_CHARACTERS: Final = 12
+"""Enough to tell keys apart: the prefix and 48 of the 256 bits."""
+
+
+def token_of(random_bytes: bytes) -> str:
+    """Return the token's text for its random bytes."""
+    return BEGINNING + base64.urlsafe_b64encode(random_bytes).decode().rstrip("=")
+
+
+def digest_of(token: str) -> bytes:
+    """Return the SHA-256 under which a token is found; its 256 random bits make salt and slowness pointless."""
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()
+
+
+def shown_prefix_of(token: str) -> str:
+    """Return the beginning of a token that may be shown for ever."""
+    return token[:SHOWN_CHARACTERS]
