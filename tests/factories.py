@@ -1,0 +1,51 @@
+"""What tests need to exist: plain functions, each storing one valid thing with sensible defaults."""
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from subscriptions.key_issuing import Owner, issue
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, Subscriber, Subscription
+from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
+
+_numbers = itertools.count(1)
+
+
+def event_type(name: str | None = None, kind: EventKind = EventKind.TOPIC, **fields: Any) -> EventType:
+    return EventType.objects.create(name=name or f"Test.Event{next(_numbers)}", kind=kind, **fields)
+
+
+def publisher(name: str | None = None, event_types: Sequence[EventType] = (), **fields: Any) -> Publisher:
+    made = Publisher.objects.create(name=name or f"publisher-{next(_numbers)}", **fields)
+    made.event_types.set(event_types)
+    return made
+
+
+def subscriber(name: str | None = None, **fields: Any) -> Subscriber:
+    return Subscriber.objects.create(name=name or f"subscriber-{next(_numbers)}", **fields)
+
+
+new_event_type, new_subscriber = event_type, subscriber
+"""The same functions, where a parameter has taken their names."""
+
+
+def subscription(
+    subscriber: Subscriber | None = None,
+    event_type: EventType | None = None,
+    endpoint: str = "http://127.0.0.1:9/hook",
+    **fields: Any,
+) -> Subscription:
+    return Subscription.objects.create(
+        subscriber=subscriber or new_subscriber(),
+        event_type=event_type or new_event_type(),
+        endpoint=endpoint,
+        **{"signing_secret": secret_of(secrets.token_bytes(NEW_KEY_BYTES)), **fields},
+    )
+
+
+def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
+    """Issue a key of a publisher, a subscriber or, without owner, for management; return it and its token."""
+    return issue(owner, **{"random_bytes": secrets.token_bytes(32), "now": timezone.now(), **fields})
