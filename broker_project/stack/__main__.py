@@ -5,9 +5,16 @@ import sys
 from collections.abc import Callable
 from types import FrameType
 
+from broker_project.stack.children import DidNotStart
+from broker_project.stack.folder_lock import AlreadyRunning
+from broker_project.stack.ordinary_user import NoOrdinaryUser
+from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.testing import test
+from broker_project.stack.up import manage, say, up
 
-COMMANDS: dict[str, Callable[..., int]] = {"test": test}
+COMMANDS: dict[str, Callable[..., int]] = {"manage": manage, "test": test, "up": up}
+EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, SetUpFailed)
+"""Failures whose message says it all."""
 
 
 def end(_signal: int, _frame: FrameType | None) -> None:
@@ -20,10 +27,13 @@ def main(command: str, *arguments: str) -> int:
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGHUP, end)
     if command not in COMMANDS:
-        print(f"broker: there is no command {command!r}; ./broker help lists them", file=sys.stderr)
+        say(f"there is no command {command!r}; ./broker help lists them")
         return 2
     try:
         return COMMANDS[command](*arguments)
+    except EXPLAINED as failure:
+        say(str(failure))
+        return 1
     except KeyboardInterrupt:
         return 130
 

@@ -1,0 +1,128 @@
+"""The broker itself as services: web, workers, beat, and Flower to watch them."""
+
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from celery import Celery
+
+from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.services import Service
+
+PROJECT = "broker_project"
+WEB_THREADS = "128"
+"""Of which most only wait: for a mailbox poll or the answer of a synchronous call."""
+
+WEB_REQUESTS = "256"
+"""Requests taken in at once; the others wait in the listening socket."""
+
+WORKER_THREADS = "8"
+REQUEST_SECONDS = 20.0
+"""A worker that stops lets the request under way end first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One broker: where its files and ports are, and how it finds its stores."""
+
+    folder: Path
+    environment: Mapping[str, str]
+    web_port: int
+    flower_port: int
+    flower_login: str
+    installation: str
+    """Tells apart the workers of several machines on one database."""
+
+    def services(self) -> tuple[Service, ...]:
+        """Return everything that runs beside the stores, in the order in which people name it."""
+        workers = (self.worker(number + 1) for number in range(os.cpu_count() or 1))
+        return (self.web(), *workers, self.beat(), self.flower())
+
+    def web(self) -> Service:
+        """One granian process: its threads share the connection pool."""
+        address = ("--host", LOOPBACK, "--port", str(self.web_port))
+        threads = ("--workers", "1", "--blocking-threads", WEB_THREADS, "--backpressure", WEB_REQUESTS)
+        habits = ("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "15")
+        return Service(
+            name="web",
+            command=(
+                *python("granian", "--interface", "wsgi"),
+                *address,
+                *threads,
+                *habits,
+                f"{PROJECT}.wsgi:application",
+            ),
+            environment=self.environment,
+            is_ready=partial(answers, f"http://{LOOPBACK}:{self.web_port}/livez"),
+        )
+
+    def worker(self, number: int) -> Service:
+        """One Celery process with threads and the driver of lines; its name stays the same over restarts."""
+        name = f"worker{number}"
+        identity = f"{name}.{self.installation}"
+        habits = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO")
+        return Service(
+            name=name,
+            command=(*celery("worker", "-P", "threads", "-c", WORKER_THREADS), *habits, "-n", identity),
+            environment={**self.environment, "BROKER_WORKER_NAME": identity},
+            is_ready=partial(is_listening, self.environment["REDIS_URL"], f"celery@{identity}"),
+            stop_seconds=REQUEST_SECONDS,
+        )
+
+    def beat(self) -> Service:
+        """Celery's clock, with its schedule in the state folder."""
+        folder = self.folder / "beat"
+        return Service(
+            name="beat",
+            command=celery("beat", "--schedule", str(folder / "schedule"), "--pidfile", "", "--loglevel", "INFO"),
+            environment=self.environment,
+            prepare=partial(folder.mkdir, parents=True, exist_ok=True),
+        )
+
+    def flower(self) -> Service:
+        """The view of queues and tasks: reads only, asks for a login."""
+        address = (f"--address={LOOPBACK}", f"--port={self.flower_port}")
+        return Service(
+            name="flower",
+            command=celery("flower", *address, "--read_only=True"),
+            environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
+            is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck"),
+            stop_signal=signal.SIGINT,
+            stop_seconds=5.0,
+        )
+
+
+def python(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return a command that runs a module of the environment."""
+    return (sys.executable, "-m", module, *arguments)
+
+
+def celery(*arguments: str) -> tuple[str, ...]:
+    """Return a command of the project's Celery application."""
+    return python("celery", "-A", PROJECT, *arguments)
+
+
+def answers(url: str) -> bool:
+    """Say whether something answers there, with whatever status below 500."""
+    try:
+        with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - our own address
+            return True
+    except urllib.error.HTTPError as answer:
+        return answer.code < 500  # noqa: PLR2004 - the class of server errors
+    except OSError:
+        return False
+
+
+def is_listening(redis_url: str, worker: str) -> bool:
+    """Say whether a worker answers a ping through Redis."""
+    with Celery(broker=redis_url, set_as_current=False) as asking:
+        try:
+            return bool(asking.control.ping(destination=[worker], timeout=1.0))
+        except OSError:
+            return False

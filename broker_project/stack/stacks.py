@@ -1,0 +1,93 @@
+"""A whole stack for as long as somebody wants it: stores, database set-up, application."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from broker_project.stack.application import Application, python
+from broker_project.stack.folders import ROOT, StackFolder
+from broker_project.stack.kept import Kept
+from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.servers import servers_of, silent, supervised
+from broker_project.stack.supervisor import Supervisor
+
+WEB_PORT = 8000
+FLOWER_PORT = 5555
+
+
+class SetUpFailed(Exception):
+    """Migrations or what follows them went wrong; the message has what they printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A running stack: its processes by name, the variables its programs need, and its addresses."""
+
+    supervisor: Supervisor
+    environment: Mapping[str, str]
+    web: str
+    flower: str
+    admin_password: str
+    flower_login: str
+    logs: Path
+
+
+def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
+    """Return the settings of the embedded stack; those in the user's environment win."""
+    url = f"http://{LOOPBACK}:{web_port}"
+    ours = {
+        "BROKER_SECRET_KEY": kept.secret("secret key"),
+        "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
+        "BROKER_PUBLIC_URL": url,
+        "BROKER_DEVELOPMENT": "1",
+        "BROKER_LOG_FORMAT": "console",
+        "DJANGO_SETTINGS_MODULE": "broker_project.settings",
+        **stores,
+    }
+    return ours | {name: os.environ[name] for name in ("DATABASE_URL", "REDIS_URL", *ours) if name in os.environ}
+
+
+@contextlib.contextmanager
+def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = silent) -> Iterator[Stack]:
+    """Run everything in a folder; stop everything at the end."""
+    folder = StackFolder(path)
+    with supervised(folder, say) as supervisor:
+        kept = Kept(folder.settings, say)
+        say("starting PostgreSQL and Redis ...")
+        servers = servers_of(folder, kept, durable=durable, port=kept.port)
+        supervisor.start(*servers.embedded)
+        web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
+        environment = variables(kept, servers.environment, web_port)
+        say("bringing the database up to date ...")
+        _set_up(environment, kept.secret("admin password"))
+        login = f"admin:{kept.secret('Flower password')}"
+        installation = kept.secret("installation")[:8]
+        say("starting web, workers, beat and Flower ...")
+        application = Application(path, environment, web_port, flower_port, login, installation)
+        supervisor.start(*application.services())
+        yield Stack(
+            supervisor,
+            environment,
+            f"http://{LOOPBACK}:{web_port}",
+            f"http://{LOOPBACK}:{flower_port}",
+            kept.secret("admin password"),
+            login,
+            folder.logs,
+        )
+
+
+def _set_up(environment: Mapping[str, str], admin_password: str) -> None:
+    """Run the database set-up in a process of its own."""
+    result = subprocess.run(  # noqa: S603 - our own command
+        python("broker_project.stack.setting_up"),
+        cwd=ROOT,
+        env={**os.environ, **environment, "ADMIN_PASSWORD": admin_password},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if result.returncode:
+        raise SetUpFailed(f"the database could not be set up:\n{result.stdout}{result.stderr}")

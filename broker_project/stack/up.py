@@ -1,0 +1,59 @@
+"""`./broker up`: the whole stack, empty, until Ctrl-C; and `./broker manage` beside it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from broker_project.stack import servers, stacks
+from broker_project.stack.folder_lock import is_locked
+from broker_project.stack.folders import ROOT, STATE, StackFolder
+from broker_project.stack.kept import Kept
+
+
+def say(text: str) -> None:
+    """Tell the user what is going on."""
+    print(f"broker: {text}", file=sys.stderr, flush=True)
+
+
+def up() -> int:
+    """Run the stack until a signal."""
+    started = time.monotonic()
+    with stacks.running(STATE, say=say) as stack:
+        say(f"everything is running after {time.monotonic() - started:.1f} s\n{addresses(stack)}")
+        say("Ctrl-C stops it")
+        try:
+            signal.pause()
+        finally:
+            say("stopping ...")
+    return 0
+
+
+def addresses(stack: stacks.Stack) -> str:
+    """Return where to look, and how to get in."""
+    flower_user, flower_password = stack.flower_login.split(":")
+    return "\n".join(
+        (
+            f"  admin   {stack.web}/admin/   login admin, password {stack.admin_password}",
+            f"  API     {stack.web}/api/v1/docs/",
+            f"  Flower  {stack.flower}/   login {flower_user}, password {flower_password}",
+            f"  logs    {stack.logs}/",
+        )
+    )
+
+
+def manage(*arguments: str) -> int:
+    """Run manage.py with the servers of the running stack, or with embedded ones for as long as it takes."""
+    folder = StackFolder(STATE)
+    kept = Kept(folder.settings, say)
+    if is_locked(folder.lock):
+        stores = servers.servers_of(folder, kept, durable=True, port=kept.kept_port).environment
+        return _manage(stacks.variables(kept, stores, kept.kept_port("web")), *arguments)
+    with servers.running(STATE, say=say) as stores:
+        return _manage(stacks.variables(kept, stores, stacks.WEB_PORT), *arguments)
+
+
+def _manage(environment: dict[str, str], *arguments: str) -> int:
+    command = (sys.executable, str(ROOT / "manage.py"), *arguments)
+    return subprocess.run(command, env=os.environ | environment, check=False).returncode  # noqa: S603 - our own
