@@ -136,9 +136,10 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["subscriptions.api.rendering.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["subscriptions.api.parsing.JsonParser"],
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "subscriptions.api.schema.ApiSchema",
     "DEFAULT_CONTENT_NEGOTIATION_CLASS": "subscriptions.api.rendering.AlwaysJson",
     "EXCEPTION_HANDLER": "subscriptions.api.problems.problem_response",
+    "DEFAULT_METADATA_CLASS": None,
     "UNAUTHENTICATED_USER": None,
 }
 SPECTACULAR_SETTINGS = {
@@ -147,6 +148,16 @@ SPECTACULAR_SETTINGS = {
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,
+    "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "EventKind": "subscriptions.models.EventKind",
+        "KeyKind": "subscriptions.models.KeyKind",
+        "Status": "subscriptions.models.Status",
+    },
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "subscriptions.api.schema.document_problems",
+    ],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",

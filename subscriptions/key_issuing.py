@@ -3,7 +3,10 @@
 import datetime as dt
 
 from django.core.exceptions import ValidationError
+from django.db import transaction
+from django.db.models import QuerySet
 
+from subscriptions.configuring import Versions, change
 from subscriptions.key_tokens import digest_of, shown_prefix_of, token_of
 from subscriptions.models import ApiKey, KeyKind, Publisher, Subscriber
 
@@ -43,3 +46,10 @@ def _kind_of(owner: Owner) -> KeyKind:
             return KeyKind.SUBSCRIBER
         case None:
             return KeyKind.MANAGEMENT
+
+
+def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
+    """Make the one key in `which` useless from now on; revoking twice keeps the first time."""
+    with transaction.atomic():
+        key = change(which, changes={}, expected=expected)
+        return key if key.revoked_at else change(which, changes={"revoked_at": now})

@@ -1,0 +1,52 @@
+"""Event types: read by every key, configured by management."""
+
+from typing import ClassVar
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from subscriptions import configuring
+from subscriptions.api.pagination import Order
+from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
+from subscriptions.api.scopes import event_types_for
+from subscriptions.api.strictness import StrictModelSerializer
+from subscriptions.models import ApiKey, EventType
+
+
+class EventTypeSerializer(StrictModelSerializer[EventType]):
+    """An event type as the API shows it and takes a new one."""
+
+    class Meta:
+        model = EventType
+        fields = ("name", "kind", "content_type", "description", "sample", *KEPT_BY_THE_BROKER)
+        read_only_fields: ClassVar[tuple[str, ...]] = KEPT_BY_THE_BROKER
+
+
+class EventTypeChange(EventTypeSerializer):
+    """What may change of an event type: its name and kind are fixed (behaviour 1.1)."""
+
+    class Meta(EventTypeSerializer.Meta):
+        read_only_fields = ("name", "kind", *KEPT_BY_THE_BROKER)
+
+
+class EventTypes(Resource[EventType]):
+    """What can be published."""
+
+    serializer_class = EventTypeSerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("event types", "name")
+
+    def scope(self, key: ApiKey) -> QuerySet[EventType]:
+        """Return all."""
+        return event_types_for(key)
+
+    def get_serializer_class(self) -> type[BaseSerializer[EventType]]:
+        """Return what this method takes."""
+        return EventTypeChange if self.action == "partial_update" else EventTypeSerializer
+
+    def create(self, request: Request) -> Response:
+        """Create one."""
+        return self.created(configuring.create(EventType(**self.valid(request))))

@@ -1,0 +1,112 @@
+"""Lists a page at a time, by a cursor that nobody but us can make; nothing is counted."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from django.core.signing import BadSignature, Signer
+from django.db.models import Model, QuerySet
+from rest_framework import serializers
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from subscriptions.api.field_errors import InvalidQuery
+from subscriptions.api.strictness import StrictSerializer
+
+Row = TypeVar("Row", bound=Model)
+
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 200
+MAX_CURSOR_LENGTH: Final = 1024
+
+
+class PageQuery(StrictSerializer):
+    """The query parameters of every list; lists with filters add theirs in a subclass."""
+
+    cursor = serializers.CharField(
+        required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to go on; take it from `next` or `previous`."
+    )
+    limit = serializers.IntegerField(
+        default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="How many items at most."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a list is sorted by: a unique column, and which way; the name keeps cursors of other lists out."""
+
+    list_name: str
+    column: str = "id"
+    descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """Some rows, and the cursors of the pages before and after."""
+
+    rows: Sequence[Row]
+    previous: str | None
+    next: str | None
+
+
+def page_of(rows: QuerySet[Row], order: Order, query: dict[str, Any]) -> Page[Row]:
+    """Return the page of `rows` that the validated `PageQuery` asks for.
+
+    Raises:
+        InvalidQuery: the cursor was not made by this list.
+
+    """
+    limit, cursor = query["limit"], query.get("cursor")
+    back, key = _read(cursor, order) if cursor else (False, None)
+    downwards = order.descending != back
+    if cursor:
+        rows = rows.filter(**{f"{order.column}__{'lt' if downwards else 'gt'}": key})
+    found = list(rows.order_by(f"{'-' if downwards else ''}{order.column}")[: limit + 1])
+    more, kept = len(found) > limit, found[:limit]
+    kept = kept[::-1] if back else kept
+    has_previous, has_next = (more, True) if back else (cursor is not None, more)
+    return Page(
+        kept,
+        _write(order, back=True, row=kept[0]) if kept and has_previous else None,
+        _write(order, back=False, row=kept[-1]) if kept and has_next else None,
+    )
+
+
+def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Response:
+    """Return the page with the addresses of its neighbours, in the body and as `Link` (RFC 8288)."""
+    here = request.build_absolute_uri()
+    cursors = {"next": page.next, "previous": page.previous}
+    urls = {name: cursor and replace_query_param(here, "cursor", cursor) for name, cursor in cursors.items()}
+    link = ", ".join(f'<{url}>; rel="{name[:4]}"' for name, url in urls.items() if url)
+    return Response({"items": items, **urls}, headers={"Link": link} if link else {})
+
+
+class Pages(BasePagination):
+    """What OpenAPI says of a page."""
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a page whose items are an array by `schema`."""
+        url = {"type": ["string", "null"], "format": "uri"}
+        return {
+            "type": "object",
+            "required": ["items", "next", "previous"],
+            "properties": {"items": schema, "next": url, "previous": url},
+        }
+
+
+def _signer(order: Order) -> Signer:
+    return Signer(salt=f"cursor.{order.list_name}")
+
+
+def _write(order: Order, *, back: bool, row: Model) -> str:
+    return _signer(order).sign_object([back, getattr(row, order.column)])
+
+
+def _read(cursor: str, order: Order) -> tuple[bool, Any]:
+    try:
+        back, key = _signer(order).unsign_object(cursor)
+    except BadSignature:
+        raise InvalidQuery({"cursor": "This cursor does not come from this list; begin without one."}) from None
+    return back, key

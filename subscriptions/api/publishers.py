@@ -1,0 +1,48 @@
+"""Publishers: configured by management; a publisher's key reads its own."""
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from subscriptions import configuring
+from subscriptions.api.pagination import Order
+from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
+from subscriptions.api.scopes import publishers_for
+from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.models import ApiKey, EventType, Publisher
+
+
+class PublisherSerializer(StrictModelSerializer[Publisher]):
+    """A publisher as the API shows and takes it."""
+
+    event_types = NameField[EventType](
+        many=True,
+        required=False,
+        queryset=EventType.objects.all(),
+        help_text="The event types it may publish; empty: every one.",
+    )
+
+    class Meta:
+        model = Publisher
+        fields = ("name", "description", "event_types", *KEPT_BY_THE_BROKER)
+        read_only_fields = KEPT_BY_THE_BROKER
+
+
+class Publishers(Resource[Publisher]):
+    """Who publishes."""
+
+    serializer_class = PublisherSerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("publishers", "name")
+    related = ("event_types",)
+
+    def scope(self, key: ApiKey) -> QuerySet[Publisher]:
+        """Return management all, a publisher itself."""
+        return publishers_for(key)
+
+    def create(self, request: Request) -> Response:
+        """Create one."""
+        values = self.valid(request)
+        links = {"event_types": values.pop("event_types", [])}
+        return self.created(configuring.create(Publisher(**values), links=links))

@@ -1,0 +1,142 @@
+"""What all resources have in common: list, create, read, change by version, delete."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django.core.exceptions import ObjectDoesNotExist
+from django.db.models import QuerySet
+from rest_framework import status
+from rest_framework.permissions import BasePermission
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+from rest_framework.viewsets import GenericViewSet
+
+from subscriptions import configuring
+from subscriptions.api.field_errors import InvalidQuery
+from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response
+from subscriptions.api.permissions import key_of
+from subscriptions.api.preconditions import etag_of, expected_versions
+from subscriptions.api.problems import UNKNOWN, ProblemType, register
+from subscriptions.api.strictness import StrictSerializer
+from subscriptions.models import ApiKey, KeyKind
+from subscriptions.models.versioned import Versioned
+
+Record = TypeVar("Record", bound=Versioned)
+
+KEPT_BY_THE_BROKER = ("version", "created_at", "updated_at")
+"""Fields of every resource that nobody can set."""
+
+register(
+    {
+        configuring.NameTaken: ProblemType(409, "name_taken", "Name taken"),
+        configuring.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
+        configuring.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
+        ObjectDoesNotExist: UNKNOWN,
+    }
+)
+
+
+class Nothing(StrictSerializer):
+    """The body of an action that takes none."""
+
+
+class ReadOrWrite(BasePermission):
+    """Every key reads what it can see, the view's `writers` change it; what is unseen is 404 before it is 403."""
+
+    message = "This kind of key may read this, but not change it."
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        """Tell whether the key may use the view at all; 401 without a key."""
+        key = request.auth
+        return isinstance(key, ApiKey) and (view.action != "create" or key.kind in view.writers)
+
+    def has_object_permission(self, request: Request, view: Any, obj: Versioned) -> bool:  # noqa: ARG002 - DRF's signature
+        """Tell whether the key may do this with what it can see."""
+        return view.action == "retrieve" or key_of(request).kind in view.writers
+
+
+class Resource(GenericViewSet[Record], Generic[Record]):
+    """One kind of configured record under `/api/v1/`; answers carry its version as `ETag`."""
+
+    permission_classes = [ReadOrWrite]
+    pagination_class = Pages
+    http_method_names = ["get", "head", "post", "patch", "delete"]
+    writers: ClassVar[frozenset[KeyKind]] = frozenset({KeyKind.MANAGEMENT})
+    order: ClassVar[Order]
+    query_class: ClassVar[type[PageQuery]] = PageQuery
+    related: ClassVar[tuple[str, ...]] = ()
+
+    def scope(self, key: ApiKey) -> QuerySet[Record]:
+        """Return what `key` can see; each resource says."""
+        raise NotImplementedError
+
+    def get_queryset(self) -> QuerySet[Record]:
+        """Return what the request's key can see."""
+        return self.scope(key_of(self.request))
+
+    def list(self, request: Request) -> Response:
+        """List them, a page at a time."""
+        query = self._query()
+        page = page_of(self.filtered(self.get_queryset().prefetch_related(*self.related), query), self.order, query)
+        return page_response(request, page, self.get_serializer(page.rows, many=True).data)
+
+    def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
+        """Read one."""
+        return self.answer(self.get_object())
+
+    def partial_update(self, request: Request, **_: Any) -> Response:
+        """Change what is given of one, if `If-Match` still holds."""
+        changes = self.valid(request, partial=True)
+        return self.answer(configuring.change(self.which(), changes=changes, expected=expected_versions(request)))
+
+    def destroy(self, request: Request, **_: Any) -> Response:
+        """Delete one, if `If-Match` still holds and nothing needs it."""
+        configuring.remove(self.which(), expected=expected_versions(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:  # noqa: ARG002 - for subclasses
+        """Return the rows that the list's own query parameters keep."""
+        return rows
+
+    def which(self) -> QuerySet[Record]:
+        """Return the one record of the address, which the key can see and change, for a use case to lock."""
+        return self.get_queryset().filter(pk=self.get_object().pk)
+
+    def valid(
+        self, request: Request, *, partial: bool = False, by: type[Serializer[Any]] | None = None
+    ) -> dict[str, Any]:
+        """Return the body's values, validated."""
+        serializer = (by or self.get_serializer_class())(
+            data=request.data, partial=partial, context=self.get_serializer_context()
+        )
+        serializer.is_valid(raise_exception=True)
+        return dict(serializer.validated_data)
+
+    def change_by_action(self, request: Request, changes: Mapping[str, object]) -> Response:
+        """Make a fixed change, as `activate` does; the body must be empty."""
+        self.valid(request, by=Nothing)
+        return self.answer(configuring.change(self.which(), changes=changes, expected=expected_versions(request)))
+
+    def created(self, record: Record, **shown_once: str) -> Response:
+        """Return the answer to a creation, with its address."""
+        value = getattr(record, self.lookup_field)
+        location = f"{self.request.path}/{value}"
+        return self.answer(record, status.HTTP_201_CREATED, {"Location": location}, **shown_once)
+
+    def answer(
+        self,
+        record: Record,
+        code: int = status.HTTP_200_OK,
+        headers: Mapping[str, str] | None = None,
+        **shown_once: str,
+    ) -> Response:
+        """Return the record as it is now, with its `ETag` and what is shown only this once."""
+        data = {**self.get_serializer(record).data, **shown_once}
+        return Response(data, code, headers={"ETag": etag_of(record), **(headers or {})})
+
+    def _query(self) -> dict[str, Any]:
+        serializer = self.query_class(data=self.request.query_params)
+        if not serializer.is_valid():
+            raise InvalidQuery(serializer.errors)
+        return dict(serializer.validated_data)

@@ -1,0 +1,83 @@
+"""What OpenAPI says of every operation: bearer keys, versions, query parameters, problem documents."""
+
+from typing import Any, Final
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter
+
+from subscriptions.api.authentication import SCHEME
+from subscriptions.api.problems import PROBLEM_JSON
+
+IF_MATCH: Final = OpenApiParameter(
+    "If-Match", str, OpenApiParameter.HEADER, description="The ETag that was read; another version by now: 412."
+)
+ETAG: Final = {"description": "The version; send it as If-Match to change just that.", "schema": {"type": "string"}}
+
+ERROR: Final = {
+    "type": "object",
+    "required": ["code", "detail"],
+    "properties": {
+        "pointer": {"type": "string", "description": "What in the body: a JSON pointer, as a URI fragment."},
+        "parameter": {"type": "string", "description": "Which query parameter."},
+        "code": {"type": "string"},
+        "detail": {"type": "string"},
+    },
+}
+PROBLEM: Final = {
+    "type": "object",
+    "description": "A problem document (RFC 9457); `code` is stable, the texts are for people.",
+    "required": ["type", "code", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "code": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {"type": "array", "items": ERROR},
+    },
+}
+ANY_PROBLEM: Final = {
+    "description": "A problem.",
+    "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+class BearerKeys(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The security scheme of `ApiKeyAuthentication`."""
+
+    target_class = "subscriptions.api.authentication.ApiKeyAuthentication"
+    name = "apiKey"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:  # noqa: ARG002 - its signature
+        """Return the scheme."""
+        return {"type": "http", "scheme": SCHEME.lower(), "description": "An API key: `Authorization: Bearer brk_…`."}
+
+
+class ApiSchema(AutoSchema):
+    """Adds `If-Match` where a version is checked, and a list's own query parameters."""
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return the parameters that all operations of this sort have."""
+        action = getattr(self.view, "action", "")
+        if action == "list":
+            return [self.view.query_class]
+        versioned = getattr(self.view, "detail", False) and action != "retrieve"
+        return [IF_MATCH] if versioned else []
+
+
+def document_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001, FBT001
+    """Add to each operation that any other answer is a problem document, and to each versioned one its `ETag`."""
+    result["components"]["schemas"]["Problem"] = PROBLEM
+    for operations in result["paths"].values():
+        for operation in operations.values():
+            operation["responses"].setdefault("default", ANY_PROBLEM)
+            _document_etag(operation, result["components"]["schemas"])
+    return result
+
+
+def _document_etag(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+    for answer in operation["responses"].values():
+        reference = answer.get("content", {}).get("application/json", {}).get("schema", {}).get("$ref", "")
+        if "version" in schemas.get(reference.rpartition("/")[2], {}).get("properties", {}):
+            answer.setdefault("headers", {})["ETag"] = ETAG

@@ -1,0 +1,95 @@
+"""Serializers that take what was meant and nothing else: no unknown fields, no "5" for 5, no 1 for true."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from django.db import models
+from rest_framework import serializers
+from rest_framework.validators import UniqueValidator
+
+Record = TypeVar("Record", bound=models.Model)
+
+
+class TextField(serializers.CharField):
+    """A JSON string, kept to the last blank."""
+
+    default_error_messages = {"not_text": "Give a text."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"trim_whitespace": False, **options})
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the text; refuse numbers and booleans, which DRF would write out."""
+        if not isinstance(data, str):
+            self.fail("not_text")
+        return super().to_internal_value(data)
+
+
+class WholeNumberField(serializers.IntegerField):
+    """A JSON number without a fraction."""
+
+    def to_internal_value(self, data: Any) -> int:
+        """Return the number; refuse "5", 5.0 and true, which DRF would take for one."""
+        if type(data) is not int:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class NameField(serializers.SlugRelatedField[Record]):
+    """Another object, by its name."""
+
+    default_error_messages = {"not_text": "Give a name."}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"slug_field": "name", **options})
+
+    def to_internal_value(self, data: Any) -> Record:
+        """Return the object of that name; refuse what is not a text."""
+        if not isinstance(data, str) or "\0" in data:
+            self.fail("not_text")
+        return super().to_internal_value(data)
+
+
+class StrictSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know or that cannot be set."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values."""
+        if isinstance(data, Mapping):
+            refuse_unknown(self, data)
+        return super().to_internal_value(data)
+
+
+class StrictModelSerializer(serializers.ModelSerializer[Record]):
+    """The same for a model; that a name is taken, the database says (409), since only it can know."""
+
+    serializer_field_mapping = {
+        **serializers.ModelSerializer.serializer_field_mapping,
+        models.CharField: TextField,
+        models.TextField: TextField,
+        models.PositiveIntegerField: WholeNumberField,
+    }
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values."""
+        if isinstance(data, Mapping):
+            refuse_unknown(self, data)
+        return super().to_internal_value(data)
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
+        """Return DRF's field without its check-then-act for unique values."""
+        field_class, options = super().build_standard_field(field_name, model_field)
+        kept = [rule for rule in options.get("validators", ()) if not isinstance(rule, UniqueValidator)]
+        return field_class, {**options, "validators": kept} if "validators" in options else options
+
+
+def refuse_unknown(serializer: serializers.Serializer[Any], data: Mapping[str, Any]) -> None:
+    """Raise `ValidationError` for members that are no fields, or fields that callers cannot set."""
+    fields = serializer.fields
+    refused = {
+        name: ["This cannot be set here." if name in fields else "There is no such field."]
+        for name in data
+        if name not in fields or fields[name].read_only
+    }
+    if refused:
+        raise serializers.ValidationError(refused, code="unknown_field")
