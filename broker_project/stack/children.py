@@ -40,6 +40,7 @@ class Child:
         self._process: subprocess.Popen[bytes] | None = None
         self._wanted = False
         self._started_at = 0.0
+        self._log_start = 0
         self._back_off = FIRST_BACK_OFF
 
     @property
@@ -99,11 +100,10 @@ class Child:
             return True
 
     def tail(self) -> str:
-        """Return the end of the log."""
-        try:
-            return self.log.read_text(errors="replace")[-LOG_TAIL:]
-        except OSError:
-            return ""
+        """Return the end of what the current process has logged."""
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, self.log.stat().st_size - LOG_TAIL))
+            return log.read().decode(errors="replace")
 
     def shorten_log(self) -> None:
         """Keep one older log once the current one is large."""
@@ -116,6 +116,7 @@ class Child:
         self.service.prepare()
         supervisor = os.getpid()
         with self.log.open("ab") as log:
+            self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - our own command
                 [str(word) for word in self.service.command],
                 env=os.environ | self.service.environment,

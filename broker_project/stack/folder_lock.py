@@ -54,5 +54,9 @@ def _holder(path: Path) -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether there is such a process."""
-    return pid > 0 and Path(f"/proc/{pid}").exists()
+    """Say whether there is such a process, and not only its remains."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}

@@ -11,7 +11,7 @@ from pathlib import Path
 NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--pdeathsig", "INT")
 """A user namespace in which root has an ordinary number; files go on belonging to root."""
 
-READ_EVERYTHING = ("--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
+READ_EVERYTHING = ("--securebits", "+no_setuid_fixup", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
 """Lets the other user reach a repository below a folder that only root may enter."""
 
 CANDIDATES = ("postgres", "nobody")

@@ -45,6 +45,10 @@ FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "o
 """For throw-away servers."""
 
 
+class ProgramFailed(RuntimeError):
+    """A program of PostgreSQL failed; the message has what it said."""
+
+
 @dataclass(frozen=True, slots=True)
 class Postgres:
     """One PostgreSQL server in a folder of its own."""
@@ -123,7 +127,7 @@ def _run(program: str, *arguments: str | Path, stdin: str = "") -> None:
     command = (*ordinary_user().prefix, str(_binary(program)), *map(str, arguments))
     result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)  # noqa: S603 - ours
     if result.returncode:
-        raise RuntimeError(f"{program} failed:\n{result.stderr}")
+        raise ProgramFailed(f"{program} failed:\n{result.stderr}")
 
 
 def _end_predecessor(data: Path, seconds: float = 20.0) -> None:

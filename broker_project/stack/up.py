@@ -1,5 +1,6 @@
 """`./broker up`: the whole stack, empty, until Ctrl-C; and `./broker manage` beside it."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -7,9 +8,10 @@ import sys
 import time
 
 from broker_project.stack import servers, stacks
-from broker_project.stack.folder_lock import is_locked
+from broker_project.stack.folder_lock import AlreadyRunning, is_locked
 from broker_project.stack.folders import ROOT, STATE, StackFolder
 from broker_project.stack.kept import Kept
+from broker_project.stack.ports import LOOPBACK
 
 
 def say(text: str) -> None:
@@ -20,14 +22,22 @@ def say(text: str) -> None:
 def up() -> int:
     """Run the stack until a signal."""
     started = time.monotonic()
-    with stacks.running(STATE, say=say) as stack:
-        say(f"everything is running after {time.monotonic() - started:.1f} s\n{addresses(stack)}")
-        say("Ctrl-C stops it")
-        try:
-            signal.pause()
-        finally:
+    try:
+        with stacks.running(STATE, say=say) as stack:
+            say(f"everything is running after {time.monotonic() - started:.1f} s\n{addresses(stack)}")
+            say("Ctrl-C stops it")
+            until_interrupted()
             say("stopping ...")
+    except AlreadyRunning as running:
+        say(f"{running}; its address is http://{LOOPBACK}:{Kept(StackFolder(STATE).settings, say).kept_port('web')}")
+        return 1
     return 0
+
+
+def until_interrupted() -> None:
+    """Wait for Ctrl-C or for being asked to end."""
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 def addresses(stack: stacks.Stack) -> str:

@@ -28,9 +28,9 @@ def test_servers_ask_for_a_password(tmp_path: Path) -> None:
     with running(tmp_path, durable=False) as variables:
         with pytest.raises(psycopg.OperationalError, match="password"):
             psycopg.connect(variables["DATABASE_URL"].replace("broker:", "broker:not"))
-        with redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not")) as client:
-            with pytest.raises(redis.AuthenticationError):
-                client.ping()
+        client = redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not"))
+        with client, pytest.raises(redis.AuthenticationError):
+            client.ping()
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:

@@ -1,0 +1,133 @@
+"""Processes are started in order, restarted, and never left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_project.stack.children import DidNotStart
+from broker_project.stack.folders import ROOT, StackFolder
+from broker_project.stack.servers import supervised
+from broker_project.stack.services import Service
+from broker_project.stack.supervisor import Supervisor
+
+PARENT_AND_CHILD = (
+    "import subprocess, sys, time\n"
+    "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+    "open(sys.argv[1], 'w').write(f'{child.pid}\\n')\n"
+    "time.sleep(600)\n"
+)
+OWN_PROCESS = """
+import sys
+from pathlib import Path
+from broker_project.stack.folders import StackFolder
+from broker_project.stack.servers import supervised
+from broker_project.stack.services import Service
+folder = Path(sys.argv[1])
+with supervised(StackFolder(folder)) as supervisor:
+    note = folder / "pid"
+    supervisor.start(Service("parent", [sys.executable, "-c", sys.argv[2], note], is_ready=note.exists))
+    print(supervisor["parent"].pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition was not met in time"
+        time.sleep(0.01)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def python(code: str, *arguments: Path) -> list[str | Path]:
+    return [sys.executable, "-c", code, *arguments]
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
+    with supervised(StackFolder(tmp_path)) as supervisor:
+        yield supervisor
+
+
+def test_a_killed_process_is_started_again_with_the_same_environment(supervisor: Supervisor, tmp_path: Path) -> None:
+    code = "import os, sys, time; open(sys.argv[1], 'a').write(os.environ['NAME'] + '\\n'); time.sleep(600)"
+    starts = tmp_path / "starts"
+    supervisor.start(Service("named", python(code, starts), {"NAME": "the same"}, is_ready=starts.exists))
+    first = supervisor["named"].pid
+    supervisor["named"].kill()
+    until(lambda: starts.read_text() == "the same\nthe same\n")
+    assert supervisor["named"].pid not in {None, first}
+
+
+def test_a_stopped_process_stays_stopped_until_it_is_started(supervisor: Supervisor) -> None:
+    supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
+    sleeper = supervisor["sleeper"]
+    sleeper.stop()
+    assert (sleeper.pid, sleeper.restart_if_ended()) == (None, False)
+    sleeper.start()
+    assert sleeper.pid
+
+
+def test_what_a_killed_process_had_started_ends_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
+    note = tmp_path / "pid"
+    supervisor.start(Service("parent", python(PARENT_AND_CHILD, note), is_ready=note.exists))
+    until(lambda: note.read_text().endswith("\n"))
+    grandchild = int(note.read_text())
+    parent = supervisor["parent"].pid
+    assert parent
+    os.kill(parent, signal.SIGKILL)
+    until(lambda: not is_running(grandchild))
+
+
+def test_a_process_that_ignores_the_request_is_killed(supervisor: Supervisor, tmp_path: Path) -> None:
+    code = "import signal, sys, time; signal.signal(15, signal.SIG_IGN); open(sys.argv[1], 'w'); time.sleep(600)"
+    ready = tmp_path / "ready"
+    supervisor.start(Service("stubborn", python(code, ready), is_ready=ready.exists, stop_seconds=0.2))
+    pid = supervisor["stubborn"].pid
+    assert pid
+    supervisor["stubborn"].stop()
+    assert not is_running(pid)
+
+
+def test_a_service_that_ends_at_once_is_reported_with_its_log(supervisor: Supervisor) -> None:
+    with pytest.raises(DidNotStart, match="no such luck"):
+        supervisor.start(Service("failing", python("raise SystemExit('no such luck')"), is_ready=lambda: False))
+
+
+def test_the_application_stops_before_the_stores(tmp_path: Path) -> None:
+    code = "import signal, sys, time\ndef end(*_): open(sys.argv[1], 'a').write(sys.argv[2]); sys.exit()\n"
+    code += "signal.signal(15, end); open(sys.argv[3], 'w'); time.sleep(600)"
+    ends = tmp_path / "ends"
+    with supervised(StackFolder(tmp_path)) as supervisor:
+        for name, is_store in (("store", True), ("application", False)):
+            ready = tmp_path / f"{name} is ready"
+            command = python(code, ends, Path(name), ready)
+            supervisor.start(Service(name, command, is_ready=ready.exists, is_store=is_store))
+    assert ends.read_text() == "applicationstore"
+
+
+def test_nothing_outlives_a_killed_supervisor(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", OWN_PROCESS, str(tmp_path), PARENT_AND_CHILD]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        parent = int(process.stdout.readline())
+        until(lambda: (tmp_path / "pid").read_text().endswith("\n"))
+        grandchild = int((tmp_path / "pid").read_text())
+        assert is_running(parent)
+        assert is_running(grandchild)
+        process.kill()
+        until(lambda: not is_running(parent) and not is_running(grandchild))
+    with supervised(StackFolder(tmp_path)):
+        pass
