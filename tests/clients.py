@@ -1,0 +1,15 @@
+"""HTTP clients of the API, with a key of whoever calls."""
+
+from django.test import Client
+
+from subscriptions.key_issuing import Owner
+from tests.factories import api_key
+
+
+def client_of(owner: Owner = None) -> Client:
+    """Return a client with a key of a publisher, of a subscriber, or of management."""
+    return client_with(api_key(owner)[1])
+
+
+def client_with(token: str) -> Client:
+    return Client(headers={"Authorization": f"Bearer {token}"})

@@ -1,0 +1,89 @@
+"""API keys over the API."""
+
+import datetime as dt
+
+import pytest
+from django.utils import timezone
+
+from subscriptions.models import ApiKey
+from tests import factories
+from tests.clients import client_of, client_with
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/api/v1/api-keys"
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_is_shown_once_and_works() -> None:
+    factories.publisher("till")
+    client = client_of()
+    made = client.post(
+        ROOT, {"kind": "PUBLISHER", "publisher": "till", "label": "rack 3"}, content_type="application/json"
+    )
+    body = made.json()
+    assert made.status_code == 201
+    assert {name: body[name] for name in ("kind", "publisher", "subscriber", "label", "revoked_at")} == {
+        "kind": "PUBLISHER",
+        "publisher": "till",
+        "subscriber": None,
+        "label": "rack 3",
+        "revoked_at": None,
+    }
+    read, listed = client.get(made["Location"]), client.get(ROOT)
+    assert client_with(body["token"]).get("/api/v1/publishers/till").status_code == 200
+    assert read.json() == {name: value for name, value in body.items() if name != "token"}
+    assert body["token"].encode() not in read.content + listed.content
+
+
+def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
+    client, (key, token) = client_of(), factories.api_key(factories.subscriber())
+    answer = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    assert (answer.status_code, answer["ETag"]) == (200, '"2"')
+    assert client_with(token).get("/api/v1/subscribers").status_code == 401
+    again = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    assert (again.status_code, again.json()) == (200, answer.json())
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, ["#/kind"]),
+        ({"kind": "ROOT"}, ["#/kind"]),
+        ({"kind": "PUBLISHER"}, ["#/publisher"]),
+        ({"kind": "SUBSCRIBER"}, ["#/subscriber"]),
+        ({"kind": "SUBSCRIBER", "publisher": "till"}, ["#/publisher"]),
+        ({"kind": "MANAGEMENT", "publisher": "till"}, ["#/publisher"]),
+        ({"kind": "PUBLISHER", "publisher": "nobody"}, ["#/publisher"]),
+        ({"kind": "PUBLISHER", "publisher": None}, ["#/publisher"]),
+        ({"kind": "MANAGEMENT", "expires_at": "2020-01-01T00:00:00Z"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": "tomorrow"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": 1800000000}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "token": "brk_mine"}, ["#/token"]),
+        ({"kind": "MANAGEMENT", "prefix": "brk_"}, ["#/prefix"]),
+        ({"kind": "MANAGEMENT", "label": "x" * 256}, ["#/label"]),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_issued(body: dict[str, object], pointers: list[str]) -> None:
+    factories.publisher("till")
+    client = client_of()
+    before = ApiKey.objects.count()
+    answer = client.post(ROOT, body, content_type="application/json")
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, pointers)
+    assert ApiKey.objects.count() == before
+
+
+def test_a_key_may_expire() -> None:
+    end = (timezone.now() + dt.timedelta(days=30)).replace(microsecond=0)
+    made = client_of().post(
+        ROOT, {"kind": "MANAGEMENT", "expires_at": end.isoformat()}, content_type="application/json"
+    )
+    assert (made.status_code, made.json()["expires_at"]) == (201, end.isoformat().replace("+00:00", "Z"))
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_management_issues_keys() -> None:
+    clients = [client_of(factories.publisher("till")), client_of(factories.subscriber())]
+    answers = [client.post(ROOT, {"kind": "MANAGEMENT"}, content_type="application/json") for client in clients]
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert [client.get(ROOT).json()["items"] for client in clients] == [[], []]

@@ -1,0 +1,78 @@
+"""Subscribers over the API."""
+
+import pytest
+
+from tests import factories
+from tests.clients import client_of
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/api/v1/subscribers"
+JSON = "application/json"
+
+
+@pytest.mark.behaviour("1.3")
+def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> None:
+    made = client_of().post(ROOT, {"name": "shop"}, content_type=JSON)
+    body = made.json()
+    assert (made.status_code, made["Location"]) == (201, f"{ROOT}/shop")
+    assert body == {
+        "name": "shop",
+        "description": "",
+        "status": "ACTIVE",
+        "headers": {},
+        "max_queued_to_send": 500,
+        "version": 1,
+        "created_at": body["created_at"],
+        "updated_at": body["updated_at"],
+    }
+
+
+@pytest.mark.behaviour("1.3")
+def test_a_subscriber_has_headers_of_its_own_that_lists_do_not_tell() -> None:
+    client = client_of()
+    made = client.post(ROOT, {"name": "shop", "headers": {"X-Team": "blue"}}, content_type=JSON)
+    read, listed = client.get(f"{ROOT}/shop"), client.get(ROOT)
+    assert [made.json()["headers"], read.json()["headers"]] == [{"X-Team": "blue"}] * 2
+    assert [item["headers"] for item in listed.json()["items"]] == [{"X-Team": None}]
+
+
+@pytest.mark.behaviour("1.3")
+def test_its_status_is_changed_by_people_only_through_actions() -> None:
+    factories.subscriber("shop")
+    client = client_of()
+    stopped = client.post(f"{ROOT}/shop/inactivate", content_type=JSON)
+    again = client.post(f"{ROOT}/shop/inactivate", content_type=JSON)
+    started = client.post(f"{ROOT}/shop/activate", content_type=JSON)
+    assert [(answer.status_code, answer.json()["status"], answer["ETag"]) for answer in (stopped, again, started)] == [
+        (200, "INACTIVE", '"2"'),
+        (200, "INACTIVE", '"2"'),
+        (200, "ACTIVE", '"3"'),
+    ]
+    refused = client.patch(f"{ROOT}/shop", {"status": "INACTIVE"}, content_type=JSON)
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (400, "#/status")
+
+
+@pytest.mark.parametrize("number", [0, -1, 10_001, 2**31, 2**63, "5", 5.0, 5.5, True, None, [5]])
+@pytest.mark.behaviour("1.3")
+def test_max_queued_to_send_is_a_whole_number_from_1_to_10000(number: object) -> None:
+    made = factories.subscriber("shop")
+    answer = client_of().patch(f"{ROOT}/shop", {"max_queued_to_send": number}, content_type=JSON)
+    made.refresh_from_db()
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (
+        400,
+        ["#/max_queued_to_send"],
+    )
+    assert (made.max_queued_to_send, made.version) == (500, 1)
+
+
+def test_a_subscriber_with_subscriptions_is_not_deleted() -> None:
+    factories.subscription(subscriber=factories.subscriber("shop"), event_type=factories.event_type("Order.Paid"))
+    answer = client_of().delete(f"{ROOT}/shop")
+    assert (answer.status_code, answer.json()["code"]) == (409, "still_in_use")
+
+
+def test_a_subscriber_without_subscriptions_is_deleted_with_its_keys() -> None:
+    own = client_of(factories.subscriber("shop"))
+    assert client_of().delete(f"{ROOT}/shop").status_code == 204
+    assert own.get(ROOT).status_code == 401
