@@ -168,8 +168,8 @@ SPECTACULAR_SETTINGS = {
 # --- People --------------------------------------------------------------------------------------
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / ".broker" / "static"
 WHITENOISE_USE_FINDERS = True
+"""Files are served from the installed packages: nothing to collect, nothing from a CDN."""
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
