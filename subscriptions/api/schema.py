@@ -60,13 +60,14 @@ class ApiSchema(AutoSchema):
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters that all operations of this sort have."""
         action = getattr(self.view, "action", "")
-        if action == "list":
-            return [self.view.query_class]
+        query_class = getattr(self.view, "query_class", None)
+        if action == "list" and query_class:
+            return [query_class]
         versioned = getattr(self.view, "detail", False) and action != "retrieve"
         return [IF_MATCH] if versioned else []
 
 
-def document_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001, FBT001
+def document_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001 - its hook
     """Add to each operation that any other answer is a problem document, and to each versioned one its `ETag`."""
     result["components"]["schemas"]["Problem"] = PROBLEM
     for operations in result["paths"].values():
