@@ -51,11 +51,16 @@ def body_of(request: Request | HttpRequest, *, limit: int) -> bytes:
     """
     if request.META.get("HTTP_CONTENT_ENCODING", "identity").strip().lower() not in {"", "identity"}:
         raise EncodedBody("Send the body as it is, without Content-Encoding.")
-    if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
-        raise LengthRequired("Send the body with a Content-Length instead of in chunks.")
+    refuse_unmeasured(request)
     if _declared_length(request) > limit:
         raise BodyTooLarge(f"A body here has at most {limit} bytes.")
     return request.body
+
+
+def refuse_unmeasured(request: Request | HttpRequest) -> None:
+    """Raise `LengthRequired` for a body in chunks: DRF, as WSGI, would take it for empty and not call any parser."""
+    if "HTTP_TRANSFER_ENCODING" in request.META and not request.META.get("CONTENT_LENGTH"):
+        raise LengthRequired("Send the body with a Content-Length instead of in chunks.")
 
 
 def strict_json(body: bytes) -> Any:

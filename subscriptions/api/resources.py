@@ -15,6 +15,7 @@ from rest_framework.viewsets import GenericViewSet
 from subscriptions import configuring
 from subscriptions.api.field_errors import InvalidQuery
 from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response
+from subscriptions.api.parsing import refuse_unmeasured
 from subscriptions.api.permissions import key_of
 from subscriptions.api.preconditions import etag_of, expected_versions
 from subscriptions.api.problems import UNKNOWN, ProblemType, register
@@ -66,6 +67,11 @@ class Resource(GenericViewSet[Record], Generic[Record]):
     order: ClassVar[Order]
     query_class: ClassVar[type[PageQuery]] = PageQuery
     related: ClassVar[tuple[str, ...]] = ()
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Refuse who may not call, and a body nobody can read."""
+        super().initial(request, *args, **kwargs)
+        refuse_unmeasured(request)
 
     def scope(self, key: ApiKey) -> QuerySet[Record]:
         """Return what `key` can see; each resource says."""
@@ -136,7 +142,8 @@ class Resource(GenericViewSet[Record], Generic[Record]):
         return Response(data, code, headers={"ETag": etag_of(record), **(headers or {})})
 
     def _query(self) -> dict[str, Any]:
-        serializer = self.query_class(data=self.request.query_params)
+        given = {name: values[0] if len(values) == 1 else values for name, values in self.request.query_params.lists()}
+        serializer = self.query_class(data=given)
         if not serializer.is_valid():
             raise InvalidQuery(serializer.errors)
         return dict(serializer.validated_data)
