@@ -1,9 +1,14 @@
 """HTTP clients of the API, with a key of whoever calls."""
 
+from typing import Any
+
 from django.test import Client
 
 from subscriptions.key_issuing import Owner
 from tests.factories import api_key
+
+Answer = Any
+"""A response as the test client returns it; its own type is not public."""
 
 
 def client_of(owner: Owner = None) -> Client:

@@ -1,5 +1,7 @@
 """What exceptions mean over HTTP."""
 
+from typing import Any
+
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, ValidationError
 from django.db import DataError, IntegrityError, InterfaceError, OperationalError
@@ -83,7 +85,7 @@ def test_an_app_can_register_its_own_exceptions() -> None:
 
 
 def test_errors_of_a_body_point_into_it() -> None:
-    nested = {"headers": {"X/Y~Z": ["bad"]}, "list": [{}, {"name": ["worse"]}], "non_field_errors": ["all wrong"]}
+    nested: Any = {"headers": {"X/Y~Z": ["bad"]}, "list": [{}, {"name": ["worse"]}], "non_field_errors": ["all wrong"]}
     answer = problem_response(exceptions.ValidationError(nested))
     assert answer is not None
     assert answer.data["errors"] == [

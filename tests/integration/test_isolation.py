@@ -1,0 +1,76 @@
+"""A key sees its own objects only; what belongs to somebody else does not exist for it."""
+
+import pytest
+from django.test import Client
+
+from subscriptions.models import ApiKey, Subscription
+from tests import factories
+from tests.clients import Answer, client_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
+
+RESOURCES = ("publishers", "subscribers", "subscriptions", "api-keys")
+OPERATIONS = [
+    (method, path)
+    for path, operations in Client().get("/api/v1/openapi.json").json()["paths"].items()
+    for method in operations
+    if path.split("/")[3] in RESOURCES
+]
+OF_ONE = [(method, path) for method, path in OPERATIONS if "{" in path]
+LISTS = [path for method, path in OPERATIONS if "{" not in path and method == "get"]
+
+
+@pytest.fixture
+def somebody() -> Subscription:
+    """Return a subscription of somebody else, who also has a publisher and keys."""
+    made = factories.subscription(factories.subscriber("somebody"), factories.event_type("Order.Paid"))
+    factories.api_key(made.subscriber, label="somebody")
+    factories.publisher("somebody")
+    return made
+
+
+def ask(client: Client, method: str, path: str, theirs: Subscription) -> Answer:
+    """Call the operation on what belongs to somebody else."""
+    key = ApiKey.objects.get(label="somebody")
+    number = theirs.pk if path.startswith("/api/v1/subscriptions") else key.pk
+    address = path.replace("{name}", "somebody").replace("{id}", str(number))
+    return client.generic(method.upper(), address, "" if method == "get" else "{}", "application/json")
+
+
+def strangers() -> list[Client]:
+    return [client_of(factories.publisher()), client_of(factories.subscriber())]
+
+
+def test_the_walk_meets_every_resource() -> None:
+    assert {path.split("/")[3] for _, path in OF_ONE} == {path.split("/")[3] for path in LISTS} == set(RESOURCES)
+    assert len(OF_ONE) == 16
+
+
+@pytest.mark.parametrize(("method", "path"), OF_ONE)
+def test_what_belongs_to_somebody_else_is_not_found(method: str, path: str, somebody: Subscription) -> None:
+    assert [ask(client, method, path, somebody).status_code for client in strangers()] == [404, 404]
+    assert ask(Client(), method, path, somebody).status_code == 401
+    assert ask(client_of(), method, path, somebody).status_code in {200, 204, 409}
+
+
+@pytest.mark.parametrize("path", LISTS)
+def test_lists_do_not_show_what_belongs_to_somebody_else(path: str, somebody: Subscription) -> None:
+    assert b"somebody" in client_of().get(path).content
+    for client in strangers():
+        answer = client.get(path)
+        assert answer.status_code == 200
+        assert b"somebody" not in answer.content
+
+
+@pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "post" and "{" not in path])
+def test_only_subscriptions_are_created_without_a_management_key(path: str) -> None:
+    statuses = [client.post(path, {}, content_type="application/json").status_code for client in strangers()]
+    assert statuses == ([403, 400] if path.endswith("subscriptions") else [403, 403])
+
+
+def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> None:
+    till, shop = factories.publisher("till"), factories.subscriber("shop")
+    for client, path in ((client_of(till), "/api/v1/publishers/till"), (client_of(shop), "/api/v1/subscribers/shop")):
+        assert client.get(path).status_code == 200
+        assert client.patch(path, {"description": "x"}, content_type="application/json").status_code == 403
+        assert client.delete(path).status_code == 403

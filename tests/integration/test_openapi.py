@@ -1,0 +1,49 @@
+"""The OpenAPI document, and the page that shows it."""
+
+import contextlib
+import io
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+
+def test_the_document_is_made_without_warnings_and_is_valid() -> None:
+    call_command("spectacular", "--fail-on-warn", "--validate", "--format", "openapi-json", stdout=io.StringIO())
+
+
+def test_the_document_is_served_to_everybody() -> None:
+    answer = Client().get("/api/v1/openapi.json")
+    document = answer.json()
+    assert (answer.status_code, document["openapi"]) == (200, "3.1.0")
+    assert document["components"]["securitySchemes"]["apiKey"]["scheme"] == "bearer"
+
+
+def test_every_operation_takes_a_key_and_says_what_a_problem_looks_like() -> None:
+    paths = Client().get("/api/v1/openapi.json").json()["paths"]
+    operations = [operation for operations in paths.values() for operation in operations.values()]
+    assert {str(operation["security"]) for operation in operations} == {"[{'apiKey': []}]"}
+    assert {str(list(operation["responses"]["default"]["content"])) for operation in operations} == {
+        "['application/problem+json']"
+    }
+
+
+@pytest.mark.parametrize("method", ["patch", "delete"])
+def test_whatever_changes_a_version_takes_if_match(method: str) -> None:
+    paths = Client().get("/api/v1/openapi.json").json()["paths"]
+    operation = paths["/api/v1/subscriptions/{id}"][method]
+    assert "If-Match" in {parameter["name"] for parameter in operation["parameters"]}
+
+
+def test_the_documentation_needs_nothing_from_elsewhere() -> None:
+    answer = Client().get("/api/docs/")
+    page = answer.content.decode()
+    assert answer.status_code == 200
+    assert "/static/drf_spectacular_sidecar/swagger-ui-dist/swagger-ui-bundle.js" in page
+    assert [word for word in page.replace('"', " ").split() if word.startswith(("http:", "https:", "//cdn"))] == []
+
+
+@pytest.mark.parametrize("file", ["swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"])
+def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
+    with contextlib.closing(Client().get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{file}")) as answer:
+        assert answer.status_code == 200
