@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from broker_project.stack.children import DidNotStart
+from broker_project.stack.demo.command import demo
 from broker_project.stack.folder_lock import AlreadyRunning
 from broker_project.stack.ordinary_user import NoOrdinaryUser
 from broker_project.stack.postgres import ProgramFailed
@@ -13,7 +14,7 @@ from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.testing import test
 from broker_project.stack.up import manage, say, up
 
-COMMANDS: dict[str, Callable[..., int]] = {"manage": manage, "test": test, "up": up}
+COMMANDS: dict[str, Callable[..., int]] = {"demo": demo, "manage": manage, "test": test, "up": up}
 EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, ProgramFailed, SetUpFailed)
 """Failures whose message says it all."""
 

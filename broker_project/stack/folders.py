@@ -1,5 +1,6 @@
 """Where things are: the repository, the state folder, and what one stack keeps in its own folder."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,11 @@ class StackFolder:
     def settings(self) -> Path:
         """Ports and secrets, chosen once and kept; readable by the owner only."""
         return self.made() / "stack.json"
+
+    def forget_stores(self) -> None:
+        """Delete what PostgreSQL and Redis have kept, but neither ports nor secrets."""
+        for name in ("postgres", "redis", "beat"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
 
     def made(self, name: str = "") -> Path:
         """Return a folder in it, made if it is not there."""

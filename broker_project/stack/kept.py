@@ -8,6 +8,7 @@ from pathlib import Path
 from broker_project.stack.ports import any_free, free_from, is_free
 
 SECRET_BYTES = 32
+PASSWORD_BYTES = 12
 
 
 class Kept:
@@ -21,6 +22,10 @@ class Kept:
     def secret(self, name: str) -> str:
         """Return a random secret."""
         return self._values.get(name) or self._keep(name, secrets.token_urlsafe(SECRET_BYTES))
+
+    def password(self, name: str) -> str:
+        """Return a random secret that people can type."""
+        return self._values.get(name) or self._keep(name, secrets.token_urlsafe(PASSWORD_BYTES))
 
     def port(self, name: str, preferred: int | None = None) -> int:
         """Return the port kept under this name; another if somebody else has taken it meanwhile."""

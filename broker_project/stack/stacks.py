@@ -51,10 +51,14 @@ def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str,
 
 
 @contextlib.contextmanager
-def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = silent) -> Iterator[Stack]:
-    """Run everything in a folder; stop everything at the end."""
+def running(
+    path: Path, *, durable: bool = True, fresh: bool = False, say: Callable[[str], None] = silent
+) -> Iterator[Stack]:
+    """Run everything in a folder, with empty stores if `fresh`; stop everything at the end."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
+        if fresh:
+            folder.forget_stores()
         kept = Kept(folder.settings, say)
         say("starting PostgreSQL and Redis ...")
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
@@ -62,8 +66,8 @@ def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = si
         web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
         environment = variables(kept, servers.environment, web_port)
         say("bringing the database up to date ...")
-        _set_up(environment, kept.secret("admin password"))
-        login = f"admin:{kept.secret('Flower password')}"
+        _set_up(environment, kept.password("admin password"))
+        login = f"admin:{kept.password('Flower password')}"
         installation = kept.secret("installation")[:8]
         say("starting web, workers, beat and Flower ...")
         application = Application(path, environment, web_port, flower_port, login, installation)
@@ -73,7 +77,7 @@ def running(path: Path, *, durable: bool = True, say: Callable[[str], None] = si
             environment,
             f"http://{LOOPBACK}:{web_port}",
             f"http://{LOOPBACK}:{flower_port}",
-            kept.secret("admin password"),
+            kept.password("admin password"),
             login,
             folder.logs,
         )

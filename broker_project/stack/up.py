@@ -46,7 +46,7 @@ def addresses(stack: stacks.Stack) -> str:
     return "\n".join(
         (
             f"  admin   {stack.web}/admin/   login admin, password {stack.admin_password}",
-            f"  API     {stack.web}/api/v1/docs/",
+            f"  API     {stack.web}/api/docs/",
             f"  Flower  {stack.flower}/   login {flower_user}, password {flower_password}",
             f"  logs    {stack.logs}/",
         )

@@ -1,0 +1,86 @@
+"""Create what the demo needs through the management API: event types, publishers with keys, subscriptions."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from broker_project.stack.demo.cast import PUBLISHERS, SUBSCRIBERS, Sample
+from broker_project.stack.demo.events import event
+from broker_project.stack.ports import LOOPBACK
+
+TIMEOUT = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Management:
+    """The management API of a running broker."""
+
+    web: str
+    token: str
+    suffix: str
+    """Behind every name, to keep runs on one database apart."""
+
+    def create(self, collection: str, /, **fields: object) -> dict[str, Any]:
+        """Create one object and return it."""
+        answer = requests.post(f"{self.web}/api/v1/{collection}", json=fields, headers=self._headers, timeout=TIMEOUT)
+        if not answer.ok:
+            raise NotArranged(f"POST {collection} answered {answer.status_code}: {answer.text}")
+        made: dict[str, Any] = answer.json()
+        return made
+
+    def inactivate_all(self) -> None:
+        """Stop sending to receivers that are going away."""
+        for sample in SUBSCRIBERS:
+            address = f"{self.web}/api/v1/subscribers/{sample.name}{self.suffix}/inactivate"
+            requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT)
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+class NotArranged(Exception):
+    """The broker did not take one of the demo's objects; the message has its answer."""
+
+
+def arrange(api: Management, ports: Mapping[str, int], secrets: Path) -> dict[str, str]:
+    """Create everything; write the receivers' signing secrets to a file and return the publishers' tokens."""
+    for event_type in (name for names in PUBLISHERS.values() for name in names):
+        sample = json.dumps(event(0, event_type).body, indent=1, ensure_ascii=False)
+        api.create("event-types", name=event_type + api.suffix, kind="TOPIC", sample=sample)
+    tokens = {name: _publisher(api, name, types) for name, types in PUBLISHERS.items()}
+    known: dict[str, str] = {}
+    for subscriber in SUBSCRIBERS:
+        known |= _subscriber(api, subscriber, ports[subscriber.name])
+    secrets.touch(mode=0o600)
+    secrets.write_text(json.dumps(known))
+    return tokens
+
+
+def _publisher(api: Management, name: str, event_types: tuple[str, ...]) -> str:
+    full_name = name + api.suffix
+    api.create("publishers", name=full_name, event_types=[event_type + api.suffix for event_type in event_types])
+    token: str = api.create("api-keys", kind="PUBLISHER", publisher=full_name, label="demo")["token"]
+    return token
+
+
+def _subscriber(api: Management, sample: Sample, port: int) -> dict[str, str]:
+    """Create a subscriber with its subscriptions; return their signing secrets by name and path."""
+    name = sample.name + api.suffix
+    api.create("subscribers", name=name, description=f"Sample receiver: {sample.behaviour}.")
+    secrets = {}
+    for position, event_type in enumerate(sample.event_types):
+        made = api.create(
+            "subscriptions",
+            subscriber=name,
+            event_type=event_type + api.suffix,
+            endpoint=f"http://{LOOPBACK}:{port}/{event_type}",
+            header_filter_string=sample.region,
+            position=position,
+        )
+        secrets[f"{sample.name}/{event_type}"] = made["signing_secret"]
+    return secrets

@@ -1,0 +1,74 @@
+"""Who takes part in the demo: publishers, event types, subscribers, and how each receiver behaves."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+TRACKER = ("Tracker.Issue.Created", "Tracker.Issue.Updated", "Tracker.Issue.Commented")
+SHOP = ("Shop.Order.Placed", "Shop.Order.Paid", "Shop.Order.Shipped")
+PUBLISHERS = {"tracker": TRACKER, "shop": SHOP}
+REGIONS = ("eu", "us", "apac")
+"""Publishers name the region in the header `FILTER_STRING`."""
+
+
+class Behaviour(StrEnum):
+    """What a receiver does beside answering 200."""
+
+    STEADY = "steady"
+    """Nothing."""
+
+    FAILING = "500 now and then"
+    """Answers 500 to the first request, sometimes also to the second, of some events."""
+
+    DOWN = "down for a few seconds"
+    """Refuses connections for a while."""
+
+    OVERLOADED = "503 for a while"
+    """Answers 503 to everything for a while."""
+
+    PICKY = "rejects some"
+    """Answers 404 or 422 to some events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One sample subscriber."""
+
+    name: str
+    behaviour: Behaviour
+    event_types: tuple[str, ...]
+    region: str = ""
+    """Only events of this region; empty: all."""
+
+    def wants(self, event_type: str, region: str) -> bool:
+        """Say whether an event is for this subscriber."""
+        return event_type in self.event_types and self.region in {"", region}
+
+
+SUBSCRIBERS = (
+    Sample("warehouse", Behaviour.STEADY, SHOP),
+    Sample("eu-support", Behaviour.STEADY, TRACKER, region="eu"),
+    Sample("search-index", Behaviour.FAILING, TRACKER),
+    Sample("mail-gateway", Behaviour.DOWN, ("Tracker.Issue.Commented", "Shop.Order.Shipped")),
+    Sample("billing", Behaviour.OVERLOADED, ("Shop.Order.Placed", "Shop.Order.Paid")),
+    Sample("audit", Behaviour.PICKY, TRACKER + SHOP),
+)
+
+REFUSAL_SECONDS = 4.0
+"""How long the receivers that are down or overloaded are so."""
+
+REFUSAL_AFTER = 100
+"""How many events they take before that."""
+
+
+def failures_of(number: int) -> int:
+    """Return how many requests with this event the failing receiver answers with 500."""
+    if number % 20:
+        return 0
+    return 1 if number % 60 else 2
+
+
+def rejection_of(number: int) -> int:
+    """Return the picky receiver's answer to this event."""
+    if number % 25 == 0:
+        return 404
+    return 422 if number % 40 == 0 else 200

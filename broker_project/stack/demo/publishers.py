@@ -1,0 +1,141 @@
+"""The demo's publishers: applications that publish through the HTTP API, singly and in batches."""
+
+import itertools
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
+from urllib3.util.retry import Retry
+
+from broker_project.stack.demo.cast import PUBLISHERS
+from broker_project.stack.demo.events import Event, event, fingerprint
+from broker_project.stack.demo.records import Published, line
+
+EVENTS = 3000
+BATCH = 50
+SECONDS = 16.0
+"""How long publishing takes: time for receivers to be down and to come back meanwhile."""
+
+TIMEOUT = 15.0
+AGAIN = Retry(total=8, backoff_factor=0.2, status_forcelist=(409, 429, 500, 502, 503, 504), allowed_methods=None)
+"""What a publisher sends again, under the same idempotency key."""
+
+
+class NotPublished(Exception):
+    """The broker refused an event."""
+
+
+@dataclass(slots=True)
+class Publisher:
+    """One thread of an application: publishes its events evenly over time and writes down each."""
+
+    web: str
+    token: str
+    suffix: str
+    log: Path
+    events: Sequence[Event]
+    size: int
+    """Events in a call; 1: singly."""
+
+    done: int = 0
+    problem: str = ""
+    session: requests.Session = field(default_factory=requests.Session)
+
+    def run(self) -> None:
+        """Publish everything."""
+        self.session.headers["Authorization"] = f"Bearer {self.token}"
+        self.session.mount("http://", HTTPAdapter(max_retries=AGAIN))
+        began = time.monotonic()
+        try:
+            with self.log.open("a", buffering=1) as log:
+                for events in chunks(self.events, self.size):
+                    wait_until(began + SECONDS * self.done / len(self.events))
+                    log.writelines(line(published) for published in self._publish(events))
+                    self.done += len(events)
+        except (NotPublished, requests.RequestException) as problem:
+            self.problem = str(problem)
+
+    def _publish(self, events: Sequence[Event]) -> Iterator[Published]:
+        """Publish one call's events and return what to write down."""
+        started = time.monotonic()
+        call = self._one if self.size == 1 else self._batch
+        announced = call(events)
+        ended = time.monotonic()
+        for position, (each, deliveries) in enumerate(zip(events, announced, strict=True)):
+            mark = fingerprint(each.body)
+            yield Published(each.number, each.type, each.region, mark, started, ended, position, deliveries)
+
+    def _one(self, events: Sequence[Event]) -> list[int]:
+        (only,) = events
+        headers = {"FILTER_STRING": only.region, "Idempotency-Key": key(only), "Content-Type": "application/json"}
+        answer = self._post(f"/{only.type}{self.suffix}", json.dumps(only.body, ensure_ascii=False), headers)
+        return [answer["deliveries"]]
+
+    def _batch(self, events: Sequence[Event]) -> list[int]:
+        items = [
+            {
+                "event": each.type + self.suffix,
+                "body": each.body,
+                "filter_string": each.region,
+                "idempotency_key": key(each),
+            }
+            for each in events
+        ]
+        answer = self._post("", json.dumps({"events": items}), {"Content-Type": "application/json"})
+        return [result["deliveries"] for result in answer["results"]]
+
+    def _post(self, path: str, body: str, headers: dict[str, str]) -> dict[str, Any]:
+        """Call the broker; what it answers badly is repeated under the same idempotency keys."""
+        address = f"{self.web}/api/v1/events{path}"
+        answer = self.session.post(address, body.encode(), headers=headers, timeout=TIMEOUT)
+        if not answer.ok:
+            raise NotPublished(f"{answer.status_code}: {answer.text}")
+        content: dict[str, Any] = answer.json()
+        return content
+
+
+def publishers(web: str, tokens: dict[str, str], suffix: str, folder: Path) -> list[Publisher]:
+    """Return two threads for each application, one that publishes singly and one in batches."""
+    made = []
+    numbers = itertools.count(1)
+    share = EVENTS // (2 * len(tokens))
+    for name, token in tokens.items():
+        for size in (1, BATCH):
+            events = [event(number, _type_for(name, number)) for number in itertools.islice(numbers, share)]
+            made.append(Publisher(web, token, suffix, folder / f"published-{name}-{size}.jsonl", events, size))
+    return made
+
+
+def start(threads: Sequence[Publisher]) -> list[threading.Thread]:
+    """Let all of them publish, side by side."""
+    started = [threading.Thread(target=publisher.run, daemon=True) for publisher in threads]
+    for thread in started:
+        thread.start()
+    return started
+
+
+def chunks(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:
+    """Split events into calls."""
+    for start_at in range(0, len(events), size):
+        yield events[start_at : start_at + size]
+
+
+def key(each: Event) -> str:
+    """Return the idempotency key of an event."""
+    return f"demo-{each.number}"
+
+
+def wait_until(moment: float) -> None:
+    """Wait for a moment of the monotonic clock."""
+    time.sleep(max(0.0, moment - time.monotonic()))
+
+
+def _type_for(publisher: str, number: int) -> str:
+    return random.Random(-number).choice(PUBLISHERS[publisher])  # noqa: S311 - samples, no secrets

@@ -1,0 +1,145 @@
+"""A sample receiver, in a process of its own: verifies, behaves as it was told, writes down every request.
+
+Run as a module with a subscriber's name, a port, the log's path and the path of the signing secrets.
+"""
+
+import json
+import sys
+import threading
+import time
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from broker_project.stack.demo.cast import (
+    REFUSAL_AFTER,
+    REFUSAL_SECONDS,
+    SUBSCRIBERS,
+    Behaviour,
+    failures_of,
+    rejection_of,
+)
+from broker_project.stack.demo.events import fingerprint
+from broker_project.stack.demo.records import Request, line
+from broker_project.stack.demo.signing import is_signed
+from broker_project.stack.ports import LOOPBACK
+
+
+class Receiver:
+    """One subscriber's application."""
+
+    def __init__(self, name: str, log: Path, secrets: Path) -> None:
+        self.name = name
+        self._behaviour = next(sample.behaviour for sample in SUBSCRIBERS if sample.name == name)
+        self._log = log.open("a", buffering=1)
+        self._secrets = secrets
+        self._seen: Counter[int] = Counter()
+        self._refuses_until: float | None = None
+        self._lock = threading.Lock()
+
+    def answer_to(self, number: int) -> int:
+        """Return the status for one more request with this event; 0: none, and be down from now on."""
+        with self._lock:
+            self._seen[number] += 1
+            match self._behaviour:
+                case Behaviour.FAILING:
+                    return 500 if self._seen[number] <= failures_of(number) else 200
+                case Behaviour.PICKY:
+                    return rejection_of(number)
+                case Behaviour.OVERLOADED:
+                    return 503 if self._refuses() else 200
+                case Behaviour.DOWN:
+                    return 0 if self._refuses() else 200
+                case _:
+                    return 200
+
+    def secret(self, path: str) -> str:
+        """Return the signing secret of the subscription with this path."""
+        secrets: dict[str, str] = json.loads(self._secrets.read_text())
+        return secrets[self.name + path]
+
+    def write_down(self, request: Request) -> None:
+        """Log a request and its answer."""
+        with self._lock:
+            self._log.write(line(request))
+
+    def _refuses(self) -> bool:
+        """Say whether this is the bad time, which begins after some events and ends by the clock."""
+        if self._refuses_until is None and len(self._seen) > REFUSAL_AFTER:
+            self._refuses_until = time.monotonic() + REFUSAL_SECONDS
+        return self._refuses_until is not None and time.monotonic() < self._refuses_until
+
+
+class Server(ThreadingHTTPServer):
+    """Listens until it is to be down."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, port: int, receiver: Receiver) -> None:
+        self.receiver = receiver
+        self.goes_down = False
+        super().__init__((LOOPBACK, port), Handler)
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Reads a delivery, answers it, writes it down."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: Server
+
+    def do_POST(self) -> None:
+        """Take one delivery."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        at, content, receiver = time.monotonic(), json.loads(body), self.server.receiver
+        status = 0 if self.server.goes_down else receiver.answer_to(content["number"])
+        if status == 0:
+            self._go_down()
+            return
+        self._answer(status)
+        header = self.headers.get
+        receiver.write_down(
+            Request(
+                subscriber=receiver.name,
+                path=self.path,
+                webhook_id=header("webhook-id", ""),
+                sequence=header("Webhook-Sequence", ""),
+                attempt=header("Webhook-Attempt", ""),
+                possible_duplicate=header("Webhook-Possible-Duplicate", ""),
+                signed=is_signed(dict(self.headers), body, receiver.secret(self.path)),
+                number=content["number"],
+                fingerprint=fingerprint(content),
+                at=at,
+                answer=status,
+            )
+        )
+
+    def _answer(self, status: int) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        self.wfile.flush()
+
+    def _go_down(self) -> None:
+        """Leave the request without an answer, and stop listening."""
+        self.close_connection = True
+        if not self.server.goes_down:
+            self.server.goes_down = True
+            threading.Thread(target=self.server.shutdown).start()
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet; the log of requests says more."""
+
+
+def main(name: str, port: str, log: str, secrets: str) -> None:
+    """Serve for ever; when down, close the port for a while."""
+    receiver = Receiver(name, Path(log), Path(secrets))
+    while True:
+        with Server(int(port), receiver) as server:
+            server.serve_forever(poll_interval=0.05)
+        time.sleep(REFUSAL_SECONDS)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,161 @@
+"""Whether everything arrived, once and in order: computed from the logs of publishers and receivers only."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import quantiles
+
+from broker_project.stack.demo.cast import Sample
+from broker_project.stack.demo.records import Published, Request
+
+SERVICE_UNAVAILABLE = 503
+"""Holds the line; every other 5xx sets the delivery aside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of one subscriber's deliveries."""
+
+    expected: int
+    delivered: int
+    rejected: int
+    set_aside: int
+    """Delivered or rejected after an answer of 5xx that let others go first."""
+
+    requests: int
+    lost: int
+    duplicated: int
+    """Requests for an event that had been answered for good before."""
+
+    inverted: int
+    """Events that came after one whose publish call began only when theirs had ended, those set aside left out."""
+
+    wrong: int
+    """Requests for an event that was not for this subscriber, was altered, or was not signed with its secret."""
+
+    p50: float
+    p95: float
+    """Seconds from the beginning of the publish call to the arrival of the request that was accepted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The accounts of all subscribers together."""
+
+    planned: int
+    """How many events were to be published."""
+
+    published: int
+    announced: int
+    """How many deliveries the broker spoke of when it took them."""
+
+    accounts: dict[str, Account]
+
+    @property
+    def holds(self) -> bool:
+        """Whether the broker has kept its promises."""
+        kept = self.published == self.planned and self.deliveries == self.announced == self._sum(
+            "delivered"
+        ) + self._sum("rejected")
+        return kept and not any(map(self._sum, ("lost", "duplicated", "inverted", "wrong")))
+
+    @property
+    def deliveries(self) -> int:
+        """How many there had to be."""
+        return self._sum("expected")
+
+    @property
+    def wrong(self) -> int:
+        """How many requests should not have been made like that."""
+        return self._sum("wrong")
+
+    def __str__(self) -> str:
+        """Give the last line of the demo."""
+        counts = [f"{name} {self._sum(name)}" for name in ("delivered", "rejected", "lost", "duplicated", "inverted")]
+        return "demo: " + ", ".join([f"published {self.published}", f"deliveries {self.deliveries}", *counts])
+
+    def _sum(self, name: str) -> int:
+        return sum(getattr(account, name) for account in self.accounts.values())
+
+
+def judge(
+    published: Sequence[Published], received: Sequence[Request], subscribers: Iterable[Sample], *, planned: int
+) -> Verdict:
+    """Return the verdict on a whole run."""
+    accounts = {
+        sample.name: account(
+            {event.number: event for event in published if sample.wants(event.type, event.region)},
+            sorted((request for request in received if request.subscriber == sample.name), key=lambda each: each.at),
+        )
+        for sample in subscribers
+    }
+    return Verdict(planned, len(published), sum(event.deliveries for event in published), accounts)
+
+
+def account(expected: dict[int, Published], requests: Sequence[Request]) -> Account:
+    """Return what became of one subscriber's events, given its requests in the order of their arrival."""
+    known = [request for request in requests if request.number in expected]
+    finals = [request for request in known if is_final(request.answer)]
+    ended = {request.number: request for request in reversed(finals)}
+    aside = {request.number for request in known if sets_aside(request.answer)}
+    accepted = [request for request in ended.values() if request.answer // 100 == 2]  # noqa: PLR2004 - 2xx
+    p50, p95 = _percentiles([request.at - expected[request.number].started for request in accepted])
+    return Account(
+        expected=len(expected),
+        delivered=len(accepted),
+        rejected=len(ended) - len(accepted),
+        set_aside=len(aside & ended.keys()),
+        requests=len(requests),
+        lost=len(expected.keys() - ended.keys()),
+        duplicated=repeated(known),
+        inverted=inverted([expected[request.number] for request in known if request.number not in aside]),
+        wrong=sum(not is_right(request, expected.get(request.number)) for request in requests),
+        p50=p50,
+        p95=p95,
+    )
+
+
+def is_final(answer: int) -> bool:
+    """Say whether an answer ends a delivery."""
+    return 200 <= answer < 500  # noqa: PLR2004 - 2xx, 3xx, 4xx
+
+
+def sets_aside(answer: int) -> bool:
+    """Say whether an answer lets the next message go first."""
+    return not is_final(answer) and answer != SERVICE_UNAVAILABLE
+
+
+def is_right(request: Request, event: Published | None) -> bool:
+    """Say whether a request carries the event as it was published, signed."""
+    return event is not None and request.fingerprint == event.fingerprint and request.signed
+
+
+def repeated(requests: Iterable[Request]) -> int:
+    """Count the requests for events that had been answered for good."""
+    ended: set[int] = set()
+    count = 0
+    for request in requests:
+        count += request.number in ended
+        if is_final(request.answer):
+            ended.add(request.number)
+    return count
+
+
+def inverted(arrivals: Iterable[Published]) -> int:
+    """Count the events that arrived after one published entirely later; overlapping calls have no order."""
+    latest_start = float("-inf")
+    positions: dict[float, int] = {}
+    late: set[int] = set()
+    for event in arrivals:
+        latest_position = positions.get(event.started, 0)
+        if event.ended < latest_start or event.position < latest_position:
+            late.add(event.number)
+        latest_start = max(latest_start, event.started)
+        positions[event.started] = max(latest_position, event.position)
+    return len(late)
+
+
+def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    if len(seconds) < 2:  # noqa: PLR2004 - quantiles need two
+        return (seconds[0], seconds[0]) if seconds else (0.0, 0.0)
+    cuts = quantiles(seconds, n=20)
+    return cuts[9], cuts[18]

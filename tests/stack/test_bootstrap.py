@@ -1,0 +1,119 @@
+"""The environment is made once, and again when its lock changes or its making was interrupted."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from broker_project.stack import bootstrap
+from broker_project.stack.folders import ROOT
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """A bootstrap in a folder of its own whose commands are recorded, and make what they would make."""
+    monkeypatch.setattr(bootstrap, "STATE", tmp_path)
+    monkeypatch.setattr(bootstrap, "ENVIRONMENT", tmp_path / "env")
+    monkeypatch.setattr(bootstrap, "tool", lambda: Path("/uv"))
+    recorded: list[list[str]] = []
+
+    def run(*command: str | Path) -> str | None:
+        recorded.append([str(word) for word in command])
+        if command[1] == "venv":
+            python = tmp_path / "env" / "bin" / "python"
+            python.parent.mkdir(parents=True, exist_ok=True)
+            python.symlink_to("/bin/true")
+        return None
+
+    monkeypatch.setattr(bootstrap, "run", run)
+    return recorded
+
+
+def steps(commands: list[list[str]]) -> list[str]:
+    return [" ".join(command[1:3]).removesuffix(" --quiet") for command in commands]
+
+
+def test_an_environment_is_made_from_nothing(commands: list[list[str]]) -> None:
+    bootstrap.install_environment("runtime.txt")
+    assert (steps(commands), bootstrap.is_complete("runtime.txt")) == (["venv", "pip sync"], True)
+
+
+def test_a_new_lock_changes_the_environment_in_place(commands: list[list[str]]) -> None:
+    bootstrap.install_environment("runtime.txt")
+    assert not bootstrap.is_complete("development.txt")
+    bootstrap.install_environment("development.txt")
+    assert (steps(commands), bootstrap.is_complete("development.txt")) == (["venv", "pip sync", "pip sync"], True)
+
+
+def test_an_interrupted_set_up_is_made_anew(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    bootstrap.install_environment("runtime.txt")
+    (bootstrap.ENVIRONMENT / bootstrap.STAMP).unlink()
+    (bootstrap.ENVIRONMENT / "bin" / "python").unlink()
+    assert not bootstrap.is_complete("runtime.txt")
+    bootstrap.install_environment("runtime.txt")
+    assert steps(commands) == ["venv", "pip sync"] * 2
+
+
+def test_a_damaged_stamp_is_no_stamp(tmp_path: Path) -> None:
+    (tmp_path / bootstrap.STAMP).write_text('{"runtime.txt": ')
+    assert bootstrap.stamp_of(tmp_path) == {}
+    (tmp_path / bootstrap.STAMP).write_text(json.dumps({"runtime.txt": "digest"}))
+    assert bootstrap.stamp_of(tmp_path) == {"runtime.txt": "digest"}
+
+
+def test_a_certificate_error_is_tried_again_with_the_systems_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["invalid peer certificate: UnknownIssuer", None])
+    asked: list[tuple[str | Path, ...]] = []
+
+    def run(*command: str | Path) -> str | None:
+        asked.append(command)
+        return next(answers)
+
+    monkeypatch.setattr(bootstrap, "run", run)
+    assert bootstrap.run_trusting_system("uv", "sync", again=[["--system-certs"], ["--never"]]) is None
+    assert asked == [("uv", "sync"), ("uv", "sync", "--system-certs")]
+
+
+def test_other_errors_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "run", lambda *_: "no such package")
+    assert bootstrap.run_trusting_system("uv", again=[["--system-certs"]]) == "no such package"
+
+
+@pytest.mark.parametrize("home", [None, "", "/nonexistent"])
+def test_without_a_home_to_write_to_caches_stay_in_the_state_folder(
+    home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bootstrap, "STATE", tmp_path)
+    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    variables = bootstrap.tool_variables()
+    assert variables["HOME"] == str(tmp_path / "home")
+    assert Path(variables["XDG_CACHE_HOME"]).is_dir()
+
+
+def test_locks_name_no_registry() -> None:
+    for lock in sorted((ROOT / "requirements").iterdir()):
+        text = lock.read_text()
+        assert "--hash=sha256:" in text
+        assert "://" not in text
+        assert "--index" not in text
+
+
+def test_help_needs_no_environment() -> None:
+    answer = subprocess.run([ROOT / "broker", "help"], env={}, capture_output=True, text=True, check=True)
+    assert answer.stdout == bootstrap.HELP
+
+
+def test_runs_with_python_3_11_only(tmp_path: Path) -> None:
+    for name in ("python3.11", "python3"):
+        (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    source = (ROOT / "broker").read_text().replace("/usr/bin/python3.11", "").replace("/usr/local/bin/python3.11", "")
+    answer = subprocess.run(
+        ["/bin/sh", "-c", source, "broker"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, "no CPython 3.11 found" in answer.stderr) == (1, True)
