@@ -1,0 +1,51 @@
+"""The whole stack, with real processes."""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from broker_project.stack import stacks
+from broker_project.stack.application import is_listening
+from tests.stack.test_supervisor import until
+
+pytestmark = pytest.mark.faults
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
+    """A running stack with stores of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("DATABASE_URL", "REDIS_URL"):
+            patch.delenv(name, raising=False)
+        with stacks.running(tmp_path_factory.mktemp("stack"), durable=False) as running:
+            yield running
+
+
+def status_of(url: str) -> int:
+    return requests.get(url, timeout=5).status_code
+
+
+def test_everything_answers(stack: stacks.Stack) -> None:
+    addresses = ("/livez", "/admin/login/", "/api/docs/")
+    assert [status_of(stack.web + address) for address in addresses] == [200] * 3
+    assert status_of(stack.flower + "/healthcheck") == 200
+
+
+def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
+    worker = stack.supervisor["worker1"]
+    name = worker.service.environment["BROKER_WORKER_NAME"]
+    killed = worker.pid
+    worker.kill()
+    until(lambda: worker.pid not in {None, killed})
+    until(worker.service.is_ready, seconds=30)
+    assert is_listening(stack.environment["REDIS_URL"], f"celery@{name}")
+
+
+@pytest.mark.parametrize("name", ["postgres", "redis", "web"])
+def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
+    child = stack.supervisor[name]
+    killed = child.pid
+    child.kill()
+    until(lambda: child.pid not in {None, killed})
+    until(child.service.is_ready, seconds=30)
