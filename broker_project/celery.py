@@ -1,4 +1,4 @@
-"""The Celery application; a worker also starts this process's driver and sweeper."""
+"""The Celery application."""
 
 import os
 

@@ -9,7 +9,7 @@ from kombu import Queue
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-env = environ.Env()
+env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
 SECRET_KEY = env.str("BROKER_SECRET_KEY")
 ALLOWED_HOSTS = env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
@@ -96,7 +96,8 @@ REDIS_TIMEOUT_SECONDS = 0.2
 """Web processes wait no longer than this for a hint to be taken."""
 
 CELERY_BROKER_URL = REDIS_URL
-CELERY_TASK_QUEUES = [Queue(name) for name in ("topic", "maintenance")]
+CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in ("topic", "maintenance")]
+CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_TASK_IGNORE_RESULT = True

@@ -27,6 +27,15 @@ CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE du
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 
+-- Every subscriber has its line from the start: publishing need not ask.
+CREATE FUNCTION give_subscriber_its_line() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO delivery_line (subscriber_id, lane) VALUES (NEW.id, 'main');
+  RETURN NULL;
+END $$;
+CREATE TRIGGER line AFTER INSERT ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION give_subscriber_its_line();
+INSERT INTO delivery_line (subscriber_id, lane) SELECT id, 'main' FROM subscriptions_subscriber;
+
 -- The planner's picture of a well-filled queue, taken once: an automatic ANALYZE of an empty moment would make it
 -- read the queue by sequential scan.
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)

@@ -5,6 +5,7 @@ from typing import Final, Self
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from delivery.models.lines import Line
 from delivery.models.messages import Message
@@ -48,6 +49,7 @@ class Delivery(models.Model):
     status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.PENDING)
     size = models.PositiveIntegerField()
     attempts = models.PositiveIntegerField(default=0, db_default=0)
+    times_set_aside = models.PositiveIntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     """None: due since it was published and never set aside."""
     sequence = models.BigIntegerField(null=True, blank=True)
@@ -57,7 +59,7 @@ class Delivery(models.Model):
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
     reason = models.TextField(blank=True, default="", db_default="")
-    created_at = models.DateTimeField(db_default=models.functions.Now())
+    created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True, blank=True)
     closed_on = models.DateField(default=OPEN_SHELF, db_default=OPEN_SHELF, editable=False)
 

@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from subscriptions.models import Subscriber
 
@@ -35,6 +36,8 @@ class Line(models.Model):
     held_reason = models.TextField(default="", db_default="")
     held_stamp = models.BigIntegerField(default=0, db_default=0)
     """Versions of the head's subscription and subscriber when the line was held; others make it due at once."""
+    aside_next = models.BooleanField(default=False, db_default=False)
+    """Whose turn it is: of those set aside, or of those never sent (behaviour 4.6)."""
     failures = models.PositiveIntegerField(default=0, db_default=0)
     """Unsuccessful tries of the head in a row; the pause grows with them."""
 
@@ -60,7 +63,7 @@ class LineEvent(models.Model):
     """One thing worth knowing in a line's history; append-only."""
 
     line = models.ForeignKey(Line, models.CASCADE, related_name="events")
-    at = models.DateTimeField(db_default=models.functions.Now())
+    at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=24, choices=LineEventKind)
     sequence = models.BigIntegerField(null=True)
     delivery_id = models.BigIntegerField(null=True)

@@ -2,6 +2,7 @@
 
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
 from subscriptions.models import EventType, Publisher
 
@@ -38,7 +39,7 @@ class Message(models.Model):
     filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
     outcome = models.CharField(max_length=16, choices=MessageOutcome)
     deliveries_count = models.PositiveIntegerField(default=0)
-    published_at = models.DateTimeField(db_default=models.functions.Now())
+    published_at = models.DateTimeField(db_default=Now())
 
     class Meta:
         constraints = [models.CheckConstraint(name="message_outcome", condition=Q(outcome__in=MessageOutcome.values))]

@@ -1,6 +1,7 @@
 """What every configured thing has: a version that the database raises at each change."""
 
 from django.db import models
+from django.db.models.functions import Now
 
 
 class Versioned(models.Model):
@@ -10,8 +11,8 @@ class Versioned(models.Model):
     """
 
     version = models.BigIntegerField(default=1, db_default=1, editable=False)
-    created_at = models.DateTimeField(db_default=models.functions.Now(), editable=False)
-    updated_at = models.DateTimeField(db_default=models.functions.Now(), editable=False)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         abstract = True

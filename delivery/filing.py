@@ -1,0 +1,17 @@
+"""How a finished delivery leaves the open shelf: the one piece of SQL that settling, mending and cancelling share."""
+
+from typing import Final
+
+FILE_GONE: Final = """
+  INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, status, size, attempts, times_set_aside,
+                                 due_at, sequence, uncertain, cancel_requested, reason, created_at, finished_at,
+                                 closed_on)
+  SELECT id, message_id, line_id, subscription_id, status, size, attempts, times_set_aside, due_at, sequence,
+         uncertain, cancel_requested, reason, created_at, clock_timestamp(),
+         (SELECT max(day) FROM delivery_storageday WHERE day <= (clock_timestamp() AT TIME ZONE 'UTC')::date)
+    FROM gone"""
+"""Files the rows of a CTE `gone`, deleted from `delivery_open`, under today.
+
+DELETE and INSERT, not an UPDATE that moves the row: whoever waits for the row then finds it gone, and gets no error.
+The day is the newest that has a partition, so a late maintenance job stops nothing.
+"""

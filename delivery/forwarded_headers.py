@@ -1,0 +1,51 @@
+"""Which of a publisher's headers are kept, which go on to endpoints, and whose value wins (behaviour 2.11)."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+NEVER_KEPT: Final = frozenset(
+    {
+        "authorization",
+        "connection",
+        "content-length",
+        "cookie",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+"""The publisher's own credentials and what belongs to its connection."""
+
+FORWARDED: Final = frozenset({"content-type", "traceparent"})
+FORWARDED_PREFIXES: Final = ("ce-", "x-")
+NOT_FORWARDED: Final = frozenset({"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"})
+"""Where the publisher's call came from is between it and the broker."""
+
+Header = tuple[str, str]
+
+
+def kept(headers: Iterable[Header]) -> list[Header]:
+    """Return the headers that are stored with the message and can be filtered on."""
+    return [(name, value) for name, value in headers if name.lower() not in NEVER_KEPT]
+
+
+def forwarded(headers: Iterable[Header]) -> list[Header]:
+    """Return the stored headers that endpoints get too."""
+    return [(name, value) for name, value in headers if _goes_on(name.lower())]
+
+
+def _goes_on(name: str) -> bool:
+    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and name not in NOT_FORWARDED)
+
+
+def merged(*layers: Mapping[str, str]) -> dict[str, str]:
+    """Return all headers of the layers; of equal names, in whatever case, the later layer's wins."""
+    by_name = {name.lower(): (name, value) for layer in layers for name, value in layer.items()}
+    return dict(by_name.values())

@@ -1,0 +1,102 @@
+"""What a line has in hand, and what it takes next (behaviour 4.2, 4.6)."""
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from delivery.webhooks import Content, Destination
+
+REFILL_LEVEL: Final = 0.4
+"""The share of its last page at which a line reads on (behaviour 11.1)."""
+MAX_BYTES: Final = 1024 * 1024
+"""Bodies that a line has in hand at most; one delivery is always allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class InHand:
+    """A delivery that its line may send next."""
+
+    id: int
+    content: Content
+    destination: Destination
+    attempts: int
+    """How many requests it has had."""
+    sequence: int | None
+    uncertain: bool
+    size: int
+    is_aside: bool
+    """Whether it waits among those set aside."""
+    times_set_aside: int
+
+
+class Hand:
+    """A page of deliveries; gives them out in the line's order.
+
+    The head, which must not be overtaken, goes first. Then those never sent, oldest first, and those set aside and
+    due again, longest due first, take turns, so that neither starves the other.
+    """
+
+    def __init__(
+        self,
+        *,
+        head: InHand | None = None,
+        fresh: Iterable[InHand] = (),
+        aside: Iterable[InHand] = (),
+        more: bool = False,
+    ) -> None:
+        self.head = head
+        self._fresh = deque(fresh)
+        self._aside = deque(aside)
+        self._more = more
+        self._size_at_start = len(self)
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._aside) + (self.head is not None)
+
+    @property
+    def bytes(self) -> int:
+        """The bodies in hand, in bytes."""
+        head = [self.head] if self.head else []
+        return sum(delivery.size for delivery in (*head, *self._fresh, *self._aside))
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether there is work, but none of it in hand: the process held too many bodies."""
+        return self._more and not self._size_at_start
+
+    @property
+    def is_low(self) -> bool:
+        """Whether there is more to read and it is time to: at most 40 % of the page is left."""
+        return self._more and len(self) <= self._size_at_start * REFILL_LEVEL
+
+    def take(self, *, aside_next: bool) -> InHand | None:
+        """Take what goes next; `aside_next` says whose turn it is where both kinds wait."""
+        if self.head:
+            head, self.head = self.head, None
+            return head
+        if self._aside and (aside_next or not self._fresh):
+            return self._aside.popleft()
+        return self._fresh.popleft() if self._fresh else None
+
+
+class BodyBudget:
+    """The bodies that one process may hold at a time, in bytes, over all its lines; for any number of threads."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._lock = threading.Lock()
+
+    def take(self, size: int) -> bool:
+        """Take `size` bytes; False, and nothing taken, where there are not so many left."""
+        with self._lock:
+            if size > self._left:
+                return False
+            self._left -= size
+            return True
+
+    def give_back(self, size: int) -> None:
+        """Return `size` bytes."""
+        with self._lock:
+            self._left += size

@@ -1,0 +1,51 @@
+"""From an answer to what is settled: outcome, attempt, status."""
+
+from datetime import timedelta
+from typing import Final
+
+import requests
+
+from delivery.hands import InHand
+from delivery.lines import Sent
+from delivery.outcomes import Answered, Decision, Outcome, Unreachable
+from delivery.retry_after import retry_after_seconds
+from delivery.settling import Settlement
+from delivery.statuses import DeliveryStatus
+
+KEPT_HEADER_BYTES: Final = 2048
+KEPT_BODY_BYTES: Final = 1024
+
+
+def outcome_of(sent: Sent) -> Outcome:
+    """Return what happened to the request."""
+    result = sent.answer.result
+    if isinstance(result, requests.Response):
+        answered_at = sent.started_at + timedelta(milliseconds=sent.answer.duration_ms)
+        return Answered(result.status_code, retry_after_seconds(sent.answer.head, at=answered_at))
+    return Unreachable(result.reason, was_sent=result.was_sent)
+
+
+def settlement_of(
+    line_id: int, delivery: InHand, sent: Sent, outcome: Outcome, decision: Decision, *, pause: float | None
+) -> Settlement:
+    """Return what is recorded of the request; `pause` is given where the delivery is set aside."""
+    result = sent.answer.result
+    return Settlement(
+        line_id=line_id,
+        delivery_id=delivery.id,
+        status=decision.final_status or DeliveryStatus.PENDING,
+        pause=pause,
+        uncertain=isinstance(outcome, Unreachable) and outcome.was_sent,
+        unsent=gives_number_back(delivery, outcome),
+        reason="" if decision is Decision.DELIVERED else str(outcome),
+        started_at=sent.started_at,
+        duration_ms=sent.answer.duration_ms,
+        status_code=outcome.status if isinstance(outcome, Answered) else None,
+        answer_headers=sent.answer.head[:KEPT_HEADER_BYTES],
+        answer_excerpt=result.content[:KEPT_BODY_BYTES] if isinstance(result, requests.Response) else b"",
+    )
+
+
+def gives_number_back(delivery: InHand, outcome: Outcome) -> bool:
+    """Tell whether the delivery has never been sent, so that no number goes missing if it never is (4.10)."""
+    return delivery.sequence is None and isinstance(outcome, Unreachable) and not outcome.was_sent

@@ -1,0 +1,190 @@
+"""A line under way: a generator of requests, and what its driver must know of it.
+
+The generator yields what it wants next, `Send` or `Read`, and is sent what came of it; when it returns a `Rest`, the
+line is let go. What has ended is settled with whatever the line wants next, before its next request is sent.
+"""
+
+import threading
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Claim
+from delivery.hands import Hand, InHand
+from delivery.http_client import Answer
+from delivery.settling import LineState, Mark, Settlement
+
+FIRST_PAGE: Final = 32
+PAGE_GROWTH: Final = 4
+"""A line that empties its page reads a larger one; one behind a slow endpoint never reads what it cannot send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Settle what has ended, then mark and send this."""
+
+    ended: Settlement | None
+    delivery: InHand
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Settle what has ended, then read a page."""
+
+    ended: Settlement | None
+    linger: bool = False
+    """Whether to wait a moment first: there was nothing to send the last time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why a line waits, and how long."""
+
+    pause: float
+    reason: str
+    stamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Settle what has ended, then let the line go."""
+
+    ended: Settlement | None
+    hold: Hold | None = None
+
+
+Step = Send | Read | Rest
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that was started, and its answer."""
+
+    answer: Answer
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The delivery may not be sent any more as it was read: read the page anew."""
+
+
+Reply = Sent | NotStarted | None
+"""None answers a `Read`: the line has its new hand."""
+
+
+class Run:
+    """What one turn waits for: its lines, until they have stopped or its time is up."""
+
+    def __init__(self, lines: int, seconds: float) -> None:
+        self.until = time.monotonic() + seconds
+        self._left = lines
+        self._unfinished: list[int] = []
+        self._is_left = False
+        self._all_stopped = threading.Event()
+        self._lock = threading.Lock()
+
+    def stopped(self, line_id: int, *, has_more: bool) -> bool:
+        """Note that a line has been let go; say whether the turn will see to what it has left."""
+        with self._lock:
+            self._left -= 1
+            if has_more and not self._is_left:
+                self._unfinished.append(line_id)
+            if self._left == 0:
+                self._all_stopped.set()
+            return not self._is_left
+
+    def wait(self) -> list[int]:
+        """Wait, leave, and return the lines that have stopped and have more work."""
+        # A little beyond the time box: lines that stop at its end are then still this run's.
+        self._all_stopped.wait(max(0.0, self.until - time.monotonic()) + 0.05)
+        with self._lock:
+            self._is_left = True
+            return self._unfinished
+
+
+@dataclass(slots=True, eq=False)
+class DrivenLine:
+    """A claimed line in the hands of a driver; its generator and its driver share it, in one thread."""
+
+    claim: Claim
+    run: Run
+    renewed_at: float
+    """Monotonic time, taken before the statement that renewed the lease."""
+    hand: Hand = field(default_factory=Hand)
+    generator: Generator[Step, Reply, Rest] | None = None
+    under_way: InHand | None = None
+    started_at: datetime | None = None
+    page_size: int = FIRST_PAGE
+    last_sequence: int = 0
+    head_id: int | None = None
+    failures: int = 0
+    aside_next: bool = False
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        self.last_sequence = self.claim.last_sequence
+        self.head_id = self.claim.head_id
+        self.failures = self.claim.failures
+        self.aside_next = self.claim.aside_next
+        self.page_size = min(FIRST_PAGE, self.claim.capacity)
+
+    @property
+    def id(self) -> int:
+        """The line's id."""
+        return self.claim.line_id
+
+    def advance(self, reply: Reply) -> Step:
+        """Let the generator go on; return what it wants next."""
+        assert self.generator is not None  # noqa: S101 - set by whoever made the line
+        try:
+            return self.generator.send(reply)
+        except StopIteration as returned:
+            rest: Rest = returned.value
+            return rest
+
+    def must_stop(self) -> bool:
+        """Whether the turn's time is up."""
+        return self.stopping or time.monotonic() >= self.run.until
+
+    def fits_the_lease(self) -> bool:
+        """Whether a request started now has ended before anybody else can take the line."""
+        return time.monotonic() - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
+
+    def receive(self, hand: Hand) -> None:
+        """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
+        self.hand = hand
+        if self.head_id is not None and not hand.head and not hand.is_starved:
+            self.head_id, self.failures = None, 0
+
+    def passed(self, delivery: InHand) -> None:
+        """Note that `delivery` no longer holds the line, and whose turn it is next."""
+        if delivery.id == self.head_id:
+            self.head_id = None
+        else:
+            self.aside_next = not delivery.is_aside
+        self.failures = 0
+
+    def grow_page(self) -> None:
+        """Read more the next time."""
+        self.page_size = min(self.page_size * PAGE_GROWTH, self.claim.capacity)
+
+    def mark(self, delivery: InHand) -> Mark:
+        """Return what marks `delivery` as under way, with the line's next number."""
+        return Mark(self.id, delivery.id, delivery.destination.stamp, self.last_sequence + 1)
+
+    def state(self, *, let_go: bool, hold: Hold | None = None) -> LineState:
+        """Return what is written on the line's row."""
+        return LineState(
+            line_id=self.id,
+            let_go=let_go,
+            last_sequence=self.last_sequence,
+            head_id=self.head_id,
+            failures=self.failures,
+            aside_next=self.aside_next,
+            pause=hold.pause if hold else None,
+            reason=hold.reason if hold else "",
+            stamp=hold.stamp if hold else 0,
+        )

@@ -1,0 +1,59 @@
+"""What follows when lines have been let go: unmark them, look once more for work, see that somebody does it."""
+
+import threading
+from queue import SimpleQueue
+
+import structlog
+from django.db import DatabaseError
+
+from delivery import wakeups
+from delivery.lines import DrivenLine
+from delivery.sweeping import still_due
+from subscriptions.database import forget_connection
+
+QUEUE = "topic"
+
+log = structlog.get_logger(__name__)
+
+
+class Releaser(threading.Thread):
+    """A thread beside the driver, so that neither a slow Redis nor this look holds up a line.
+
+    In this order, or a wake could be lost: the settle has ended the lease, then the mark goes, then one look.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(name="releaser", daemon=True)
+        self._let_go: SimpleQueue[list[DrivenLine] | None] = SimpleQueue()
+        self.start()
+
+    def release(self, lines: list[DrivenLine]) -> None:
+        """Take over lines whose lease has been ended."""
+        self._let_go.put(lines)
+
+    def stop(self) -> None:
+        """Finish what was taken over, and end."""
+        self._let_go.put(None)
+        self.join()
+
+    def run(self) -> None:
+        """Follow up until stopped."""
+        while lines := self._let_go.get():
+            self._follow_up(lines)
+        forget_connection()
+
+    def _follow_up(self, lines: list[DrivenLine]) -> None:
+        ids = [line.id for line in lines]
+        wakeups.asleep(QUEUE, ids)
+        due = _still_due(ids)
+        orphans = [line.id for line in lines if not line.run.stopped(line.id, has_more=line.id in due)]
+        wakeups.wake(QUEUE, [line_id for line_id in orphans if line_id in due])
+
+
+def _still_due(line_ids: list[int]) -> set[int]:
+    try:
+        return set(still_due(line_ids))
+    except DatabaseError as failure:
+        log.warning("release.look_failed", reason=str(failure))
+        forget_connection()
+        return set()  # the sweep looks again

@@ -1,0 +1,116 @@
+"""A worker process: its name, its driver, and the sweeper that finds what nobody drives."""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+import structlog
+from django.db import DatabaseError
+
+from delivery import storage_days, topic_sending, wakeups
+from delivery.claiming import DEADLINE_SECONDS, end_leases_of
+from delivery.driving import Driver
+from delivery.sweeping import lines_with_due_work
+from subscriptions.database import forget_connection, rows
+
+QUEUE: Final = "topic"
+SWEEP_SECONDS: Final = 1.0
+OPEN_DAYS_SECONDS: Final = 600.0
+NAME_SECONDS: Final = 2.0
+"""How long the database may take to notice that an earlier process of our name is gone."""
+START_SECONDS: Final = 10.0
+STOP_SECONDS: Final = DEADLINE_SECONDS + 4.0
+HAS_NAME: Final = "SELECT pg_try_advisory_lock(hashtext('delivery.worker'), hashtext(%s))"
+
+log = structlog.get_logger(__name__)
+
+
+class Worker(threading.Thread):
+    """The sweeper thread of this process, and the driver it owns.
+
+    Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken it drives
+    them itself, through the same function as a turn.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name="sweeper", daemon=True)
+        self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
+        self.driver = Driver(worker=self.worker, on_failure=lambda: os._exit(os.EX_SOFTWARE))
+        self._has_started = threading.Event()
+        self._stopping = threading.Event()
+        self._days_opened_at = -OPEN_DAYS_SECONDS
+
+    def run(self) -> None:
+        """Take back what an earlier process of our name held, then sweep until stopped."""
+        self._guarded(self._begin)
+        while not self._stopping.wait(SWEEP_SECONDS):
+            self._guarded(self._sweep if self._has_started.is_set() else self._begin)
+        forget_connection()
+
+    def wait_until_started(self) -> Driver | None:
+        """Return the driver once the database has been there; None when it does not come."""
+        return self.driver if self._has_started.wait(START_SECONDS) else None
+
+    def stop(self) -> None:
+        """Let every line go; requests under way are waited for and settled."""
+        self._stopping.set()
+        if self.driver.is_alive() and not self.driver.stop(STOP_SECONDS):
+            log.error("worker.stopped_late")
+        self.join()
+
+    def _begin(self) -> None:
+        storage_days.open_days(datetime.now(UTC).date())
+        if self._has_name():
+            log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
+        else:
+            log.error("worker.name_taken", worker=self.worker, hint="give each worker its own BROKER_WORKER_NAME")
+        self.driver.start()
+        self._has_started.set()
+
+    def _has_name(self) -> bool:
+        """Tell whether no other living process bears our name; one just killed is given time to vanish."""
+        until = time.monotonic() + NAME_SECONDS
+        while time.monotonic() < until:
+            ((granted,),) = rows(HAS_NAME, [self.worker])
+            if granted or self._stopping.wait(NAME_SECONDS / 20):
+                return bool(granted)
+        return False
+
+    def _sweep(self) -> None:
+        if time.monotonic() - self._days_opened_at > OPEN_DAYS_SECONDS:
+            storage_days.open_days(datetime.now(UTC).date())
+            self._days_opened_at = time.monotonic()
+        due = lines_with_due_work()
+        if due and not wakeups.wake_regardless(QUEUE, due):
+            topic_sending.drive(due[: wakeups.LINES_A_TASK], self.driver)
+
+    def _guarded(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except DatabaseError as failure:
+            log.warning("worker.database_failed", reason=str(failure))
+            forget_connection()
+
+
+_workers: list[Worker] = []
+_lock = threading.Lock()
+
+
+def worker(name: str = "") -> Worker:
+    """Return this process's worker; the first call makes and starts it."""
+    with _lock:
+        if not _workers:
+            _workers.append(Worker(name))
+            _workers[0].start()
+        return _workers[0]
+
+
+def stop() -> None:
+    """Stop this process's worker, if it has one."""
+    with _lock:
+        if _workers:
+            _workers.pop().stop()

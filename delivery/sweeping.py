@@ -1,0 +1,65 @@
+"""Finding lines with due work that nobody drives (behaviour 11.3): what a lost wake cannot hide."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from delivery.claiming import LINE_IS_DUE
+from subscriptions.database import rows
+
+MOST_LINES_A_SWEEP: Final = 10_000
+
+DUE: Final = f"""
+WITH RECURSIVE fresh AS (
+  (SELECT subscription_id FROM delivery_open WHERE due_at IS NULL ORDER BY subscription_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.subscription_id FROM delivery_open d
+           WHERE d.due_at IS NULL AND d.subscription_id > f.subscription_id ORDER BY d.subscription_id LIMIT 1)
+    FROM fresh f WHERE f.subscription_id IS NOT NULL),
+aside AS (
+  (SELECT subscription_id FROM delivery_open WHERE due_at IS NOT NULL ORDER BY subscription_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.subscription_id FROM delivery_open d
+           WHERE d.due_at IS NOT NULL AND d.subscription_id > a.subscription_id ORDER BY d.subscription_id LIMIT 1)
+    FROM aside a WHERE a.subscription_id IS NOT NULL),
+waiting AS (
+  SELECT subscription_id FROM fresh
+   UNION
+  SELECT a.subscription_id FROM aside a
+   WHERE EXISTS (SELECT FROM delivery_open d
+                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= clock_timestamp()))
+SELECT l.id
+  FROM waiting w
+  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE'
+  JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+  JOIN delivery_line l ON l.subscriber_id = u.id
+ WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
+ UNION
+SELECT l.id FROM delivery_line l WHERE l.lease_until < clock_timestamp()
+ LIMIT {MOST_LINES_A_SWEEP}
+"""
+"""Walks from subscription to subscription along the index: its cost follows lines with work, not rows."""
+
+STILL_DUE: Final = f"""
+SELECT l.id
+  FROM delivery_line l
+  JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
+ WHERE l.id = ANY(%s) AND l.lease_until IS NULL AND {LINE_IS_DUE}
+   AND EXISTS (
+     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       (SELECT 1 FROM delivery_open d
+         WHERE d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING' LIMIT 1)
+       UNION ALL
+       (SELECT 1 FROM delivery_open d
+         WHERE d.subscription_id = s.id AND d.due_at <= clock_timestamp() AND d.status = 'PENDING' LIMIT 1)) w
+      WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE')
+"""
+
+
+def lines_with_due_work() -> list[int]:
+    """Return the lines that nobody drives although they have due work or an unclean end to mend."""
+    return [line_id for (line_id,) in rows(DUE)]
+
+
+def still_due(line_ids: Sequence[int]) -> list[int]:
+    """Return those of the lines just let go for which work has come meanwhile."""
+    return [line_id for (line_id,) in rows(STILL_DUE, [sorted(line_ids)])] if line_ids else []

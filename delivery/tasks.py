@@ -1,0 +1,56 @@
+"""Celery tasks: ids in, one call each."""
+
+from datetime import UTC, datetime
+
+from celery import Task, shared_task
+from celery.signals import worker_ready, worker_shutdown
+from django.conf import settings
+
+from delivery import idempotency, running, storage_days, sweeping, topic_sending, wakeups
+
+
+@shared_task(bind=True, name=wakeups.TURN)
+def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
+    """Drive the lines of this run, or those woken on `queue`; hand the unfinished to the next link (behaviour 4.14).
+
+    The chain grows by one link as long as there is work: assigning `request.chain` costs a third of `replace`, and a
+    chain of fixed length would travel whole in every link.
+    """
+    driver = running.worker(settings.WORKER_NAME).wait_until_started()
+    lines = line_ids or wakeups.woken_lines(queue)
+    unfinished = topic_sending.drive(lines, driver) if driver and lines else []
+    if unfinished:
+        self.request.chain = [  # type: ignore[assignment]  # the stubs say str
+            turn.si(queue, unfinished).set(queue=queue)
+        ]
+
+
+@shared_task(name="delivery.sweep")
+def sweep() -> None:
+    """Wake lines with due work that nobody drives: the second pair of eyes."""
+    if due := sweeping.lines_with_due_work():
+        wakeups.wake_regardless(running.QUEUE, due)
+
+
+@shared_task(name="delivery.open_days")
+def open_days() -> None:
+    """Make partitions ahead."""
+    storage_days.open_days(datetime.now(UTC).date())
+
+
+@shared_task(name="delivery.forget_idempotency_keys")
+def forget_idempotency_keys() -> None:
+    """Delete idempotency keys whose time is over."""
+    idempotency.forget_expired()
+
+
+@worker_ready.connect
+def start_delivering(**_signal: object) -> None:
+    """Drive lines from the start, not from the first task on: earlier work may be waiting."""
+    running.worker(settings.WORKER_NAME)
+
+
+@worker_shutdown.connect
+def stop_delivering(**_signal: object) -> None:
+    """Let the requests under way end and be settled."""
+    running.stop()

@@ -1,0 +1,81 @@
+"""TOPIC: one line a subscriber, its deliveries one at a time, oldest first (behaviour 4)."""
+
+import random
+import time
+from collections.abc import Callable, Generator, Sequence
+from typing import Final
+
+from delivery.claiming import Claim, claim
+from delivery.driving import Driver
+from delivery.hands import InHand
+from delivery.judging import gives_number_back, outcome_of, settlement_of
+from delivery.lines import DrivenLine, Hold, Read, Reply, Rest, Run, Send, Sent, Step
+from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
+from delivery.pauses import aside_pause, hold_pause
+from delivery.settling import Settlement
+
+TURN_SECONDS: Final = 0.5
+"""How long a turn drives its lines before it hands what is left to the next link."""
+
+
+def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
+    """Drive those of the lines that are due and free, for one turn; return those that have more work."""
+    before = time.monotonic()
+    claims = claim(line_ids[: driver.free_places()], worker=driver.worker)
+    run = Run(len(claims), TURN_SECONDS)
+    driver.take([_driven(taken, run, before) for taken in claims])
+    return run.wait()
+
+
+def _driven(taken: Claim, run: Run, renewed_at: float) -> DrivenLine:
+    line = DrivenLine(taken, run, renewed_at)
+    line.generator = topic_line(line, TEAMFORGE, random.random)
+    return line
+
+
+def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float]) -> Generator[Step, Reply, Rest]:
+    """Send one subscriber's deliveries in order; stop where the line is held, or nothing more is due."""
+    ended: Settlement | None = None
+    while True:
+        delivery, ended = yield from _next_delivery(line, ended)
+        if delivery is None:
+            return Rest(ended)
+        sent = yield Send(ended, delivery)
+        ended = None
+        if not isinstance(sent, Sent):
+            continue  # it is no longer as it was read
+        outcome = outcome_of(sent)
+        decision = decide(outcome, rules)
+        pause = aside_pause(delivery.times_set_aside + 1) if decision is Decision.SET_ASIDE else None
+        ended = settlement_of(line.id, delivery, sent, outcome, decision, pause=pause)
+        if gives_number_back(delivery, outcome):
+            line.last_sequence -= 1
+        if decision is Decision.HOLD_THE_LINE:
+            return Rest(ended, _hold(line, delivery, outcome, chance()))
+        line.passed(delivery)
+
+
+def _next_delivery(
+    line: DrivenLine, ended: Settlement | None
+) -> Generator[Step, Reply, tuple[InHand | None, Settlement | None]]:
+    """Read as needed; return what goes next, None where the line stops, and what is still to be settled."""
+    if line.hand.is_low:
+        line.grow_page()
+        yield Read(ended)
+        ended = None
+    for linger in (False, True):
+        if line.must_stop() or line.hand.is_starved:
+            return None, ended
+        if delivery := line.hand.take(aside_next=line.aside_next):
+            return delivery, ended
+        yield Read(ended, linger=linger)
+        ended = None
+    return (None if line.must_stop() else line.hand.take(aside_next=line.aside_next)), ended
+
+
+def _hold(line: DrivenLine, delivery: InHand, outcome: Outcome, chance: float) -> Hold:
+    line.head_id = delivery.id
+    line.failures += 1
+    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
+    pause = hold_pause(line.failures, retry_after=retry_after, chance=chance)
+    return Hold(pause, str(outcome), delivery.destination.stamp)

@@ -1,0 +1,152 @@
+"""Telling the workers that lines have work: hints in Redis and Celery that may be lost without harm.
+
+A task carries no names: a publisher marks its lines awake, puts the newly marked into a set, and sends a task only
+where the set was empty. Under load tasks grow instead of multiplying.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import Final, cast
+
+import redis
+import structlog
+from celery import Celery
+from django.conf import settings
+from kombu.exceptions import KombuError
+from redis.backoff import NoBackoff
+from redis.commands.core import Script
+from redis.retry import Retry
+
+LINES_A_TASK: Final = 256
+AWAKE_SECONDS: Final = 5
+"""How long a wake that was lost can keep others from being sent; the sweep does not wait for it."""
+BREAKER_SECONDS: Final = 2.0
+"""After a failure nobody asks Redis for so long."""
+TURN: Final = "delivery.turn"
+
+WAKE: Final = """
+local was, fresh = redis.call('SCARD', KEYS[1]), 0
+for i = 2, #ARGV do
+  if redis.call('SET', KEYS[1]..':awake:'..ARGV[i], 1, 'NX', 'EX', ARGV[1]) then
+    redis.call('SADD', KEYS[1], ARGV[i])
+    fresh = fresh + 1
+  end
+end
+return (fresh > 0 and was == 0) and 1 or 0
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class _Breaker:
+    """Remembers a failure for a while, so that an absent Redis costs one time-out and not one a call."""
+
+    def __init__(self) -> None:
+        self._open_until = 0.0
+        self._lock = threading.Lock()
+
+    def lets_through(self) -> bool:
+        return time.monotonic() >= self._open_until
+
+    def trip(self, reason: Exception) -> None:
+        with self._lock:
+            first = self.lets_through()
+            self._open_until = time.monotonic() + BREAKER_SECONDS
+        if first:
+            log.warning("wakeups.redis_away", reason=str(reason)[:200])
+
+
+breaker = _Breaker()
+FAILURES: Final = (redis.RedisError, KombuError, OSError)
+
+
+def wake(queue: str, line_ids: Sequence[int]) -> bool:
+    """Tell the workers of `queue` that these lines have work; say whether the hint was taken. Never raises."""
+    if not line_ids:
+        return True
+    return _guarded(lambda: _wake_newly(queue, line_ids))
+
+
+def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
+    """Do as `wake`, but send a task even where the lines are marked awake already: their task may be lost."""
+    return _guarded(lambda: _wake_all(queue, line_ids))
+
+
+def woken_lines(queue: str) -> list[int]:
+    """Take up to 256 woken lines; send a colleague for the rest. None where Redis does not answer."""
+    popped: list[int] = []
+    _guarded(lambda: _pop(queue, popped))
+    return popped
+
+
+def asleep(queue: str, line_ids: Iterable[int]) -> bool:
+    """Unmark lines that have been let go, so that the next publish wakes them again. Never raises."""
+    keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
+    return not keys or _guarded(lambda: _redis().delete(*keys))
+
+
+def _pop(queue: str, popped: list[int]) -> None:
+    popped += map(int, cast(list[bytes], _redis().spop(_set_of(queue), LINES_A_TASK)))
+    if len(popped) == LINES_A_TASK:
+        _send_turn(queue)
+
+
+def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
+    if _wake_script()(keys=[_set_of(queue)], args=[AWAKE_SECONDS, *line_ids]):
+        _send_turn(queue)
+
+
+def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
+    if line_ids:
+        _redis().sadd(_set_of(queue), *line_ids)
+    if _redis().scard(_set_of(queue)):
+        _send_turn(queue)
+
+
+def _guarded(hint: Callable[[], object]) -> bool:
+    if not breaker.lets_through():
+        return False
+    try:
+        hint()
+    except FAILURES as failure:
+        breaker.trip(failure)
+        return False
+    return True
+
+
+def _send_turn(queue: str) -> None:
+    _hints().send_task(TURN, args=[queue], queue=queue, retry=False, ignore_result=True)
+
+
+def _set_of(queue: str) -> str:
+    return f"broker:woken:{queue}"
+
+
+@cache
+def _redis() -> redis.Redis:
+    patience = settings.REDIS_TIMEOUT_SECONDS
+    return redis.Redis.from_url(
+        settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
+    )
+
+
+@cache
+def _wake_script() -> Script:
+    return _redis().register_script(WAKE)
+
+
+@cache
+def _hints() -> Celery:
+    """Return a Celery that only sends, and gives up as quickly as `_redis` does: a hung Redis holds nobody up."""
+    patience = settings.REDIS_TIMEOUT_SECONDS
+    hints = Celery("hints", set_as_current=False)
+    hints.config_from_object("django.conf:settings", namespace="CELERY")
+    hints.conf.broker_transport_options = {
+        **settings.CELERY_BROKER_TRANSPORT_OPTIONS,
+        "socket_timeout": patience,
+        "socket_connect_timeout": patience,
+        "retry_on_timeout": False,
+    }
+    return hints

@@ -1,0 +1,38 @@
+"""Prepared statements on Django's connection: the hot statements go through here.
+
+Django's own cursor plans a statement anew each time; for the statements of a delivery that more than doubles their
+cost (345 against 128 µs of PostgreSQL a delivery).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, LiteralString
+
+import psycopg
+from django.db import connection
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+
+def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """Run a prepared statement in this thread's connection and return its rows.
+
+    Joins the transaction that is open, if one is.
+
+    Raises:
+        django.db.Error: as Django's own cursor would.
+
+    """
+    connection.ensure_connection()
+    raw = connection.connection
+    # Django switches preparing off for its own cursors; 2 keeps one-off statements out of the server's memory.
+    raw.prepare_threshold = 2
+    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+        # One type for every integer: by default it follows the value, and each type makes a statement of its own.
+        cursor.adapters.register_dumper(int, Int8Dumper)
+        cursor.adapters.register_dumper(int, Int8BinaryDumper)
+        cursor.execute(statement, arguments, prepare=True, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+
+def forget_connection() -> None:
+    """Close this thread's connection, so that the next statement opens a new one."""
+    connection.close()
