@@ -89,16 +89,23 @@ def _end(watched: dict[int, int]) -> None:
     for group, death_signal in watched.items():
         _signal(group, death_signal)
     deadline = time.monotonic() + CLEAN_END_SECONDS
-    while any(_signal(group, 0) for group in watched) and time.monotonic() < deadline:
+    while _groups_alive() & watched.keys() and time.monotonic() < deadline:
         time.sleep(0.05)
     for group in watched:
         _signal(group, signal.SIGKILL)
 
 
-def _signal(group: int, number: int) -> bool:
-    """Signal a process group; say whether it is still there."""
-    try:
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+
+
+def _groups_alive() -> set[int]:
+    """Return the process groups on this machine; zombies, which nobody may ever collect, do not count."""
+    groups = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _parent, group, *_ = status.read_text().rpartition(")")[2].split()
+            if state not in {"Z", "X"}:
+                groups.add(int(group))
+    return groups
