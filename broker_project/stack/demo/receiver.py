@@ -31,7 +31,7 @@ class Receiver:
     def __init__(self, name: str, log: Path, secrets: Path) -> None:
         self.name = name
         self._behaviour = next(sample.behaviour for sample in SUBSCRIBERS if sample.name == name)
-        self._log = log.open("a", buffering=1)
+        self._log = log
         self._secrets = secrets
         self._seen: Counter[int] = Counter()
         self._refuses_until: float | None = None
@@ -60,8 +60,8 @@ class Receiver:
 
     def write_down(self, request: Request) -> None:
         """Log a request and its answer."""
-        with self._lock:
-            self._log.write(line(request))
+        with self._lock, self._log.open("a") as log:
+            log.write(line(request))
 
     def _refuses(self) -> bool:
         """Say whether this is the bad time, which begins after some events and ends by the clock."""

@@ -1,0 +1,134 @@
+"""The demo's receivers, samples and progress."""
+
+import datetime as dt
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import requests
+from standardwebhooks import Webhook
+
+from broker_project.stack.demo import receiver as receiving
+from broker_project.stack.demo.cast import PUBLISHERS, SUBSCRIBERS
+from broker_project.stack.demo.events import event, fingerprint
+from broker_project.stack.demo.publishers import EVENTS, publishers
+from broker_project.stack.demo.receiver import Receiver, Server
+from broker_project.stack.demo.records import requests_in
+from broker_project.stack.demo.signing import is_signed
+from broker_project.stack.demo.watching import Following, followings
+from broker_project.stack.ports import LOOPBACK, accepts
+from tests.stack.test_supervisor import until
+
+SECRET = "whsec_" + "c2VjcmV0" * 4
+
+
+@pytest.fixture
+def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Receiver:
+    secrets = tmp_path / "secrets"
+    secrets.write_text(json.dumps({f"{request.param}/Paid": SECRET}))
+    return Receiver(request.param, tmp_path / "log", secrets)
+
+
+@pytest.fixture
+def server(receiver: Receiver) -> Iterator[Server]:
+    with Server(0, receiver) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
+        yield server
+        server.shutdown()
+
+
+def deliver(server: Server, number: int, *, secret: str = SECRET) -> int:
+    body = json.dumps({"number": number})
+    now = dt.datetime.now(dt.UTC)
+    headers = {
+        "webhook-id": f"id {number}",
+        "webhook-timestamp": str(int(now.timestamp())),
+        "webhook-signature": Webhook(secret).sign(f"id {number}", now, body),
+    }
+    address = f"http://{LOOPBACK}:{server.server_port}/Paid"
+    return requests.post(address, body, headers=headers, timeout=5).status_code
+
+
+@pytest.mark.parametrize("receiver", ["warehouse"], indirect=True)
+def test_a_receiver_writes_down_what_it_got(server: Server, tmp_path: Path) -> None:
+    answers = [deliver(server, 7), deliver(server, 8, secret="whsec_" + "d3Jvbmch" * 4)]
+    until(lambda: len(requests_in(tmp_path / "log")) == 2)
+    written = [(each.number, each.path, each.signed, each.answer) for each in requests_in(tmp_path / "log")]
+    assert (answers, written) == ([200, 200], [(7, "/Paid", True, 200), (8, "/Paid", False, 200)])
+    assert requests_in(tmp_path / "log")[0].fingerprint == fingerprint({"number": 7})
+
+
+@pytest.mark.parametrize("receiver", ["mail-gateway"], indirect=True)
+def test_a_receiver_that_goes_down_refuses_connections(
+    server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(receiving, "REFUSAL_AFTER", 1)
+    assert deliver(server, 1) == 200
+    with pytest.raises(requests.ConnectionError):
+        deliver(server, 2)
+    server.server_close()
+    assert not accepts(server.server_port)
+    assert [each.number for each in requests_in(tmp_path / "log")] == [1]
+
+
+@pytest.mark.parametrize("receiver", ["billing"], indirect=True)
+def test_an_overloaded_receiver_recovers_after_a_while(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receiving, "REFUSAL_AFTER", 1)
+    monkeypatch.setattr(receiving, "REFUSAL_SECONDS", 0.1)
+    assert [receiver.answer_to(1), receiver.answer_to(2), receiver.answer_to(2)] == [200, 503, 503]
+    until(lambda: receiver.answer_to(2) == 200)
+
+
+@pytest.mark.parametrize("receiver", ["search-index"], indirect=True)
+def test_a_failing_receiver_answers_in_the_end(receiver: Receiver) -> None:
+    assert [receiver.answer_to(20) for _ in range(3)] == [500, 200, 200]
+    assert [receiver.answer_to(60) for _ in range(3)] == [500, 500, 200]
+    assert receiver.answer_to(1) == 200
+
+
+@pytest.mark.parametrize("receiver", ["audit"], indirect=True)
+def test_a_picky_receiver_always_gives_the_same_answer(receiver: Receiver) -> None:
+    assert [receiver.answer_to(number) for number in (1, 25, 40, 25)] == [200, 404, 422, 404]
+
+
+def test_a_signature_of_another_body_is_none() -> None:
+    now = dt.datetime.now(dt.UTC)
+    signature = Webhook(SECRET).sign("id", now, "{}")
+    headers = {"webhook-id": "id", "webhook-timestamp": str(int(now.timestamp())), "webhook-signature": signature}
+    assert is_signed(headers, b"{}", SECRET)
+    assert not is_signed(headers, b"{ }", SECRET)
+    assert not is_signed({}, b"{}", SECRET)
+
+
+def test_samples_are_always_the_same_and_of_realistic_size() -> None:
+    bodies = [event(number, name).body for number in range(200) for names in PUBLISHERS.values() for name in names]
+    sizes = sorted(len(json.dumps(body)) for body in bodies)
+    assert 400 < sizes[0] < sizes[-1] < 4_000
+    assert event(7, "Shop.Order.Paid") == event(7, "Shop.Order.Paid")
+
+
+def test_publishers_share_the_events_so_that_every_subscriber_gets_many(tmp_path: Path) -> None:
+    threads = publishers("http://web", dict.fromkeys(PUBLISHERS, "token"), "", tmp_path)
+    numbers = [each.number for thread in threads for each in thread.events]
+    assert numbers == list(range(1, EVENTS + 1))
+    assert all(log.expected > 200 for log in followings(threads, tmp_path))
+
+
+def test_a_growing_log_is_read_once(tmp_path: Path) -> None:
+    following = Following(SUBSCRIBERS[0], tmp_path / "log", expected=3)
+    following.look()
+    following.path.write_text('{"number": 1, "answer": 200}\n{"number": 2, "answer": 503}\n{"number": 3, "ans')
+    following.look()
+    assert following.ended == {1}
+    with following.path.open("a") as log:
+        log.write('wer": 404}\n')
+    following.look()
+    assert following.ended == {1, 3}
+
+
+def test_another_program_on_a_port_is_noticed() -> None:
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        assert accepts(taken.getsockname()[1])

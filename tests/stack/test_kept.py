@@ -1,0 +1,32 @@
+"""Ports and secrets are chosen once."""
+
+import socket
+import stat
+from pathlib import Path
+
+from broker_project.stack.kept import Kept
+from broker_project.stack.ports import LOOPBACK, any_free
+
+
+def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "stack.json"
+    first = Kept(path, print)
+    chosen = (first.secret("key"), first.password("admin"), first.port("database"))
+    second = Kept(path, print)
+    assert (second.secret("key"), second.password("admin"), second.kept_port("database")) == chosen
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
+    said: list[str] = []
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        preferred = taken.getsockname()[1]
+        port = Kept(tmp_path / "stack.json", said.append).port("web", preferred)
+    assert port != preferred
+    assert said == [f"port {preferred} for web is taken by another program: using {port}"]
+    assert Kept(tmp_path / "stack.json", said.append).port("web", preferred) == port
+
+
+def test_a_free_port_that_is_preferred_is_taken(tmp_path: Path) -> None:
+    preferred = any_free()
+    assert Kept(tmp_path / "stack.json", print).port("web", preferred) == preferred
