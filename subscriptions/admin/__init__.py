@@ -1,0 +1,7 @@
+"""Configuration in the admin: `theme` (all that comes from unfold), `configured` (what all have in common), then one
+module a model.
+"""
+
+from subscriptions.admin import api_keys, event_types, people, publishers, subscribers, subscriptions
+
+__all__ = ["api_keys", "event_types", "people", "publishers", "subscribers", "subscriptions"]

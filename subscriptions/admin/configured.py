@@ -1,0 +1,99 @@
+"""What all configured things have in common in the admin: what changes goes through the use cases."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import unquote
+from django.db.models import QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from subscriptions import configuring
+from subscriptions.admin.theme import ModelAdmin
+from subscriptions.models.versioned import Versioned
+
+Record = TypeVar("Record", bound=Versioned)
+
+
+class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
+    """One configured model; forms write only what was changed in them, so a stale form undoes nothing else."""
+
+    kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
+    fixed: ClassVar[tuple[str, ...]] = ()
+    """Fields that cannot change after creation."""
+    show_full_result_count = False
+    list_per_page = 50
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:  # noqa: ARG002
+        """Return what the form shows but does not change."""
+        return (*self.fixed, *self.kept_by_the_broker) if obj else ()
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return the actions on many, without deleting them: what still needs something is told one by one."""
+        return {name: what for name, what in super().get_actions(request).items() if name != "delete_selected"}
+
+    def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
+        """Return what goes with it; a record's own keys and lines need no permission of their own."""
+        deleted, counts, _, protected = super().get_deleted_objects(objs, request)
+        return deleted, counts, set(), protected
+
+    def save_model(self, request: HttpRequest, obj: Record, form: "ModelForm[Record]", change: bool) -> None:
+        """Create it, or change what was changed in the form."""
+        if not change:
+            self.create(request, obj, form)
+            return
+        changes = {name: _plain(form.cleaned_data[name]) for name in form.changed_data}
+        configuring.change(self.only(obj.pk), changes=changes)
+
+    def create(self, request: HttpRequest, obj: Record, form: "ModelForm[Record]") -> None:  # noqa: ARG002 - for subclasses
+        """Create it."""
+        configuring.create(obj)
+
+    def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
+        """Delete it unless something needs it."""
+        configuring.remove(self.only(obj.pk))
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
+        """Ask and delete; where something still needs it, say what."""
+        try:
+            return super().delete_view(request, object_id, extra_context)  # type: ignore[no-any-return]
+        except configuring.StillInUse as refused:
+            self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
+            return HttpResponseRedirect(self.page_of(unquote(object_id)))
+
+    def only(self, pk: object) -> QuerySet[Record]:
+        """Return the one record, for a use case to lock."""
+        everything: QuerySet[Record] = self.model._default_manager.all()  # noqa: SLF001 - documented by Django
+        return everything.filter(pk=pk)
+
+    def page_of(self, pk: object) -> str:
+        """Return the address of a record's page."""
+        return reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[pk])
+
+    def each_confirmed(
+        self, request: HttpRequest, chosen: QuerySet[Record], question: str, do: Callable[[Record], str]
+    ) -> HttpResponse | None:
+        """Ask once, then `do` it to each chosen one, noting in its history what `do` returns."""
+        if "confirmed" not in request.POST:
+            context = {
+                **self.admin_site.each_context(request),
+                "title": question,
+                "chosen": chosen,
+                "action": request.POST["action"],
+                "checkbox": ACTION_CHECKBOX_NAME,
+                "opts": self.opts,
+            }
+            return TemplateResponse(request, "subscriptions/confirm.html", context)
+        for record in chosen:
+            self.log_change(request, record, do(record))
+        self.message_user(request, f"Done for {len(chosen)}.", messages.SUCCESS)
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """Return what a use case takes for a form's value: a list for links to many."""
+    return list(value) if isinstance(value, QuerySet) else value

@@ -1,0 +1,16 @@
+"""Subscribers in the admin."""
+
+from django.contrib import admin
+
+from subscriptions.admin.switching import SwitchedAdmin
+from subscriptions.models import Subscriber
+
+
+@admin.register(Subscriber)
+class SubscriberAdmin(SwitchedAdmin[Subscriber]):
+    """Who receives."""
+
+    list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")
+    list_filter = ("status",)
+    search_fields = ("name", "description")
+    ordering = ("name",)

@@ -1,0 +1,59 @@
+"""Subscriptions in the admin."""
+
+import secrets
+
+from django.contrib import admin, messages
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+
+from subscriptions import configuring
+from subscriptions.admin.switching import SwitchedAdmin
+from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog
+from subscriptions.models import Subscription
+from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
+
+
+@admin.register(Subscription)
+class SubscriptionAdmin(SwitchedAdmin[Subscription]):
+    """Who wants what, and where it goes; the signing secret is shown when it is made, and never again."""
+
+    list_display = ("id", "subscriber", "event_type", "endpoint", "header_filter_string", "status_label", "updated_at")
+    list_display_links = ("id", "subscriber")
+    list_filter = (
+        "status",
+        ("subscriber", AutocompleteSelectFilter),
+        ("event_type", AutocompleteSelectFilter),
+    )
+    list_select_related = ("subscriber", "event_type")
+    search_fields = ("subscriber__name", "event_type__name", "endpoint")
+    ordering = ("-id",)
+    autocomplete_fields = ("subscriber", "event_type")
+    fixed = ("subscriber", "event_type")
+    actions_detail = ("activate", "inactivate", "rotate_secret")
+
+    def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:
+        """Create it with a new signing secret, and show that."""
+        obj.signing_secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
+        super().create(request, obj, form)
+        self._show(request, obj.signing_secret)
+
+    @action(
+        description="Rotate secret",
+        permissions=["change"],
+        icon="key",
+        dialog=dialog(
+            "Rotate the signing secret?",
+            "From the next request on only the new secret signs. It is shown once: give it to the receiver at once.",
+            "Rotate",
+        ),
+    )
+    def rotate_secret(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Give it a new signing secret and show that."""
+        changed = configuring.rotate_secret(self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES))
+        self.log_change(request, changed, "Rotated the signing secret.")
+        self._show(request, changed.signing_secret)
+        return after_dialog(request, self.page_of(object_id))
+
+    def _show(self, request: HttpRequest, secret: str) -> None:
+        text = f"The signing secret, shown this once: {secret}"
+        self.message_user(request, text, messages.WARNING)

@@ -1,0 +1,62 @@
+"""All that comes from unfold, so that another theme means another module."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.utils.html import format_html
+from django.utils.safestring import SafeString, mark_safe
+from unfold import decorators
+from unfold.admin import ModelAdmin as ModelAdmin
+from unfold.contrib.filters.admin import AutocompleteSelectFilter as AutocompleteSelectFilter
+from unfold.enums import ActionVariant as ActionVariant
+from unfold.forms import AdminPasswordChangeForm as AdminPasswordChangeForm
+from unfold.forms import UserChangeForm as UserChangeForm
+from unfold.forms import UserCreationForm as UserCreationForm
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+STATUS_COLOURS = {"ACTIVE": "success", "INACTIVE": "warning"}
+"""Beside the word itself, never instead of it."""
+
+
+def action(**options: Any) -> Callable[[Method], Method]:
+    """Return unfold's decorator of an action."""
+    decorate: Callable[[Method], Method] = decorators.action(**options)
+    return decorate
+
+
+def display(**options: Any) -> Callable[[Method], Method]:
+    """Return unfold's decorator of what a list or page shows."""
+    decorate: Callable[[Method], Method] = decorators.display(**options)
+    return decorate
+
+
+def dialog(title: str, description: str, submit: str) -> dict[str, str]:
+    """Return the confirmation that an action opens; only its POST runs the action."""
+    return {"title": title, "description": description, "form_submit_text": submit}
+
+
+def after_dialog(request: HttpRequest, url: str) -> HttpResponse:
+    """Return the answer that leads to `url`, from a dialog in the page or from one opened on its own."""
+    if "HX-Request" in request.headers:
+        return HttpResponse(headers={"HX-Redirect": url})
+    return HttpResponseRedirect(url)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> SafeString:
+    """Return a table; every cell is escaped unless it was made by `format_html`."""
+    context = {"table": {"headers": list(headers), "rows": [list(row) for row in rows]}}
+    return mark_safe(render_to_string("unfold/components/table.html", context))  # noqa: S308 - a template escapes
+
+
+def link(url: str, text: object) -> SafeString:
+    """Return a link."""
+    return format_html('<a class="text-primary-600 dark:text-primary-500" href="{}">{}</a>', url, text)
+
+
+def preformatted(text: str) -> SafeString:
+    """Return `text` as it is, escaped."""
+    style = "white-space: pre-wrap; overflow-wrap: anywhere; max-height: 40rem; overflow-y: auto"
+    return format_html('<pre class="font-mono text-xs" style="{}">{}</pre>', style, text)
