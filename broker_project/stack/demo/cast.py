@@ -16,13 +16,13 @@ class Behaviour(StrEnum):
     STEADY = "steady"
     """Nothing."""
 
-    FAILING = "500 now and then"
+    FAILING = "sometimes 500"
     """Answers 500 to the first request, sometimes also to the second, of some events."""
 
-    DOWN = "down for a few seconds"
+    DOWN = "down for 4 s"
     """Refuses connections for a while."""
 
-    OVERLOADED = "503 for a while"
+    OVERLOADED = "503 for 4 s"
     """Answers 503 to everything for a while."""
 
     PICKY = "rejects some"

@@ -23,6 +23,9 @@ from broker_project.stack.ports import accepts, any_free
 from broker_project.stack.services import Service
 from broker_project.stack.up import addresses, say, until_interrupted
 
+WIDTH = 100
+"""Of the table where there is no terminal."""
+
 FOLDER = STATE / "demo"
 """A stack of its own: the demo never touches what `./broker up` keeps."""
 
@@ -101,7 +104,7 @@ def _watch(publishing: Sequence[publishers.Publisher], folder: Path) -> None:
 
 
 def _report(verdict: Verdict, stack: stacks.Stack) -> None:
-    Console().print(display.table(verdict))
+    Console(width=None if sys.stdout.isatty() else WIDTH).print(display.table(verdict))
     print(addresses(stack))
     print(f"  demo    {FOLDER / 'run'}/   the logs of publishers and receivers")
     if verdict.published != verdict.planned:

@@ -53,10 +53,10 @@ def _show_lines(
 
 def table(verdict: Verdict) -> Table:
     """Return what became of each subscriber's deliveries."""
-    shown = Table(title="What arrived, by the receivers' own logs", box=SIMPLE_HEAD, pad_edge=False)
+    shown = Table(title="What arrived, by the receivers' own logs", box=SIMPLE_HEAD, pad_edge=False, padding=0)
     shown.add_column("subscriber", no_wrap=True)
     shown.add_column("receiver")
-    for heading in ("delivered", "rejected", "set aside,\nthen sent", "requests", "p50", "p95"):
+    for heading in ("delivered", "rejected", "set\naside", "requests", "p50", "p95"):
         shown.add_column(heading, justify="right", no_wrap=True)
     for sample in SUBSCRIBERS:
         account = verdict.accounts[sample.name]

@@ -19,8 +19,8 @@ from broker_project.stack.demo.events import Event, event, fingerprint
 from broker_project.stack.demo.records import Published, line
 
 EVENTS = 3000
-BATCH = 50
-SECONDS = 16.0
+BATCH = 20
+SECONDS = 24.0
 """How long publishing takes: time for receivers to be down and to come back meanwhile."""
 
 TIMEOUT = 15.0
