@@ -10,11 +10,19 @@ NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
 
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
 def validate_name(name: str) -> None:
     """Raise `ValidationError` unless `name` can name an event type, a publisher or a subscriber."""
     if len(name) > MAX_NAME_LENGTH:
         raise ValidationError(f"A name has at most {MAX_NAME_LENGTH} characters, this one {len(name)}.", code="name")
-    if not re.fullmatch(NAME_PATTERN, name, re.ASCII) or name.endswith("\n"):
+    if not is_name(name):
         raise ValidationError(
             "A name begins with a letter or digit and goes on with letters, digits, '.', '_' or '-'.", code="name"
         )
+
+
+def is_name(name: str) -> bool:
+    """Tell whether `name` can name an event type, a publisher or a subscriber."""
+    return len(name) <= MAX_NAME_LENGTH and bool(_NAME.fullmatch(name))

@@ -1,0 +1,76 @@
+"""Deliveries in the admin: one message on its way to one subscription."""
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, link_to
+from delivery.models import Attempt, Delivery
+from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+
+
+@admin.register(Delivery)
+class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
+    """Where each delivery stands."""
+
+    list_display = (
+        "id",
+        "status_label",
+        "subscriber",
+        "event_type",
+        "sequence",
+        "attempts",
+        "created_at",
+        "finished_at",
+    )
+    list_filter = (
+        "status",
+        ("subscription", AutocompleteSelectFilter),
+        ("line", AutocompleteSelectFilter),
+    )
+    list_select_related = ("subscription__subscriber", "subscription__event_type")
+    fields = (
+        *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "due_at", "reason"),
+        *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table"),
+    )
+    readonly_fields = fields
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Allow the links of message pages."""
+        return lookup == "message__id" or super().lookup_allowed(lookup, value, request)
+
+    @display(description="status", ordering="status", label=STATUS_COLOURS)
+    def status_label(self, delivery: Delivery) -> str:
+        """Return the status, coloured."""
+        return delivery.status
+
+    @display(description="subscriber")
+    def subscriber(self, delivery: Delivery) -> str:
+        """Return who gets it."""
+        return str(delivery.subscription.subscriber) if delivery.subscription else "-"
+
+    @display(description="event type")
+    def event_type(self, delivery: Delivery) -> str:
+        """Return what it is about."""
+        return str(delivery.subscription.event_type) if delivery.subscription else "-"
+
+    @display(description="message")
+    def message_link(self, delivery: Delivery) -> SafeString | str:
+        """Return a link to the message, without loading its body."""
+        return link_to("delivery_message", delivery.message_id, delivery.message_id)
+
+    @display(description="attempts made")
+    def attempt_table(self, delivery: Delivery) -> SafeString:
+        """Return its attempts, the first ones first."""
+        found = Attempt.objects.filter(delivery=delivery).order_by("id")[:SHOWN_AT_MOST]
+        rows = [
+            [
+                link_to("delivery_attempt", one.pk, one.number),
+                one.started_at,
+                one.status_code or "-",
+                one.error or "-",
+                f"{one.duration_ms} ms",
+            ]
+            for one in found
+        ]
+        return table(["number", "started", "status", "error", "duration"], rows)

@@ -1,0 +1,63 @@
+"""Messages in the admin: what was published, and to whom it went."""
+
+from django.contrib import admin
+from django.utils.safestring import SafeString
+
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, link_to_list, text_of
+from delivery.models import Delivery, Message
+from subscriptions.admin.theme import AutocompleteSelectFilter, display, preformatted, table
+
+SHOWN_BYTES = 64 * 1024
+"""As much of a body as one looks at in a browser; most are smaller."""
+
+OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
+
+
+@admin.register(Message)
+class MessageAdmin(ReadOnlyAdmin[Message]):
+    """What was published."""
+
+    list_display = ("id", "event_type", "outcome_label", "deliveries_count", "size", "publisher", "published_at")
+    list_filter = ("outcome", ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
+    list_select_related = ("event_type", "publisher")
+    fields = (
+        *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
+        *("header_table", "payload", "delivery_table"),
+    )
+    readonly_fields = fields
+
+    @display(description="outcome", ordering="outcome", label=OUTCOME_COLOURS)
+    def outcome_label(self, message: Message) -> str:
+        """Return the outcome, coloured."""
+        return message.outcome
+
+    @display(description="headers")
+    def header_table(self, message: Message) -> SafeString:
+        """Return the publisher's headers in their order."""
+        return table(["name", "value"], message.headers)
+
+    @display(description="payload")
+    def payload(self, message: Message) -> SafeString:
+        """Return the body as text, cut where nobody reads on."""
+        rest = message.size - SHOWN_BYTES
+        more = f"\n… and {rest} more bytes" if rest > 0 else ""
+        return preformatted(text_of(bytes(message.body)[:SHOWN_BYTES]) + more)
+
+    @display(description="deliveries")
+    def delivery_table(self, message: Message) -> SafeString:
+        """Return what it became: one delivery for each qualifying subscription."""
+        found = Delivery.objects.filter(message=message).select_related("subscription__subscriber").oldest_first()
+        rows = [
+            [
+                link_to("delivery_delivery", one.pk, one.pk),
+                one.subscription and one.subscription.subscriber,
+                one.status,
+                one.sequence or "-",
+                one.attempts,
+                one.finished_at or "-",
+            ]
+            for one in found[:SHOWN_AT_MOST]
+        ]
+        if message.deliveries_count > SHOWN_AT_MOST:
+            rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
+        return table(["delivery", "subscriber", "status", "number", "attempts", "finished"], rows)

@@ -1,0 +1,98 @@
+"""What all pages about big tables have in common: nothing is edited, nothing is counted to the end."""
+
+from typing import ClassVar, Final, Generic, TypeVar
+
+from django.core.paginator import Paginator
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.functional import cached_property
+from django.utils.safestring import SafeString
+
+from subscriptions.admin.theme import ModelAdmin, link
+
+Record = TypeVar("Record", bound=Model)
+
+COUNTED_AT_MOST: Final = 1000
+"""Lists end here: whoever looks for one of a million rows needs a filter, not a page number."""
+
+SHOWN_AT_MOST: Final = 100
+"""How many rows a table within a page has."""
+
+MAX_ID_DIGITS: Final = 18
+
+STATUS_COLOURS: Final = {
+    "PENDING": "info",
+    "IN_FLIGHT": "info",
+    "HELD": "warning",
+    "DELIVERED": "success",
+    "REJECTED": "danger",
+    "3xxNOTSUPPORTED": "danger",
+    "FAILED": "danger",
+    "EXPIRED": "warning",
+}
+
+
+class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at run time
+    """Counts no further than `COUNTED_AT_MOST`."""
+
+    @cached_property
+    def count(self) -> int:
+        """Return how many rows there are, at most `COUNTED_AT_MOST`."""
+        rows = self.object_list
+        if not isinstance(rows, QuerySet):
+            return len(rows)
+        return len(rows.order_by().values_list("pk", flat=True)[:COUNTED_AT_MOST])
+
+
+class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
+    """One model to look at; searched by id only."""
+
+    paginator = LimitedPaginator
+    show_full_result_count = False
+    list_per_page = 50
+    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+    search_fields: ClassVar[tuple[str, ...]] = ("pk",)
+    search_help_text = "An id"
+    actions = None
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - Django's signature
+        """Nothing is added by hand."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:  # noqa: ARG002
+        """Nothing is changed by hand."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:  # noqa: ARG002
+        """Nothing is deleted by hand."""
+        return False
+
+    def get_search_results(
+        self,
+        request: HttpRequest,  # noqa: ARG002 - Django's signature
+        queryset: QuerySet[Record],
+        search_term: str,
+    ) -> tuple[QuerySet[Record], bool]:
+        """Return the row of that id."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        is_id = term.isascii() and term.isdigit() and len(term) <= MAX_ID_DIGITS
+        return queryset.filter(pk=int(term)) if is_id else queryset.none(), False
+
+
+def link_to(model: str, pk: object, text: object) -> SafeString | str:
+    """Return a link to the page of `model`'s row `pk`, a dash without one."""
+    return link(reverse(f"admin:{model}_change", args=[pk]), text) if pk else "-"
+
+
+def link_to_list(model: str, text: object, **filters: object) -> SafeString:
+    """Return a link to the list of `model`, narrowed by `filters`."""
+    query = "&".join(f"{name}={value}" for name, value in filters.items())
+    return link(f"{reverse(f'admin:{model}_changelist')}?{query}", text)
+
+
+def text_of(content: bytes | memoryview | None) -> str:
+    """Return stored bytes as text; what is not UTF-8 is marked, and nothing is interpreted."""
+    return bytes(content or b"").decode(errors="backslashreplace")

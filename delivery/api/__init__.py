@@ -1,0 +1,1 @@
+"""What publishers, subscribers and admins do over HTTP with messages, deliveries and lines."""

@@ -1,0 +1,106 @@
+"""Publishing over HTTP: one event, or a batch (behaviour 2)."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from django.conf import settings
+from django.urls import reverse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from delivery.accepting import Draft, accept
+from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
+from delivery.api.batches import drafts_of
+from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
+from delivery.publishing import Accepted
+from delivery.refusals import KindNotServed, Refusal, RefusedItems
+from subscriptions.api.parsing import RawParser, body_of
+from subscriptions.api.permissions import MayPublish, key_of
+
+NOT_SERVED: Final = {
+    "CallbackURL": "callbacks",
+    "Broker-Destination": "direct delivery",
+    "Broker-TTL": "a time to live",
+    "Broker-Not-Before": "delayed messages",
+}
+"""Headers whose meaning this version does not know; ignoring them would be worse than refusing."""
+
+
+def _header(name: str, text: str) -> OpenApiParameter:
+    return OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
+
+
+HEADERS: Final = [
+    _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
+    _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
+]
+
+
+class Publish(APIView):
+    """Publish one event: the body is the payload."""
+
+    permission_classes = [MayPublish]
+    parser_classes = [RawParser]
+
+    @extend_schema(
+        operation_id="publish_event",
+        parameters=HEADERS,
+        request={"application/json": OpenApiTypes.ANY, "*/*": OpenApiTypes.BINARY},
+        responses={202: AcceptedEvent},
+    )
+    def post(self, request: Request, event_type: str) -> Response:
+        """Store the event with a delivery for every subscription that qualifies; answered once that is durable."""
+        refuse_unserved(request)
+        draft = Draft(
+            event_type=event_type,
+            body=body_of(request, limit=settings.MAX_BODY_BYTES),
+            content_type=request.META.get("CONTENT_TYPE") or None,
+            headers=list(request.headers.items()),
+            filter_string=request.META.get("HTTP_FILTER_STRING"),
+            idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
+        )
+        try:
+            (accepted,) = accepted_by(request, [draft])
+        except RefusedItems as refused:
+            raise refused.refusals[0] from None
+        location = reverse("message", args=[accepted.id])
+        replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
+        return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
+
+
+class PublishBatch(APIView):
+    """Publish up to 1,000 events at once, all or none."""
+
+    permission_classes = [MayPublish]
+    parser_classes = [RawParser]
+
+    @extend_schema(operation_id="publish_batch", request=EventBatch, responses={202: AcceptedBatch})
+    def post(self, request: Request) -> Response:
+        """Store the events in their order in one transaction; answer for each."""
+        refuse_unserved(request)
+        drafts = drafts_of(body_of(request, limit=settings.MAX_BATCH_BYTES), most_items=settings.MAX_BATCH_ITEMS)
+        accepted = accepted_by(request, drafts)
+        return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
+
+
+def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Accepted]:
+    """Accept the drafts for the publisher whose key calls."""
+    return accept(
+        drafts,
+        publisher_id=key_of(request).publisher_id,
+        key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+        most_bytes=settings.MAX_BODY_BYTES,
+    )
+
+
+def refuse_unserved(request: Request) -> None:
+    """Raise `KindNotServed` for headers that ask for what this version cannot do."""
+    asked: dict[str, Any] = {name: what for name, what in NOT_SERVED.items() if name in request.headers}
+    if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
+        asked["Broker-Durability"] = "volatile messages"
+    for name, what in asked.items():
+        raise KindNotServed(f"This version does not serve {what}; publish without the header {name}.")

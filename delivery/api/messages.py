@@ -1,0 +1,107 @@
+"""Messages, to be read: a publisher's own, or all (behaviour 2.4, 2.14)."""
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+from rest_framework.serializers import BaseSerializer
+
+from delivery.api.records import Records
+from delivery.models import Delivery, Message, MessageOutcome
+from subscriptions.api.pagination import Order, PageQuery
+from subscriptions.api.permissions import MayPublish
+from subscriptions.models import ApiKey, KeyKind
+
+
+class MessageQuery(PageQuery):
+    """What messages can be listed by."""
+
+    event_type = serializers.CharField(required=False, help_text="An event type's name.")
+    outcome = serializers.ChoiceField(MessageOutcome.choices, required=False)
+
+
+class MessageSerializer(serializers.ModelSerializer[Message]):
+    """A message without its body."""
+
+    event_type = serializers.CharField(source="event_type.name", default=None, read_only=True)
+    publisher = serializers.CharField(source="publisher.name", default=None, read_only=True)
+    deliveries = serializers.IntegerField(source="deliveries_count", read_only=True)
+
+    class Meta:
+        model = Message
+        fields = (
+            "id",
+            "event_type",
+            "publisher",
+            "published_at",
+            "content_type",
+            "size",
+            "filter_string",
+            "outcome",
+            "deliveries",
+        )
+
+
+class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
+    """Where one of a message's deliveries stands."""
+
+    subscriber = serializers.CharField(source="subscription.subscriber.name", default=None, read_only=True)
+
+    class Meta:
+        model = Delivery
+        fields = ("id", "subscription_id", "subscriber", "status", "attempts", "reason", "finished_at")
+
+
+class WholeMessageSerializer(MessageSerializer):
+    """A message with its headers, its body and what became of it."""
+
+    body = serializers.SerializerMethodField(help_text="The body as text; null if it is not UTF-8.")
+    body_base64 = serializers.SerializerMethodField()
+    deliveries = serializers.SerializerMethodField()  # type: ignore[assignment]
+
+    class Meta(MessageSerializer.Meta):
+        fields = (*MessageSerializer.Meta.fields, "headers", "body", "body_base64")  # type: ignore[assignment]
+
+    def get_body(self, message: Message) -> str | None:
+        """Return the body's text."""
+        try:
+            return bytes(message.body).decode()
+        except UnicodeDecodeError:
+            return None
+
+    def get_body_base64(self, message: Message) -> str:
+        """Return the body's bytes."""
+        return base64.b64encode(message.body).decode()
+
+    @extend_schema_field(DeliveryOfMessage(many=True))
+    def get_deliveries(self, message: Message) -> Any:
+        """Return where its deliveries stand."""
+        deliveries = Delivery.objects.filter(message=message).select_related("subscription__subscriber").order_by("id")
+        return DeliveryOfMessage(deliveries[:1000], many=True).data
+
+
+class Messages(Records[Message]):
+    """What was published."""
+
+    permission_classes = [MayPublish]
+    serializer_class = MessageSerializer
+    query_class = MessageQuery
+    order = Order("messages", descending=True)
+
+    def scope(self, key: ApiKey) -> QuerySet[Message]:
+        """Return management all, a publisher its own."""
+        messages = Message.objects.select_related("event_type", "publisher")
+        return messages if key.kind == KeyKind.MANAGEMENT else messages.filter(publisher=key.publisher_id)
+
+    def filtered(self, rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
+        """Return those of an event type, or with an outcome."""
+        if "event_type" in query:
+            rows = rows.filter(event_type__name=query["event_type"])
+        return rows.filter(outcome=query["outcome"]) if "outcome" in query else rows
+
+    def get_serializer_class(self) -> type[BaseSerializer[Message]]:
+        """Return what a list shows, or a single one."""
+        return WholeMessageSerializer if self.action == "retrieve" else MessageSerializer

@@ -1,0 +1,44 @@
+"""What the use cases' exceptions mean over HTTP."""
+
+from delivery import refusals
+from delivery.idempotency import KeyReusedError, PublishUnderWayError
+from subscriptions.api.problems import ProblemType, register, type_of
+
+
+def _results(refused: refusals.RefusedItems) -> dict[str, object]:
+    """Return a result for every item of the batch: what is wrong with it, or that it waits for the others."""
+    fine = {"status": "valid"}
+    return {"results": [_result(refused.refusals[n]) if n in refused.refusals else fine for n in range(refused.total)]}
+
+
+def _result(refusal: refusals.Refusal) -> dict[str, object]:
+    kind = type_of(refusal)
+    return {"status": "invalid", "code": kind.code if kind else "invalid", "detail": str(refusal)}
+
+
+register(
+    {
+        refusals.UnknownEventType: ProblemType(404, "unknown_event_type", "Unknown event type"),
+        refusals.EventTypeNotAllowed: ProblemType(403, "event_type_not_allowed", "Event type not allowed"),
+        refusals.KindNotServed: ProblemType(501, "not_served", "Not served"),
+        refusals.UnsuitableContentType: ProblemType(415, "unsuitable_content_type", "Unsuitable content type"),
+        refusals.MalformedPayload: ProblemType(400, "malformed_payload", "Malformed payload"),
+        refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
+        refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
+        refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
+        KeyReusedError: ProblemType(
+            422,
+            "idempotency_key_reused",
+            "Idempotency key reused",
+            "This idempotency key stands for another publish; use a new key for a new event.",
+            lambda error: {"position": error.position} if hasattr(error, "position") else {},
+        ),
+        PublishUnderWayError: ProblemType(
+            409,
+            "publish_under_way",
+            "Publish under way",
+            "A publish with this idempotency key is still running; ask again.",
+            retry_after=1,
+        ),
+    }
+)

@@ -1,0 +1,51 @@
+"""What publishing answers, and what a batch looks like, for OpenAPI and for the views."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from delivery.models import MessageOutcome
+from delivery.publishing import Accepted
+
+
+class AcceptedEvent(serializers.Serializer[Any]):
+    """What is answered to one event."""
+
+    id = serializers.IntegerField(help_text="The message's id.")
+    outcome = serializers.ChoiceField(MessageOutcome.choices)
+    deliveries = serializers.IntegerField(help_text="How many subscriptions get it.")
+    replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
+
+
+class AcceptedBatch(serializers.Serializer[Any]):
+    """What is answered to a batch: a result for each event, in order."""
+
+    results = AcceptedEvent(many=True)
+
+
+class BatchItem(serializers.Serializer[Any]):
+    """One event of a batch."""
+
+    event = serializers.CharField(help_text="The event type's name.")
+    body = serializers.JSONField(required=False, help_text="The payload; its text is kept as it stands here.")
+    body_base64 = serializers.CharField(required=False, help_text="The payload's bytes, instead of `body`.")
+    content_type = serializers.CharField(required=False)
+    headers = serializers.DictField(child=serializers.CharField(), required=False)
+    filter_string = serializers.CharField(required=False)
+    idempotency_key = serializers.CharField(required=False)
+
+
+class EventBatch(serializers.Serializer[Any]):
+    """Up to 1,000 events."""
+
+    events = BatchItem(many=True)
+
+
+def answer_of(accepted: Accepted) -> dict[str, object]:
+    """Return what is answered for an accepted event."""
+    answer: dict[str, object] = {
+        "id": accepted.id,
+        "outcome": str(accepted.outcome),
+        "deliveries": accepted.deliveries,
+    }
+    return {**answer, "replayed": True} if accepted.replayed else answer

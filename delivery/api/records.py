@@ -1,0 +1,55 @@
+"""What has happened, to be read: lists a page at a time, newest first, and single records."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+from django.db.models import Model, QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.viewsets import GenericViewSet
+
+from subscriptions.api.field_errors import InvalidQuery
+from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response
+from subscriptions.api.permissions import key_of
+from subscriptions.models import ApiKey
+
+Record = TypeVar("Record", bound=Model)
+
+
+class Records(GenericViewSet[Record], Generic[Record]):
+    """One kind of record that nobody edits."""
+
+    pagination_class = Pages
+    http_method_names = ["get", "head"]
+    lookup_field = "id"
+    order: ClassVar[Order]
+    query_class: ClassVar[type[PageQuery]] = PageQuery
+
+    def scope(self, key: ApiKey) -> QuerySet[Record]:
+        """Return what `key` can see; each kind of record says."""
+        raise NotImplementedError
+
+    def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:
+        """Return the rows that the list's own query parameters keep."""
+        raise NotImplementedError
+
+    def get_queryset(self) -> QuerySet[Record]:
+        """Return what the request's key can see."""
+        return self.scope(key_of(self.request))
+
+    def list(self, request: Request) -> Response:
+        """List them, a page at a time, newest first."""
+        query = self._query()
+        page = page_of(self.filtered(self.get_queryset(), query), self.order, query)
+        return page_response(request, page, self.get_serializer(page.rows, many=True).data)
+
+    def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
+        """Read one."""
+        return Response(self.get_serializer(self.get_object()).data)
+
+    def _query(self) -> dict[str, Any]:
+        given = {name: values[0] if len(values) == 1 else values for name, values in self.request.query_params.lists()}
+        serializer = self.query_class(data=given)
+        if not serializer.is_valid():
+            raise InvalidQuery(serializer.errors)
+        return dict(serializer.validated_data)

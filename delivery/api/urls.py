@@ -1,0 +1,19 @@
+"""The addresses of publishing and of what became of it, below `/api/v1/`."""
+
+from django.urls import path
+
+from delivery.api.deliveries import Deliveries
+from delivery.api.events import Publish, PublishBatch
+from delivery.api.lines import CancelDeliveries, LineOfSubscriber
+from delivery.api.messages import Messages
+
+urlpatterns = [
+    path("events", PublishBatch.as_view()),
+    path("events/<str:event_type>", Publish.as_view()),
+    path("messages", Messages.as_view({"get": "list"})),
+    path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
+    path("deliveries", Deliveries.as_view({"get": "list"})),
+    path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
+    path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
+    path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
+]
