@@ -12,6 +12,7 @@ from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.servers import servers_of, silent, supervised
+from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN
 from broker_project.stack.supervisor import Supervisor
 
 WEB_PORT = 8000
@@ -30,7 +31,9 @@ class Stack:
     environment: Mapping[str, str]
     web: str
     flower: str
-    admin_password: str
+    admin_login: str
+    """Empty when it is no longer the one that was made at the first start."""
+
     flower_login: str
     logs: Path
 
@@ -60,13 +63,14 @@ def running(
         if fresh:
             folder.forget_stores()
         kept = Kept(folder.settings, say)
-        say("starting PostgreSQL and Redis ...")
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
+        say(f"starting {' and '.join(service.name for service in servers.embedded) or 'beside your own servers'} ...")
         supervisor.start(*servers.embedded)
         web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
         environment = variables(kept, servers.environment, web_port)
         say("bringing the database up to date ...")
-        _set_up(environment, kept.password("admin password"))
+        password = kept.password("admin password")
+        admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
         login = f"admin:{kept.password('Flower password')}"
         installation = kept.secret("installation")[:8]
         say("starting web, workers, beat and Flower ...")
@@ -77,14 +81,14 @@ def running(
             environment,
             f"http://{LOOPBACK}:{web_port}",
             f"http://{LOOPBACK}:{flower_port}",
-            kept.password("admin password"),
+            admin_login,
             login,
             folder.logs,
         )
 
 
-def _set_up(environment: Mapping[str, str], admin_password: str) -> None:
-    """Run the database set-up in a process of its own."""
+def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:
+    """Run the database set-up in a process of its own; say whether the admin password is good."""
     result = subprocess.run(  # noqa: S603 - our own command
         python("broker_project.stack.setting_up"),
         cwd=ROOT,
@@ -95,3 +99,4 @@ def _set_up(environment: Mapping[str, str], admin_password: str) -> None:
     )
     if result.returncode:
         raise SetUpFailed(f"the database could not be set up:\n{result.stdout}{result.stderr}")
+    return result.stdout.rstrip().endswith(GOOD_LOGIN)

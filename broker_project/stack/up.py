@@ -42,15 +42,19 @@ def until_interrupted() -> None:
 
 def addresses(stack: stacks.Stack) -> str:
     """Return where to look, and how to get in."""
-    flower_user, flower_password = stack.flower_login.split(":")
     return "\n".join(
         (
-            f"  admin   {stack.web}/admin/   login admin, password {stack.admin_password}",
+            f"  admin   {stack.web}/admin/   {_login(stack.admin_login)}",
             f"  API     {stack.web}/api/docs/",
-            f"  Flower  {stack.flower}/   login {flower_user}, password {flower_password}",
+            f"  Flower  {stack.flower}/   {_login(stack.flower_login)}",
             f"  logs    {stack.logs}/",
         )
     )
+
+
+def _login(login: str) -> str:
+    name, _, password = login.partition(":")
+    return f"login {name}, password {password}" if login else "with the login you have made"
 
 
 def manage(*arguments: str) -> int:

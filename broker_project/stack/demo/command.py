@@ -67,6 +67,7 @@ def demo(*arguments: str) -> int:
                 say("everything stays up until Ctrl-C")
                 print(verdict, flush=True)
                 until_interrupted()
+                say("stopping ...")
     except NotArranged as problem:
         say(str(problem))
         return 1
