@@ -155,6 +155,7 @@ SPECTACULAR_SETTINGS = {
         "EventKind": "subscriptions.models.EventKind",
         "KeyKind": "subscriptions.models.KeyKind",
         "Status": "subscriptions.models.Status",
+        "DeliveryStatus": "delivery.statuses.DeliveryStatus",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -163,10 +164,6 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "ENUM_NAME_OVERRIDES": {
-        "ActivityStatus": "subscriptions.models.Status",
-        "DeliveryStatus": "delivery.statuses.DeliveryStatus",
-    },
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
