@@ -95,4 +95,4 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
 
 def text_of(content: bytes | memoryview | None) -> str:
     """Return stored bytes as text; what is not UTF-8 is marked, and nothing is interpreted."""
-    return bytes(content or b"").decode(errors="backslashreplace")
+    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")
