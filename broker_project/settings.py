@@ -28,6 +28,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
+DATETIME_FORMAT = "Y-m-d H:i:s"
 
 INSTALLED_APPS = [
     "unfold",
@@ -177,7 +178,12 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
-UNFOLD = {"SITE_TITLE": "Broker", "SITE_HEADER": "Broker", "SITE_SYMBOL": "hub"}
+UNFOLD = {
+    "SITE_TITLE": "Broker",
+    "SITE_HEADER": "Broker",
+    "SITE_SYMBOL": "hub",
+    "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
+}
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT
 SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000

@@ -1,0 +1,52 @@
+"""The admin's side bar: first what one looks at, then what one sets up, then people."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+Item = tuple[str, str, str]
+"""What it is called, its icon, and the model as `app.model`."""
+
+GROUPS: Final[dict[str, tuple[Item, ...]]] = {
+    "Delivery": (
+        ("Lines", "conveyor_belt", "delivery.line"),
+        ("Messages", "mail", "delivery.message"),
+        ("Deliveries", "local_shipping", "delivery.delivery"),
+        ("Attempts", "swap_horiz", "delivery.attempt"),
+    ),
+    "Configuration": (
+        ("Subscribers", "inbox", "subscriptions.subscriber"),
+        ("Subscriptions", "link", "subscriptions.subscription"),
+        ("Event types", "category", "subscriptions.eventtype"),
+        ("Publishers", "campaign", "subscriptions.publisher"),
+        ("API keys", "key", "subscriptions.apikey"),
+    ),
+    "Housekeeping": (
+        ("Line history", "history", "delivery.lineevent"),
+        ("Idempotency keys", "content_copy", "delivery.idempotencykey"),
+        ("Storage days", "calendar_month", "delivery.storageday"),
+        ("Users", "person", "auth.user"),
+        ("Groups", "group", "auth.group"),
+    ),
+}
+
+
+def groups(request: HttpRequest) -> list[dict[str, Any]]:  # noqa: ARG001 - unfold's signature
+    """Return the groups as unfold wants them; it leaves out what the user may not view."""
+    return [{"title": title, "items": [_link(*item) for item in items]} for title, items in GROUPS.items()]
+
+
+def _link(title: str, icon: str, model: str) -> dict[str, Any]:
+    app, name = model.split(".")
+    return {
+        "title": title,
+        "icon": icon,
+        "link": reverse(f"admin:{app}_{name}_changelist"),
+        "permission": _may_view(f"{app}.view_{name}"),
+    }
+
+
+def _may_view(permission: str) -> Callable[[HttpRequest], bool]:
+    return lambda request: request.user.has_perm(permission)
