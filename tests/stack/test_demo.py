@@ -58,7 +58,7 @@ def test_a_receiver_writes_down_what_it_got(server: Server, tmp_path: Path) -> N
     until(lambda: len(requests_in(tmp_path / "log")) == 2)
     written = [(each.number, each.path, each.signed, each.answer) for each in requests_in(tmp_path / "log")]
     assert (answers, written) == ([200, 200], [(7, "/Paid", True, 200), (8, "/Paid", False, 200)])
-    assert requests_in(tmp_path / "log")[0].fingerprint == fingerprint({"number": 7})
+    assert requests_in(tmp_path / "log")[0].fingerprint == fingerprint(b'{"number": 7}')
 
 
 @pytest.mark.parametrize("receiver", ["mail-gateway"], indirect=True)
@@ -70,7 +70,7 @@ def test_a_receiver_that_goes_down_refuses_connections(
     with pytest.raises(requests.ConnectionError):
         deliver(server, 2)
     server.server_close()
-    assert not accepts(server.server_port)
+    until(lambda: not accepts(server.server_port))
     assert [each.number for each in requests_in(tmp_path / "log")] == [1]
 
 

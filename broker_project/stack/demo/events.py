@@ -45,9 +45,14 @@ def event(number: int, event_type: str) -> Event:
     return Event(number, event_type, region, body)
 
 
-def fingerprint(body: object) -> str:
-    """Return a hash of a JSON body that does not depend on white space or the order of keys."""
-    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+def text_of(content: Json) -> bytes:
+    """Return JSON as it is sent: an event's body looks the same alone and in a batch."""
+    return json.dumps(content, ensure_ascii=False).encode()
+
+
+def fingerprint(body: bytes) -> str:
+    """Return a hash of a body as it is sent."""
+    return sha256(body).hexdigest()
 
 
 def issue(chance: random.Random) -> Json:

@@ -1,7 +1,6 @@
 """The demo's publishers: applications that publish through the HTTP API, singly and in batches."""
 
 import itertools
-import json
 import random
 import threading
 import time
@@ -15,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from broker_project.stack.demo.cast import PUBLISHERS
-from broker_project.stack.demo.events import Event, event, fingerprint
+from broker_project.stack.demo.events import Event, event, fingerprint, text_of
 from broker_project.stack.demo.records import Published, line
 
 EVENTS = 3000
@@ -69,13 +68,13 @@ class Publisher:
         announced = call(events)
         ended = time.monotonic()
         for position, (each, deliveries) in enumerate(zip(events, announced, strict=True)):
-            mark = fingerprint(each.body)
+            mark = fingerprint(text_of(each.body))
             yield Published(each.number, each.type, each.region, mark, started, ended, position, deliveries)
 
     def _one(self, events: Sequence[Event]) -> list[int]:
         (only,) = events
         headers = {"FILTER_STRING": only.region, "Idempotency-Key": key(only), "Content-Type": "application/json"}
-        answer = self._post(f"/{only.type}{self.suffix}", json.dumps(only.body, ensure_ascii=False), headers)
+        answer = self._post(f"/{only.type}{self.suffix}", text_of(only.body), headers)
         return [answer["deliveries"]]
 
     def _batch(self, events: Sequence[Event]) -> list[int]:
@@ -88,13 +87,13 @@ class Publisher:
             }
             for each in events
         ]
-        answer = self._post("", json.dumps({"events": items}), {"Content-Type": "application/json"})
+        answer = self._post("", text_of({"events": items}), {"Content-Type": "application/json"})
         return [result["deliveries"] for result in answer["results"]]
 
-    def _post(self, path: str, body: str, headers: dict[str, str]) -> dict[str, Any]:
+    def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         """Call the broker; what it answers badly is repeated under the same idempotency keys."""
         address = f"{self.web}/api/v1/events{path}"
-        answer = self.session.post(address, body.encode(), headers=headers, timeout=TIMEOUT)
+        answer = self.session.post(address, body, headers=headers, timeout=TIMEOUT)
         if not answer.ok:
             raise NotPublished(f"{answer.status_code}: {answer.text}")
         content: dict[str, Any] = answer.json()

@@ -109,7 +109,7 @@ class Handler(BaseHTTPRequestHandler):
                 possible_duplicate=header("Webhook-Possible-Duplicate", ""),
                 signed=is_signed(dict(self.headers), body, receiver.secret(self.path)),
                 number=content["number"],
-                fingerprint=fingerprint(content),
+                fingerprint=fingerprint(body),
                 at=at,
                 answer=status,
             )
