@@ -47,18 +47,18 @@ class Application:
     def web(self) -> Service:
         """One granian process: its threads share the connection pool."""
         address = ("--host", LOOPBACK, "--port", str(self.web_port))
-        threads = ("--workers", "1", "--blocking-threads", WEB_THREADS, "--backpressure", WEB_REQUESTS)
+        threads = ("--workers", "1", "--backpressure", WEB_REQUESTS)
         habits = ("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "15")
         return Service(
             name="web",
             command=(
-                *python("granian", "--interface", "wsgi"),
+                *python("granian", "--interface", "rsgi"),
                 *address,
                 *threads,
                 *habits,
-                f"{PROJECT}.wsgi:application",
+                f"{PROJECT}.rsgi:application",
             ),
-            environment=self.environment,
+            environment={**self.environment, "BROKER_WEB_THREADS": WEB_THREADS},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.web_port}/livez"),
         )
 

@@ -17,9 +17,12 @@ from delivery.api import problems as _problems  # noqa: F401 - says what the use
 from delivery.api.batches import drafts_of
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
 from delivery.publishing import Accepted
-from delivery.refusals import KindNotServed, Refusal, RefusedItems
+from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayPublish, key_of
+
+AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
+"""Where the web server says which variables stand for two headers with different values."""
 
 NOT_SERVED: Final = {
     "CallbackURL": "callbacks",
@@ -60,7 +63,7 @@ class Publish(APIView):
             body=body_of(request, limit=settings.MAX_BODY_BYTES),
             content_type=request.META.get("CONTENT_TYPE") or None,
             headers=list(request.headers.items()),
-            filter_string=request.META.get("HTTP_FILTER_STRING"),
+            filter_string=filter_string_of(request),
             idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
         )
         try:
@@ -95,6 +98,18 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         key_hours=settings.IDEMPOTENCY_KEY_HOURS,
         most_bytes=settings.MAX_BODY_BYTES,
     )
+
+
+def filter_string_of(request: Request) -> str | None:
+    """Return the `FILTER_STRING` header, or `Filter-String` for proxies that drop underscores (behaviour 2.3).
+
+    Raises:
+        InvalidMetadata: both are there and differ.
+
+    """
+    if "HTTP_FILTER_STRING" in request.META.get(AMBIGUOUS_HEADERS, ()):
+        raise InvalidMetadata("FILTER_STRING and Filter-String differ; send one of them.")
+    return request.META.get("HTTP_FILTER_STRING")
 
 
 def refuse_unserved(request: Request) -> None:
