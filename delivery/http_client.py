@@ -22,6 +22,7 @@ MAX_HEADER_BYTES: Final = 65_536
 KEPT_CONNECTIONS: Final = 4_096
 """Above the lines under way: fewer costs a new connection for most requests."""
 EVENTS_AT_ONCE: Final = 1_024
+KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 
 
 class RequestNotCompleted(requests.ConnectionError):
@@ -53,6 +54,16 @@ class _Transfer:
     head: bytearray = field(default_factory=bytearray)
     body: bytearray = field(default_factory=bytearray)
     too_much: bool = False
+    was_begun: bool = False
+
+    def may_be_sent(self, *_addresses: object) -> int:
+        """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
+
+        The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11).
+        """
+        verdict: int = pycurl.PREREQFUNC_ABORT if self.was_begun else pycurl.PREREQFUNC_OK
+        self.was_begun = True
+        return verdict
 
     def take_head(self, line: bytes) -> int:
         if line.startswith(b"HTTP/"):
@@ -97,6 +108,7 @@ class HttpClient:
         handle.setopt(pycurl.CUSTOMREQUEST, request.method)
         handle.setopt(pycurl.POSTFIELDS, request.body)
         handle.setopt(pycurl.HTTPHEADER, [*map(_header_line, request.headers.items()), b"Expect:", b"Accept:"])
+        handle.setopt(pycurl.PREREQFUNCTION, transfer.may_be_sent)
         handle.setopt(pycurl.HEADERFUNCTION, transfer.take_head)
         handle.setopt(pycurl.WRITEFUNCTION, transfer.take_body)
         self._multi.add_handle(handle)
@@ -158,7 +170,8 @@ class HttpClient:
             result = _response(transfer, status)
         else:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
-            result = RequestNotCompleted(_plain(text) or f"libcurl error {number}", was_sent=was_sent)
+            reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
+            result = RequestNotCompleted(reason or f"libcurl error {number}", was_sent=was_sent)
         self._multi.remove_handle(handle)
         self._idle.append(handle)
         self.under_way -= 1
