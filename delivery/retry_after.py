@@ -17,6 +17,6 @@ def retry_after_seconds(head: bytes, *, at: datetime) -> float | None:
         return float(text[:9])
     try:
         until = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # of numbers that no date has
         return None
     return max(0.0, ((until if until.tzinfo else until.replace(tzinfo=UTC)) - at).total_seconds())
