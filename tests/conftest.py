@@ -1,0 +1,38 @@
+"""What tests share: an isolated Redis database, and storage that is ready after each flush."""
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+from django.conf import settings
+
+from delivery import storage_days, wakeups
+from tests.driving import Worker, working
+from tests.receiver import Receiver, receiving
+
+
+def pytest_configure() -> None:
+    """Give each process that runs tests a Redis database of its own, for they run side by side."""
+    number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+    settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
+
+
+@pytest.fixture
+def storage(transactional_db: None) -> None:
+    """Open the storage days anew, since the flush after a transactional test took them away; forget all hints."""
+    storage_days.open_days(datetime.now(UTC).date(), ahead=1)
+    wakeups._redis().flushdb()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running
+
+
+@pytest.fixture
+def worker(storage: None) -> Iterator[Worker]:
+    """A worker that drives whatever is due."""
+    with working() as running:
+        yield running

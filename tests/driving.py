@@ -1,0 +1,171 @@
+"""A broker in the test's own process: real driver, real PostgreSQL, and a thread instead of Celery that takes turns."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from django.db import connection
+from django.db.models.functions import Now
+
+from delivery import topic_sending
+from delivery.claiming import Claim, claim
+from delivery.driving import Driver
+from delivery.hands import BodyBudget, InHand
+from delivery.lines import DrivenLine, Run
+from delivery.models import Attempt, Delivery, Line
+from delivery.publishing import Accepted, NewMessage, publish
+from delivery.reading import Wanted, read_pages
+from delivery.settling import settle
+from delivery.sweeping import lines_with_due_work
+from subscriptions.database import forget_connection
+from subscriptions.models import EventType, Status, Subscriber, Subscription
+from tests.receiver import wait_until
+
+STOP_SECONDS = 20.0
+PLENTY = 64 * 1024 * 1024
+
+
+class Worker(threading.Thread):
+    """A worker without Celery: a driver, and a thread that hands it whatever the sweep finds."""
+
+    def __init__(self, name: str = "worker", **options: Any) -> None:
+        super().__init__(name=name, daemon=True)
+        self.driver = Driver(worker=name, on_failure=lambda: self.failures.append("driver"), **options)
+        self.failures: list[str] = []
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        self.driver.start()
+        try:
+            while not self._stopping.wait(0.01):
+                topic_sending.drive(lines_with_due_work(), self.driver)
+        finally:
+            forget_connection()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(STOP_SECONDS)
+        assert self.driver.stop(STOP_SECONDS), "the driver did not stop"
+        assert not self.failures
+
+
+@contextlib.contextmanager
+def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
+    """Run a worker; stop it and its threads at the end."""
+    worker = Worker(name, **options)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+# --- publishing ------------------------------------------------------------------------------------
+
+
+def publish_bodies(event_type: EventType, *bodies: bytes, **fields: Any) -> list[Accepted]:
+    """Publish the bodies in one transaction, in order."""
+    messages = [NewMessage(event_type.pk, event_type.name, body, event_type.content_type, **fields) for body in bodies]
+    return publish(messages, publisher_id=None, key_hours=24)
+
+
+def publish_numbered(event_type: EventType, count: int, first: int = 0) -> list[bytes]:
+    """Publish `count` messages, whose bodies are their numbers; return the bodies."""
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    publish_bodies(event_type, *bodies)
+    return bodies
+
+
+# --- looking ---------------------------------------------------------------------------------------
+
+
+def line_of(subscriber: Subscriber) -> Line:
+    return Line.objects.get(subscriber=subscriber)
+
+
+def unfinished() -> int:
+    return Delivery.objects.open().count()
+
+
+def statuses(subscription: Subscription) -> list[str]:
+    """Return the statuses of a subscription's deliveries, oldest first."""
+    return [*Delivery.objects.filter(subscription=subscription).oldest_first().values_list("status", flat=True)]
+
+
+def attempts_of(delivery_id: int) -> list[tuple[int, int | None]]:
+    """Return number and status code of each attempt, in order."""
+    return [*Attempt.objects.filter(delivery_id=delivery_id).order_by("id").values_list("number", "status_code")]
+
+
+def wait_until_done(seconds: float = 15.0) -> None:
+    """Wait until nothing is pending any more."""
+    wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
+
+
+def wait_until_held(subscriber: Subscriber, seconds: float = 10.0) -> Line:
+    """Wait until the subscriber's line is held and let go; return it."""
+    wait_until(
+        lambda: Line.objects.filter(subscriber=subscriber, lease_until=None, held_since__isnull=False).exists(),
+        seconds,
+        saying=lambda: Line.objects.filter(subscriber=subscriber).values(),
+    )
+    return line_of(subscriber)
+
+
+# --- arranging -------------------------------------------------------------------------------------
+
+
+def make_due() -> None:
+    """Let every pause be over: of lines held, and of deliveries set aside."""
+    Line.objects.filter(due_at__isnull=False).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__isnull=False).update(due_at=Now())
+
+
+def end_pauses_far_off(subscriber: Subscriber) -> None:
+    """Let a held line wait for an hour, so that only what the test does can make it due."""
+    Line.objects.filter(subscriber=subscriber).update(due_at=Now() + timedelta(hours=1))
+
+
+def inactivate(thing: Subscription | Subscriber) -> None:
+    type(thing)._default_manager.filter(pk=thing.pk).update(status=Status.INACTIVE)
+
+
+def activate(thing: Subscription | Subscriber) -> None:
+    type(thing)._default_manager.filter(pk=thing.pk).update(status=Status.ACTIVE)
+
+
+def expire_lease(line: Line) -> None:
+    """Let the lease of a line run out, as if its driver had been frozen for so long."""
+    Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
+
+
+def hand_of(taken: Claim) -> list[InHand]:
+    """Return what a claimed line would send, in order."""
+    hand = read_pages([Wanted(taken.line_id, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[taken.line_id]
+    deliveries, aside_next = [], taken.aside_next
+    while delivery := hand.take(aside_next=aside_next):
+        deliveries.append(delivery)
+        aside_next = not delivery.is_aside
+    return deliveries
+
+
+def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, InHand, int]:
+    """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
+    (taken,) = claim([line.pk], worker=worker)
+    driven = DrivenLine(taken, Run(1, 0.5), 0.0)
+    delivery = hand_of(taken)[0]
+    settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
+    return driven, delivery, settled.started[delivery.id]
+
+
+def terminate_backends() -> int:
+    """Cut every other connection to this database, as a restart of PostgreSQL would; return how many."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        count: int = cursor.fetchone()[0]
+        return count

@@ -1,0 +1,233 @@
+"""What an answer makes of its delivery, and of the line behind it (behaviour 4.3 to 4.8)."""
+
+from datetime import timedelta
+
+import pytest
+
+from delivery.models import Attempt, Delivery
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import Subscription
+from tests.driving import (
+    Worker,
+    attempts_of,
+    line_of,
+    make_due,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+)
+from tests.factories import subscription
+from tests.receiver import Behaviour, Receiver, answer, close, raw, reset, wait_until
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.mark.behaviour("4.3")
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+def test_success_delivers(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
+    receiver.on("/a", answer(status))
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    assert statuses(wanted) == [DELIVERED]
+    assert attempts_of(Delivery.objects.get().pk) == [(1, status)]
+
+
+@pytest.mark.behaviour("4.4")
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_a_redirect_is_neither_followed_nor_tried_again(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status, Location=receiver.url("/elsewhere")), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert statuses(wanted) == [NOT_SUPPORTED, DELIVERED]
+    assert [request.path for request in receiver.log] == ["/a", "/a"]
+
+
+@pytest.mark.behaviour("4.5")
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 410, 425, 429, 499])
+def test_a_client_error_rejects_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status, b"no, thanks"), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert statuses(wanted) == [REJECTED, DELIVERED]
+    assert receiver.bodies("/a") == [b"0", b"1"]
+
+
+def test_an_attempt_keeps_what_was_answered(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(404, b"x" * 2000, reason=b"Nobody", X_Who="me"))
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    attempt = Attempt.objects.get()
+    assert (attempt.status_code, attempt.error, bytes(attempt.answer_excerpt)) == (404, "", b"x" * 1024)
+    assert bytes(attempt.answer_headers) == b"HTTP/1.1 404 Nobody\r\nContent-Length: 2000\r\nX-Who: me\r\n\r\n"
+    assert Delivery.objects.get().reason == "answered 404"
+
+
+@pytest.mark.behaviour("4.6")
+@pytest.mark.parametrize("status", [500, 501, 502, 504, 599, 600, 999])
+def test_a_server_error_sets_aside_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status), answer())
+    publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
+    assert receiver.log[3].begun - receiver.log[0].begun >= 1.0
+
+
+@pytest.mark.behaviour("4.6")
+def test_the_pause_of_what_is_set_aside_doubles(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500))
+    publish_numbered(wanted.event_type, 1)
+    pauses = []
+    for tries in range(1, 9):
+        wait_until(lambda: Delivery.objects.get().times_set_aside == tries)  # noqa: B023 - called at once
+        delivery = Delivery.objects.get()
+        started_at = Attempt.objects.latest("id").started_at
+        assert delivery.due_at
+        pauses.append(round((delivery.due_at - started_at).total_seconds()))
+        make_due()
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+@pytest.mark.behaviour("4.6")
+def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(receiver: Receiver, wanted: Subscription) -> None:
+    stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
+    receiver.on("/stuck", answer(500))
+    publish_numbered(stuck.event_type, 600)
+    with_worker = Worker()
+    with_worker.start()
+    wait_until(lambda: Delivery.objects.open().filter(times_set_aside__gt=0).count() == 600, 20)
+    before = len(receiver.log)
+    gate = receiver.gate("/stuck", answer(500))
+    make_due()
+    wait_until(lambda: len(receiver.log) > before)
+    publish_numbered(wanted.event_type, 50)
+    gate.open()
+    wait_until(lambda: len(receiver.of("/a")) == 50, 20)
+    paths = [request.path for request in receiver.log[before:]]
+    first, last = paths.index("/a"), len(paths) - paths[::-1].index("/a")
+    with_worker.stop()
+    assert last - first <= 2 * 50 + 20  # one of those stuck for every new one, give or take a turn's end
+    assert paths[first:last].count("/stuck") >= 50 - 20
+
+
+@pytest.mark.behaviour("4.7")
+def test_service_unavailable_holds_the_line(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(503), answer(503), answer(503), answer())
+    publish_numbered(wanted.event_type, 2)
+    for tries in range(1, 4):
+        wait_until(lambda: len(receiver.log) == tries == line_of(wanted.subscriber).failures)  # noqa: B023 - at once
+        make_due()
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"0", b"0", b"1"]
+    assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2]
+    assert not any(request.is_flagged for request in receiver.log)
+    assert [request.headers["webhook-attempt"] for request in receiver.log] == ["1", "2", "3", "4", "1"]
+
+
+@pytest.mark.behaviour("4.7")
+@pytest.mark.parametrize(("asked", "seconds"), [("120", 120), ("86400", 300), ("0", 1), ("soon", 1)])
+def test_retry_after_is_honoured_up_to_a_cap(
+    receiver: Receiver, worker: Worker, wanted: Subscription, asked: str, seconds: float
+) -> None:
+    receiver.on("/a", answer(503, Retry_After=asked), answer())
+    publish_numbered(wanted.event_type, 1)
+    line = wait_until_held(wanted.subscriber)
+    assert line.due_at
+    pause = line.due_at - Attempt.objects.get().started_at
+    assert timedelta(seconds=seconds) <= pause < timedelta(seconds=seconds + 1)
+
+
+@pytest.mark.behaviour("4.8")
+def test_a_refused_connection_holds_the_line_until_it_is_reachable(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 3)
+    line = wait_until_held(wanted.subscriber)
+    assert (line.failures, line.last_sequence, statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
+    assert "no answer" in line.held_reason
+    receiver.open_port()
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3]
+    assert not any(request.is_flagged for request in receiver.log)
+    wait_until(lambda: line_of(wanted.subscriber).held_since is None)
+
+
+@pytest.mark.behaviour("4.8")
+def test_the_pause_of_a_line_grows_and_starts_anew_after_success(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 1)
+    pauses = [_pause_after(wanted, tries) for tries in range(1, 10)]
+    for grown, longest in zip(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True):
+        assert max(1.0, 0.8 * longest) <= grown <= longest + 0.5
+    assert len({round(pause, 2) for pause in pauses[6:]}) > 1, "no jitter"
+    receiver.open_port()
+    make_due()
+    wait_until_done()
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 1)
+    assert _pause_after(wanted, 1) <= 1.5
+
+
+def _pause_after(wanted: Subscription, tries: int) -> float:
+    """Wait until the line is held for the `tries`-th time; return its pause, and end it."""
+    wait_until(lambda: line_of(wanted.subscriber).failures == tries)
+    due_at, started_at = line_of(wanted.subscriber).due_at, Attempt.objects.latest("id").started_at
+    assert due_at
+    make_due()
+    return (due_at - started_at).total_seconds()
+
+
+@pytest.mark.behaviour("4.8", "4.11")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        close,
+        reset,
+        raw(b"good morning\r\n\r\n"),
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"),
+        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        raw(b"\x00\xff\xfe"),
+    ],
+    ids=["close", "reset", "no HTTP", "half a body", "broken chunks", "zero bytes"],
+)
+def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
+    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
+) -> None:
+    receiver.on("/a", broken, answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"1"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False]
+    assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
+    assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("broken", [close, reset], ids=["close", "reset"])
+def test_a_kept_connection_that_breaks_is_not_sent_on_again_unflagged(
+    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
+) -> None:
+    receiver.on("/a", answer(), broken, answer())
+    publish_numbered(wanted.event_type, 3)
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
+    assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
+    assert attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]
