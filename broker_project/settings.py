@@ -28,7 +28,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
-DATETIME_FORMAT = "Y-m-d H:i:s"
+FORMAT_MODULE_PATH = "broker_project.formats"
 
 INSTALLED_APPS = [
     "unfold",
@@ -172,6 +172,7 @@ SPECTACULAR_SETTINGS = {
 # --- People --------------------------------------------------------------------------------------
 
 STATIC_URL = "static/"
+LOGIN_REDIRECT_URL = "/admin/"
 WHITENOISE_USE_FINDERS = True
 """Files are served from the installed packages: nothing to collect, nothing from a CDN."""
 AUTH_PASSWORD_VALIDATORS = [

@@ -1,0 +1,1 @@
+"""How times are written, whatever the language: sortable, with seconds, in UTC."""
