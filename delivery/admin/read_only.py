@@ -2,6 +2,7 @@
 
 from typing import ClassVar, Final, Generic, TypeVar
 
+from django.contrib.admin import ShowFacets
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
@@ -50,6 +51,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
 
     paginator = LimitedPaginator
     show_full_result_count = False
+    show_facets = ShowFacets.NEVER
     list_per_page = 50
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
