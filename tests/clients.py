@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.contrib.auth.models import User
 from django.test import Client
 
 from subscriptions.key_issuing import Owner
@@ -18,3 +19,10 @@ def client_of(owner: Owner = None) -> Client:
 
 def client_with(token: str) -> Client:
     return Client(headers={"Authorization": f"Bearer {token}"})
+
+
+def client_of_admin() -> Client:
+    """Return a browser in which a superuser has logged in; without a password, since hashing one takes long."""
+    client = Client()
+    client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
+    return client

@@ -1,0 +1,180 @@
+"""Configuring in the admin."""
+
+import re
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+
+from delivery.models import Delivery
+from subscriptions.key_tokens import digest_of
+from subscriptions.models import ApiKey, EventType, Publisher, Status, Subscriber, Subscription
+from tests import factories
+from tests.clients import Answer, client_of_admin
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/admin/subscriptions"
+
+
+@pytest.fixture
+def admin() -> Client:
+    return client_of_admin()
+
+
+def told(answer: Answer) -> str:
+    """Return the messages of the page that an answer leads to."""
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def run_chosen(client: Client, model: str, action: str, pks: list[int], **more: str) -> Answer:
+    return client.post(f"{ROOT}/{model}/", {"action": action, "_selected_action": pks, **more}, follow=True)
+
+
+def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: Client) -> None:
+    made = factories.event_type("Order.Paid", description="old")
+    form = {"name": "Other", "kind": "QUEUE", "content_type": "text/plain", "description": "new", "sample": ""}
+    admin.post(f"{ROOT}/eventtype/{made.pk}/change/", form)
+    now = EventType.objects.get()
+    assert (now.name, now.kind, now.description, now.content_type, now.version) == (
+        "Order.Paid",
+        "TOPIC",
+        "new",
+        "text/plain",
+        2,
+    )
+
+
+def test_a_stale_form_undoes_nothing_it_did_not_change(admin: Client) -> None:
+    made = factories.subscriber("shop")
+    form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500"}
+    admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
+    Subscriber.objects.update(status=Status.INACTIVE)
+    admin.post(f"{ROOT}/subscriber/{made.pk}/change/", form)
+    now = Subscriber.objects.get()
+    assert (now.description, now.status, now.version) == ("new", "INACTIVE", 3)
+
+
+def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> None:
+    made = factories.subscription()
+    address = f"{ROOT}/subscription/{made.pk}/inactivate/"
+    asked = admin.get(address)
+    assert b"published meanwhile never reach it" in asked.content
+    assert Subscription.objects.get().status == "ACTIVE"
+    done = admin.post(address, {"_form_submitted": "on"}, follow=True)
+    assert (Subscription.objects.get().status, told(done)) == ("INACTIVE", "Is INACTIVE now.")
+    assert LogEntry.objects.get().get_change_message() == "Is INACTIVE now."
+
+
+def test_an_action_on_many_asks_first(admin: Client) -> None:
+    pks = [factories.subscription().pk for _ in range(2)]
+    asked = run_chosen(admin, "subscription", "inactivate_chosen", pks)
+    assert asked.context["title"].startswith("Inactivate these?")
+    assert set(Subscription.objects.values_list("status", flat=True)) == {"ACTIVE"}
+    done = run_chosen(admin, "subscription", "inactivate_chosen", pks, confirmed="yes")
+    assert (set(Subscription.objects.values_list("status", flat=True)), told(done)) == ({"INACTIVE"}, "Done for 2.")
+
+
+@pytest.mark.parametrize("action", ["inactivate", "rotate_secret"])
+def test_whoever_may_only_view_changes_nothing(client: Client, action: str) -> None:
+    made = factories.subscription()
+    viewer = User.objects.create(username="viewer", is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename="view_subscription"))
+    client.force_login(viewer)
+    assert client.get(f"{ROOT}/subscription/{made.pk}/change/").status_code == 200
+    assert client.post(f"{ROOT}/subscription/{made.pk}/{action}/", {"_form_submitted": "on"}).status_code == 403
+    assert Subscription.objects.get().version == 1
+
+
+def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client) -> None:
+    shop, paid = factories.subscriber("shop"), factories.event_type("Order.Paid")
+    form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/", "headers": "{}"}
+    added = admin.post(
+        f"{ROOT}/subscription/add/",
+        {**form, "header_filter_string": "", "position": 0, "status": "ACTIVE"},
+        follow=True,
+    )
+    made = Subscription.objects.get()
+    assert f"shown this once: {made.signing_secret}" in told(added)
+    rotated = admin.post(f"{ROOT}/subscription/{made.pk}/rotate_secret/", {"_form_submitted": "on"}, follow=True)
+    secret = Subscription.objects.get().signing_secret
+    assert secret != made.signing_secret
+    assert f"shown this once: {secret}" in told(rotated)
+    for page in (f"{ROOT}/subscription/", f"{ROOT}/subscription/{made.pk}/change/"):
+        assert b"whsec_" not in admin.get(page).content
+    assert "whsec_" not in "".join(entry.change_message for entry in LogEntry.objects.all())
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_is_shown_when_it_is_issued_and_never_again(admin: Client) -> None:
+    till = factories.publisher("till")
+    form = {"kind": "PUBLISHER", "publisher": till.pk, "subscriber": "", "label": "rack 3"}
+    issued = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_0": "", "expires_at_1": ""}, follow=True)
+    (token,) = re.findall(r"shown this once: (brk_\S+)", told(issued).split(" The api key")[0])
+    key = ApiKey.objects.get(digest=digest_of(token))
+    assert (key.publisher, key.label, key.prefix) == (till, "rack 3", token[:12])
+    for page in (f"{ROOT}/apikey/", f"{ROOT}/apikey/{key.pk}/change/"):
+        assert token.encode() not in admin.get(page).content
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "expiry", "wrong"),
+    [
+        ("PUBLISHER", "", "", "publisher"),
+        ("SUBSCRIBER", "publisher", "", "publisher"),
+        ("MANAGEMENT", "publisher", "", "publisher"),
+        ("MANAGEMENT", "", "2020-01-01", "expires_at"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_issued(admin: Client, kind: str, owner: str, expiry: str, wrong: str) -> None:
+    pk = factories.publisher("till").pk
+    form = {"kind": kind, "publisher": pk if owner else "", "subscriber": "", "label": "", "expires_at_0": expiry}
+    answer = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_1": "00:00:00" if expiry else ""})
+    assert wrong in answer.context["adminform"].form.errors
+    assert ApiKey.objects.count() == 0
+
+
+def test_a_key_is_revoked_and_never_deleted(admin: Client) -> None:
+    key, _ = factories.api_key()
+    admin.post(f"{ROOT}/apikey/{key.pk}/revoke/", {"_form_submitted": "on"})
+    key.refresh_from_db()
+    assert (key.revoked_at is not None, key.version) == (True, 2)
+    assert admin.post(f"{ROOT}/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_subscription_with_unfinished_deliveries_is_not_deleted_and_says_what_to_do(admin: Client) -> None:
+    made = factories.subscription()
+    pending = Delivery.objects.create(subscription=made, size=2)
+    refused = admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"}, follow=True)
+    assert told(refused).startswith("Not deleted. It has unfinished deliveries;")
+    pending.delete()
+    admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"})
+    assert Subscription.objects.count() == 0
+
+
+def test_an_event_type_that_limits_a_publisher_is_not_deleted(admin: Client) -> None:
+    made = factories.event_type("Order.Paid")
+    factories.publisher("till", event_types=[made])
+    refused = admin.post(f"{ROOT}/eventtype/{made.pk}/delete/", {"post": "yes"}, follow=True)
+    assert told(refused) == "Not deleted. till may publish it by name; take it off their lists first."
+
+
+def test_a_subscriber_is_deleted_with_its_keys_and_line(admin: Client) -> None:
+    made = factories.subscriber()
+    factories.api_key(made)
+    admin.post(f"{ROOT}/subscriber/{made.pk}/delete/", {"post": "yes"})
+    assert (Subscriber.objects.count(), ApiKey.objects.count()) == (0, 0)
+
+
+def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None:
+    made, paid = factories.publisher("till"), factories.event_type("Order.Paid")
+    admin.post(f"{ROOT}/publisher/{made.pk}/change/", {"name": "till", "description": "", "event_types": [paid.pk]})
+    now = Publisher.objects.get()
+    assert (list(now.event_types.all()), now.version) == ([paid], 2)
+
+
+def test_what_people_wrote_is_shown_as_text(admin: Client) -> None:
+    factories.event_type("Order.Paid", description="<script>alert(1)</script>")
+    assert b"<script>alert(1)" not in admin.get(f"{ROOT}/eventtype/").content
