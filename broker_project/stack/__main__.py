@@ -9,13 +9,13 @@ from broker_project.stack.children import DidNotStart
 from broker_project.stack.demo.command import demo
 from broker_project.stack.folder_lock import AlreadyRunning
 from broker_project.stack.ordinary_user import NoOrdinaryUser
-from broker_project.stack.postgres import ProgramFailed
+from broker_project.stack.postgres import OtherPassword, ProgramFailed
 from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.testing import test
 from broker_project.stack.up import manage, say, up
 
 COMMANDS: dict[str, Callable[..., int]] = {"demo": demo, "manage": manage, "test": test, "up": up}
-EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, ProgramFailed, SetUpFailed)
+EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, OtherPassword, ProgramFailed, SetUpFailed)
 """Failures whose message says it all."""
 
 

@@ -65,7 +65,13 @@ def tool_variables() -> dict[str, str]:
 def run(*command: str | Path) -> str | None:
     """Run a command; return what it complained of when it failed, else None."""
     process = subprocess.Popen(  # noqa: S603 - our own command
-        command, env=tool_variables(), cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        env=tool_variables(),
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        close_fds=False,  # it holds the set-up lock too, should this process be killed
     )
     started = time.monotonic()
     while True:
@@ -171,6 +177,7 @@ def only_one_at_a_time() -> Iterator[None]:
     if not os.access(STATE, os.W_OK):
         fail(f"{STATE} belongs to somebody else: run as {STATE.owner()}, or in a clone of your own")
     with (STATE / "setup.lock").open("w") as lock:
+        os.set_inheritable(lock.fileno(), True)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -199,4 +206,7 @@ def main(command: str = "help", *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        fail("interrupted; the next start takes it up again")

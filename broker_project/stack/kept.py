@@ -17,7 +17,8 @@ class Kept:
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
         self._say = say
-        self._values: dict[str, str] = json.loads(path.read_text()) if path.exists() else {}
+        self._values: dict[str, str] = {}
+        self._read()
 
     def secret(self, name: str) -> str:
         """Return a random secret."""
@@ -41,7 +42,12 @@ class Kept:
         """Return the port of a stack that is running."""
         return int(self._values[name])
 
+    def _read(self) -> None:
+        if self._path.exists():
+            self._values = json.loads(self._path.read_text())
+
     def _keep(self, name: str, value: str) -> str:
+        self._read()  # another object may have kept something meanwhile
         if self._values.get(name) != value:
             self._values[name] = value
             new = self._path.with_suffix(".new")

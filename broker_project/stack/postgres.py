@@ -49,6 +49,10 @@ class ProgramFailed(RuntimeError):
     """A program of PostgreSQL failed; the message has what it said."""
 
 
+class OtherPassword(Exception):
+    """The database does not know the password that was kept for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Postgres:
     """One PostgreSQL server in a folder of its own."""
@@ -87,7 +91,12 @@ class Postgres:
         try:
             with psycopg.connect(self.url, connect_timeout=2) as connection:
                 connection.execute("SELECT 1")
-        except psycopg.OperationalError:
+        except psycopg.OperationalError as problem:
+            if "password authentication failed" in str(problem):
+                raise OtherPassword(
+                    f"{self.data} was made with another password than the one in stack.json beside {self.folder}: "
+                    "put that file back, or delete the folder to begin anew"
+                ) from None
             return False
         return True
 

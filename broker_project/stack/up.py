@@ -60,12 +60,12 @@ def _login(login: str) -> str:
 def manage(*arguments: str) -> int:
     """Run manage.py with the servers of the running stack, or with embedded ones for as long as it takes."""
     folder = StackFolder(STATE)
-    kept = Kept(folder.settings, say)
     if is_locked(folder.lock):
+        kept = Kept(folder.settings, say)
         stores = servers.servers_of(folder, kept, durable=True, port=kept.kept_port).environment
         return _manage(stacks.variables(kept, stores, kept.kept_port("web")), *arguments)
     with servers.running(STATE, say=say) as stores:
-        return _manage(stacks.variables(kept, stores, stacks.WEB_PORT), *arguments)
+        return _manage(stacks.variables(Kept(folder.settings, say), stores, stacks.WEB_PORT), *arguments)
 
 
 def _manage(environment: dict[str, str], *arguments: str) -> int:

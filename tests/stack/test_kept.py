@@ -17,6 +17,13 @@ def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) 
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
+def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
+    earlier, later = Kept(tmp_path / "stack.json", print), Kept(tmp_path / "stack.json", print)
+    password = later.secret("database password")
+    earlier.secret("key")
+    assert Kept(tmp_path / "stack.json", print).secret("database password") == password
+
+
 def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
     said: list[str] = []
     with socket.create_server((LOOPBACK, 0)) as taken:

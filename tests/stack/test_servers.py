@@ -7,6 +7,7 @@ import pytest
 import redis
 
 from broker_project.stack.folder_lock import AlreadyRunning
+from broker_project.stack.postgres import OtherPassword
 from broker_project.stack.servers import running
 
 
@@ -31,6 +32,14 @@ def test_servers_ask_for_a_password(tmp_path: Path) -> None:
         client = redis.Redis.from_url(variables["REDIS_URL"].replace("://:", "://:not"))
         with client, pytest.raises(redis.AuthenticationError):
             client.ping()
+
+
+def test_a_lost_password_is_said_at_once(tmp_path: Path) -> None:
+    with running(tmp_path, durable=False):
+        pass
+    (tmp_path / "stack.json").unlink()
+    with pytest.raises(OtherPassword, match="put that file back"), running(tmp_path, durable=False):
+        pass
 
 
 def test_a_second_stack_in_the_same_folder_is_refused(tmp_path: Path) -> None:
