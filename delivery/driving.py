@@ -45,11 +45,17 @@ class Driver(threading.Thread):
     epoch tells whether the lines are still ours by then.
     """
 
-    def __init__(self, *, worker: str, on_failure: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        *,
+        worker: str,
+        on_failure: Callable[[], object] = lambda: None,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
         super().__init__(name="driver", daemon=True)
         self.worker = worker
         self._on_failure = on_failure
-        self._client = HttpClient(deadline_seconds=DEADLINE_SECONDS)
+        self._client = HttpClient(deadline_seconds=deadline_seconds)
         self._releaser = Releaser()
         self._budget = BodyBudget(MOST_BODY_BYTES)
         self._inbox: list[DrivenLine] = []
