@@ -8,11 +8,14 @@ from functools import lru_cache
 from itertools import islice, zip_longest
 from typing import Final, NamedTuple
 
+import structlog
+from django.core.exceptions import ValidationError
+
 from delivery.forwarded_headers import forwarded, merged
 from delivery.hands import MAX_BYTES, BodyBudget, Hand, InHand
 from delivery.webhooks import Content, Destination
 from subscriptions.database import rows
-from subscriptions.endpoints import parse_endpoint
+from subscriptions.endpoints import Endpoint, parse_endpoint
 from subscriptions.signing_secrets import key_of
 
 ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
@@ -59,6 +62,11 @@ SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text
 """
 
 HEAD, FRESH, ASIDE = range(3)
+
+UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
+"""Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
+
+log = structlog.get_logger(__name__)
 
 
 class Row(NamedTuple):
@@ -184,6 +192,10 @@ def _destinations(subscription_ids: Collection[int]) -> dict[int, Destination]:
 def _destination(
     subscription_id: int, stamp: int, endpoint: str, subscriber_headers: str, own_headers: str, secret: str
 ) -> Destination:
-    parsed = parse_endpoint(endpoint)
+    try:
+        parsed, key = parse_endpoint(endpoint), key_of(secret)
+    except ValidationError as refused:
+        log.error("subscription.unusable", subscription_id=subscription_id, reason=str(refused))  # noqa: TRY400
+        parsed, key = UNUSABLE, b""
     headers = merged(json.loads(subscriber_headers), json.loads(own_headers))
-    return Destination(subscription_id, stamp, parsed.method, parsed.url, headers, key_of(secret))
+    return Destination(subscription_id, stamp, parsed.method, parsed.url, headers, key)
