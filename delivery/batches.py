@@ -29,7 +29,9 @@ class Batch:
         missed = [one for one in self._settlements if _was_missed(one, settled)]
         if missed:
             # Somebody asked to cancel while the statement waited for the line: its snapshot is older than the wish.
-            settle(self._epochs, settlements=missed)
+            lines = {one.line_id for one in missed}
+            states = [state for state in self._states if state.line_id in lines]
+            settle(self._epochs, settlements=missed, states=states)
         return settled
 
 

@@ -52,6 +52,10 @@ stayed AS (
      AND s.status = 'PENDING' AND NOT d.cancel_requested
   RETURNING d.id, d.attempts),
 ended AS (SELECT id, attempts FROM gone UNION ALL SELECT id, attempts FROM stayed),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been received'
+    FROM gone WHERE status = 'CANCELLED' AND uncertain AND sequence IS NOT NULL),
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                                 answer_excerpt)
@@ -81,7 +85,11 @@ written AS (
          json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
                  pause float8, reason text, stamp bigint)
-   WHERE o.id = w.line_id AND l.id = o.id)
+   WHERE o.id = w.line_id AND l.id = o.id
+     -- not let go with a delivery under way that this statement missed, or nobody would ever settle that
+     AND NOT (w.let_go AND EXISTS (
+           SELECT FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
+            WHERE s.line_id = w.line_id AND s.delivery_id NOT IN (SELECT id FROM ended))))
 SELECT 'owned', id, NULL::bigint FROM owned
 UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
 UNION ALL SELECT 'started', id, sequence FROM started

@@ -1,0 +1,198 @@
+"""Settling: once, under the epoch, whole, and beside people who cancel (behaviour 4.10, 4.11)."""
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+
+from delivery.batches import Batch
+from delivery.cancelling import cancel_deliveries_of
+from delivery.claiming import claim
+from delivery.hands import InHand
+from delivery.lines import DrivenLine, Hold, Rest
+from delivery.models import Attempt, Delivery, LineEvent, LineEventKind
+from delivery.settling import Settlement, settle
+from delivery.statuses import DeliveryStatus
+from subscriptions.database import forget_connection
+from subscriptions.models import Subscription
+from tests.driving import attempts_of, begin_and_vanish, line_of, publish_numbered, statuses
+from tests.factories import subscription
+from tests.receiver import wait_until
+
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+IN_FLIGHT = DeliveryStatus.IN_FLIGHT
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription()
+
+
+def settlement(line: DrivenLine, delivery: InHand, status: DeliveryStatus = DELIVERED, **fields: Any) -> Settlement:
+    defaults: dict[str, Any] = {
+        "pause": None,
+        "uncertain": False,
+        "unsent": False,
+        "reason": "",
+        "started_at": datetime.now(UTC),
+        "duration_ms": 3,
+        "status_code": 200,
+        "answer_headers": b"HTTP/1.1 200 OK\r\n",
+        "answer_excerpt": b"\x00\xff",
+    }
+    return Settlement(line.id, delivery.id, status, **(defaults | fields))
+
+
+NO_ANSWER: dict[str, Any] = {"status": PENDING, "status_code": None, "reason": "no answer: gone", "uncertain": True}
+
+
+@pytest.mark.behaviour("4.11")
+def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    ended = settlement(line, delivery)
+    first = settle({line.id: line.claim.epoch}, settlements=[ended])
+    again = settle({line.id: line.claim.epoch}, settlements=[ended])
+    assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
+    assert (statuses(wanted), attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
+    assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
+
+
+@pytest.mark.behaviour("4.11")
+def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    following = Delivery.objects.open().get(status=PENDING)
+    before = [*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch
+    old = line.claim.epoch - 1
+    settled = settle(
+        {line.id: old},
+        settlements=[settlement(line, delivery)],
+        marks=[line.mark(delivery)],
+        states=[line.state(let_go=True)],
+    )
+    assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
+    assert ([*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch) == before
+    assert (Attempt.objects.count(), following.sequence) == (0, None)
+    assert line_of(wanted.subscriber).lease_until is not None
+
+
+def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, PENDING)])
+    Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/other")
+    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert statuses(wanted) == [PENDING]
+
+
+@pytest.mark.behaviour("1.8", "10.1")
+@pytest.mark.parametrize(
+    ("answered", "end"),
+    [
+        ({}, DELIVERED),
+        ({"status": DeliveryStatus.REJECTED, "status_code": 404}, DeliveryStatus.REJECTED),
+        ({"status": PENDING, "status_code": 500, "pause": 1.0}, CANCELLED),
+        ({"status": PENDING, "status_code": 503}, CANCELLED),
+        (NO_ANSWER, CANCELLED),
+    ],
+)
+def test_what_is_cancelled_under_way_ends_so_unless_its_answer_ends_it(
+    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
+) -> None:
+    publish_numbered(wanted.event_type, 3)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
+    assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **answered)])
+    assert statuses(wanted) == [end, CANCELLED, CANCELLED]
+    assert len(attempts_of(delivery.id)) == 1
+
+
+@pytest.mark.behaviour("4.10")
+def test_cancelling_what_may_not_have_arrived_is_told_in_the_history(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
+        (line.id, LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
+    ]
+
+
+@pytest.mark.behaviour("4.10")
+def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    assert number == 1
+    unsent = settlement(line, delivery, PENDING, status_code=None, unsent=True)
+    settle({line.id: line.claim.epoch}, settlements=[unsent])
+    assert Delivery.objects.get().sequence is None
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
+
+
+def beside(act: Callable[[], object], *, committing: Callable[[], object]) -> None:
+    """Run `act` in a thread, let it wait for a lock that `committing` holds, then commit that."""
+
+    def run() -> None:
+        try:
+            act()
+        finally:
+            forget_connection()
+
+    thread = threading.Thread(target=run)
+    with transaction.atomic():
+        committing()
+        thread.start()
+        wait_until(_somebody_waits)
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        count: int = cursor.fetchone()[0]
+        return count > 0
+
+
+@pytest.mark.behaviour("1.8", "4.11")
+@pytest.mark.parametrize(
+    ("answered", "end"), [({}, DELIVERED), (NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)]
+)
+def test_a_settle_that_waits_for_a_cancel_misses_nothing(
+    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    batch = Batch([(line, Rest(settlement(line, delivery, **answered)))])
+    beside(batch.settle, committing=lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"))
+    assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
+    assert line_of(wanted.subscriber).lease_until is None
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    held = line.state(let_go=True, hold=Hold(1.0, "no answer", delivery.destination.stamp))
+    missed = settlement(line, delivery, **NO_ANSWER)
+    beside(
+        lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
+        committing=lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+    )
+    assert (statuses(wanted), claim([line.id], worker="other")) == ([IN_FLIGHT], [])
+
+
+@pytest.mark.behaviour("10.2")
+def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    nonsense: Any = "NONSENSE"
+    with pytest.raises(Exception, match="delivery_known_status"):
+        settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, nonsense)])
+    assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
