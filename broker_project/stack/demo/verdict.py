@@ -4,11 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
+from broker_project.stack.demo.arrivals import inverted, is_final, repeated, sets_aside
 from broker_project.stack.demo.cast import Sample
 from broker_project.stack.demo.records import Published, Request
-
-SERVICE_UNAVAILABLE = 503
-"""Holds the line; every other 5xx sets the delivery aside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,44 +112,9 @@ def account(expected: dict[int, Published], requests: Sequence[Request]) -> Acco
     )
 
 
-def is_final(answer: int) -> bool:
-    """Say whether an answer ends a delivery."""
-    return 200 <= answer < 500  # noqa: PLR2004 - 2xx, 3xx, 4xx
-
-
-def sets_aside(answer: int) -> bool:
-    """Say whether an answer lets the next message go first."""
-    return not is_final(answer) and answer != SERVICE_UNAVAILABLE
-
-
 def is_right(request: Request, event: Published | None) -> bool:
     """Say whether a request carries the event as it was published, signed."""
     return event is not None and request.fingerprint == event.fingerprint and request.signed
-
-
-def repeated(requests: Iterable[Request]) -> int:
-    """Count the requests for events that had been answered for good."""
-    ended: set[int] = set()
-    count = 0
-    for request in requests:
-        count += request.number in ended
-        if is_final(request.answer):
-            ended.add(request.number)
-    return count
-
-
-def inverted(arrivals: Iterable[Published]) -> int:
-    """Count the events that arrived after one published entirely later; overlapping calls have no order."""
-    latest_start = float("-inf")
-    positions: dict[float, int] = {}
-    late: set[int] = set()
-    for event in arrivals:
-        latest_position = positions.get(event.started, 0)
-        if event.ended < latest_start or event.position < latest_position:
-            late.add(event.number)
-        latest_start = max(latest_start, event.started)
-        positions[event.started] = max(latest_position, event.position)
-    return len(late)
 
 
 def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from broker_project.stack.demo.arrivals import is_final
 from broker_project.stack.demo.cast import SUBSCRIBERS, Sample
 from broker_project.stack.demo.publishers import Publisher
-from broker_project.stack.demo.verdict import is_final
 
 LOOK_EVERY = 0.25
 GRACE_SECONDS = 2.0
