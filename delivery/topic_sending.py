@@ -22,6 +22,8 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
     """Drive those of the lines that are due and free, for one turn; return those that have more work."""
     before = time.monotonic()
     claims = claim(line_ids[: driver.free_places()], worker=driver.worker)
+    if not claims:
+        return []
     run = Run(len(claims), TURN_SECONDS)
     driver.take([_driven(taken, run, before) for taken in claims])
     return run.wait()
