@@ -4,7 +4,7 @@ import threading
 from queue import SimpleQueue
 
 import structlog
-from django.db import DatabaseError
+from django.db import Error
 
 from delivery import wakeups
 from delivery.lines import DrivenLine
@@ -53,7 +53,7 @@ class Releaser(threading.Thread):
 def _still_due(line_ids: list[int]) -> set[int]:
     try:
         return set(still_due(line_ids))
-    except DatabaseError as failure:
+    except Error as failure:
         log.warning("release.look_failed", reason=str(failure))
         forget_connection()
         return set()  # the sweep looks again

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import structlog
-from django.db import DatabaseError
+from django.db import Error
 
 from delivery import storage_days, topic_sending, wakeups
 from delivery.claiming import DEADLINE_SECONDS, end_leases_of
@@ -91,7 +91,7 @@ class Worker(threading.Thread):
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
             act()
-        except DatabaseError as failure:
+        except Error as failure:
             log.warning("worker.database_failed", reason=str(failure))
             forget_connection()
 
