@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import structlog
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
 from delivery.batches import Batch
 from delivery.claiming import DEADLINE_SECONDS
@@ -143,10 +143,16 @@ class Driver(threading.Thread):
         try:
             self._go_on(steps, Batch(steps).settle())
         except (OperationalError, InterfaceError) as failure:
-            self._steps = steps + self._steps
+            self._keep(steps)
             self._database_failed(failure)
         except DatabaseError:
             self._settle_apart(steps)
+
+    def _keep(self, steps: list[Taken]) -> None:
+        """Settle these again later; whether they have been, nobody knows."""
+        for line, step in steps:
+            line.may_be_marked = isinstance(step, Send)
+        self._steps = steps + self._steps
 
     def _settle_apart(self, steps: list[Taken]) -> None:
         """Settle line by line after a data error, so that the offender stops and its neighbours go on."""
@@ -155,7 +161,7 @@ class Driver(threading.Thread):
             try:
                 self._go_on([taken], Batch([taken]).settle())
             except (OperationalError, InterfaceError) as failure:
-                self._steps.append(taken)
+                self._keep([taken])
                 self._database_failed(failure)
             except DatabaseError:
                 log.exception("driver.line_dropped", line_id=line.id)
@@ -187,13 +193,17 @@ class Driver(threading.Thread):
                 self._forget(line)
 
     def _start(self, line: DrivenLine, delivery: InHand, sequence: int | None) -> None:
-        if sequence is None:
+        if sequence is None and line.may_be_marked:
+            log.warning("driver.mark_unknown", line_id=line.id, delivery_id=delivery.id)
+            self._drop(line, Send(None, delivery))  # its lease runs out, then it is mended
+        elif sequence is None:
             self._budget.give_back(delivery.size)
             self._give_back_hand(line)
             self._advance(line, NotStarted())
         elif not line.fits_the_lease():
-            self._steps.append((line, Send(None, delivery)))  # the settle took long: renew first
+            self._keep([(line, Send(None, delivery))])  # the settle took long: renew first
         else:
+            line.may_be_marked = False
             line.last_sequence = max(line.last_sequence, sequence)
             line.under_way, line.started_at = delivery, datetime.now(UTC)
             numbers = Numbers(delivery.id, sequence, delivery.attempts + 1, delivery.uncertain)
@@ -209,7 +219,7 @@ class Driver(threading.Thread):
             return
         try:
             hands = read_pages([Wanted(line.id, line.head_id, line.page_size) for line in lines], self._budget)
-        except DatabaseError as failure:
+        except Error as failure:
             self._reading = lines + self._reading
             self._database_failed(failure)
             return
@@ -232,6 +242,9 @@ class Driver(threading.Thread):
         line.run.stopped(line.id, has_more=False)
 
     def _forget(self, line: DrivenLine) -> None:
+        if line.under_way:
+            self._budget.give_back(line.under_way.size)
+            line.under_way = None
         self._give_back_hand(line)
         self._lines.discard(line)
 

@@ -123,6 +123,8 @@ class DrivenLine:
     failures: int = 0
     aside_next: bool = False
     stopping: bool = False
+    may_be_marked: bool = False
+    """Whether what it sends next may be marked already, by a settle that has not been heard of."""
 
     def __post_init__(self) -> None:
         self.last_sequence = self.claim.last_sequence

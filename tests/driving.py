@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
-from django.db import connection
+from django.db import Error, connection
 from django.db.models.functions import Now
 
 from delivery import topic_sending
@@ -40,8 +40,14 @@ class Worker(threading.Thread):
         self.driver.start()
         try:
             while not self._stopping.wait(0.01):
-                topic_sending.drive(lines_with_due_work(), self.driver)
+                self._take_turn()
         finally:
+            forget_connection()
+
+    def _take_turn(self) -> None:
+        try:
+            topic_sending.drive(lines_with_due_work(), self.driver)
+        except Error:
             forget_connection()
 
     def stop(self) -> None:
