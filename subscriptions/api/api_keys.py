@@ -25,10 +25,10 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
     """An API key as the API shows it, never with its token, and takes a new one."""
 
     publisher = NameField[Publisher](
-        required=False, queryset=Publisher.objects.all(), help_text="Whose, if kind is PUBLISHER."
+        required=False, allow_null=True, queryset=Publisher.objects.all(), help_text="Whose, if kind is PUBLISHER."
     )
     subscriber = NameField[Subscriber](
-        required=False, queryset=Subscriber.objects.all(), help_text="Whose, if kind is SUBSCRIBER."
+        required=False, allow_null=True, queryset=Subscriber.objects.all(), help_text="Whose, if kind is SUBSCRIBER."
     )
 
     class Meta:
@@ -46,7 +46,7 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse an owner that does not fit the kind."""
         for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
-            if (attrs["kind"] == kind) != (name in attrs):
+            if (attrs["kind"] == kind) != bool(attrs.get(name)):
                 raise serializers.ValidationError({name: f"Give a {name} if and only if kind is {kind}."})
         return attrs
 

@@ -8,17 +8,16 @@ from subscriptions import configuring
 from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
 from subscriptions.api.scopes import publishers_for
-from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.api.strictness import NameField, NamesField, StrictModelSerializer
 from subscriptions.models import ApiKey, EventType, Publisher
 
 
 class PublisherSerializer(StrictModelSerializer[Publisher]):
     """A publisher as the API shows and takes it."""
 
-    event_types = NameField[EventType](
-        many=True,
+    event_types = NamesField(
+        child_relation=NameField[EventType](queryset=EventType.objects.all()),
         required=False,
-        queryset=EventType.objects.all(),
         help_text="The event types it may publish; empty: every one.",
     )
 

@@ -68,12 +68,16 @@ class ApiSchema(AutoSchema):
 
 
 def document_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001 - its hook
-    """Add to each operation that any other answer is a problem document, and to each versioned one its `ETag`."""
-    result["components"]["schemas"]["Problem"] = PROBLEM
+    """Say that bodies take no other fields, that any other answer is a problem, and what has an `ETag`."""
+    schemas = result["components"]["schemas"]
+    schemas["Problem"] = PROBLEM
+    for name, schema in schemas.items():
+        if name.endswith("Request"):
+            schema["additionalProperties"] = False
     for operations in result["paths"].values():
         for operation in operations.values():
             operation["responses"].setdefault("default", ANY_PROBLEM)
-            _document_etag(operation, result["components"]["schemas"])
+            _document_etag(operation, schemas)
     return result
 
 

@@ -50,6 +50,16 @@ class NameField(serializers.SlugRelatedField[Record]):
         return super().to_internal_value(data)
 
 
+class NamesField(serializers.ManyRelatedField):
+    """Other objects, by an array of their names."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the objects; refuse {}, which DRF would take for an empty array."""
+        if not isinstance(data, list):
+            self.fail("not_a_list", input_type=type(data).__name__)
+        return super().to_internal_value(data)
+
+
 class StrictSerializer(serializers.Serializer[Any]):
     """Refuses fields that it does not know or that cannot be set."""
 

@@ -28,6 +28,15 @@ def test_a_publisher_without_a_list_may_publish_everything() -> None:
     assert (made.status_code, made.json()["event_types"], made.json()["description"]) == (201, [], "")
 
 
+@pytest.mark.parametrize("given", [{}, {"Order.Paid": 1}, "Order.Paid", 5, None, [5], [None], [["Order.Paid"]]])
+@pytest.mark.behaviour("1.2")
+def test_what_is_no_list_of_names_never_lifts_a_limit(given: object) -> None:
+    limited = factories.publisher("till", event_types=[factories.event_type("Order.Paid")])
+    answer = client_of().patch(f"{ROOT}/till", {"event_types": given}, content_type="application/json")
+    assert (answer.status_code, {error["pointer"] for error in answer.json()["errors"]}) == (400, {"#/event_types"})
+    assert [known.name for known in limited.event_types.all()] == ["Order.Paid"]
+
+
 def test_an_unknown_event_type_is_refused_and_nothing_stored() -> None:
     client = client_of()
     answer = client.post(ROOT, {"name": "till", "event_types": ["Nothing"]}, content_type="application/json")
