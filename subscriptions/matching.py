@@ -10,8 +10,13 @@ SELECT s.id, s.subscriber_id
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
  WHERE s.event_type_id = %s AND s.status = 'ACTIVE' AND s.header_filter_string IN ('', %s)
  ORDER BY s.subscriber_id, s.position, s.id
+   FOR KEY SHARE OF s
 """
-"""Asked anew for every publish: a change counts from the next one on (behaviour 3.7)."""
+"""Asked anew for every publish: a change counts from the next one on (behaviour 3.7).
+
+Locked against deletion, as the deliveries' foreign key would do anyway: whoever deletes a subscription waits for the
+publish and is then refused, instead of making the publish fail.
+"""
 
 
 class Match(NamedTuple):

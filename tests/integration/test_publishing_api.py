@@ -1,6 +1,7 @@
 """What publishers may send, what is stored of it, and what they are answered."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -10,52 +11,11 @@ from django.test import Client
 
 from delivery import wakeups
 from delivery.models import Delivery, IdempotencyKey, Message
-from subscriptions.models import EventType, Publisher, Status, Subscriber
+from subscriptions.models import EventType, Status, Subscriber
 from tests import factories
-from tests.clients import Answer, client_of, client_with
-
-JSON = "application/json"
-EVENT = "Shop.Order.Placed"
-
-
-@pytest.fixture
-def event_type(db: None) -> EventType:
-    return factories.event_type(EVENT)
-
-
-@pytest.fixture
-def publisher(event_type: EventType) -> Publisher:
-    return factories.publisher("shop")
-
-
-@pytest.fixture
-def client(publisher: Publisher) -> Client:
-    return client_of(publisher)
-
-
-def publish(
-    client: Client, body: bytes = b"{}", content_type: str = JSON, event: str = EVENT, **headers: str
-) -> Answer:
-    return client.generic(
-        "POST",
-        f"/api/v1/events/{event}",
-        body,
-        CONTENT_TYPE=content_type,  # Django's client leaves it out where the body is empty
-        headers={name.replace("_", "-"): value for name, value in headers.items()},
-    )
-
-
-def batch(client: Client, text: str) -> Answer:
-    return client.post("/api/v1/events", text.encode(), content_type=JSON)
-
-
-def stored_bodies() -> list[bytes]:
-    return [bytes(message.body) for message in Message.objects.order_by("id")]
-
-
-def problem(answer: Answer) -> tuple[int, str]:
-    assert answer["Content-Type"] == "application/problem+json"
-    return answer.status_code, answer.json()["code"]
+from tests.clients import Answer, client_of
+from tests.publishing import EVENT, batch, problem, publish, stored_bodies
+from tests.receiver import wait_until
 
 
 @pytest.mark.behaviour("2.1")
@@ -222,183 +182,35 @@ def test_another_content_type_takes_any_bytes(client: Client, body: bytes) -> No
     assert Message.objects.get().content_type == "application/xml; charset=latin1"
 
 
-@pytest.mark.behaviour("2.6")
-def test_the_same_publish_under_a_key_gets_the_first_answer(
-    client: Client, publisher: Publisher, event_type: EventType
-) -> None:
-    factories.subscription(event_type=event_type)
-    first = publish(client, b"1", Idempotency_Key="order-7")
-    factories.subscription(event_type=event_type)
-
-    again = publish(client, b"1", Idempotency_Key="order-7")
-    rotated = publish(client_with(factories.api_key(publisher)[1]), b"1", Idempotency_Key="order-7")
-
-    assert "Idempotency-Replayed" not in first
-    for answer in (again, rotated):
-        assert (answer.status_code, answer["Idempotency-Replayed"]) == (202, "true")
-        assert answer["Location"] == first["Location"]
-        assert answer.json() == {**first.json(), "replayed": True}
-    assert Message.objects.count() == 1
-
-
-@pytest.mark.behaviour("2.6")
-@pytest.mark.parametrize(
-    "other",
-    [{"body": b"2"}, {"event": "Other"}, {"Filter_String": "x"}],
-)
-def test_another_publish_under_a_key_is_refused(client: Client, other: dict[str, Any]) -> None:
-    factories.event_type("Other")
-    publish(client, b"1", Idempotency_Key="order-7")
-
-    answer = publish(client, **{"body": b"1", "Idempotency_Key": "order-7", **other})
-
-    assert problem(answer) == (422, "idempotency_key_reused")
-    assert Message.objects.count() == 1
-
-
-@pytest.mark.behaviour("2.6")
-def test_a_key_is_its_publishers_own_and_ends_with_its_time(client: Client) -> None:
-    first = publish(client, b"1", Idempotency_Key="k").json()["id"]
-    other = publish(client_of(factories.publisher()), b"2", Idempotency_Key="k").json()["id"]
-    IdempotencyKey.objects.filter(message_id=first).update(expires_at="2000-01-01T00:00Z")
-
-    later = publish(client, b"3", Idempotency_Key="k")
-
-    assert (later.status_code, "Idempotency-Replayed" in later) == (202, False)
-    assert len({first, other, later.json()["id"]}) == 3
-
-
-@pytest.fixture
-def elsewhere(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
-    """Another connection to the test's database."""
-    parameters = connection.get_connection_params()
-    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
-    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
-        yield other
-
-
-@pytest.mark.behaviour("2.6")
+@pytest.mark.behaviour("2.1", "1.8")
 @pytest.mark.django_db(transaction=True)
-def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_longer(
-    client: Client, publisher: Publisher, elsewhere: psycopg.Connection[Any]
+def test_a_subscription_being_deleted_does_not_make_a_publish_fail(
+    client: Client, event_type: EventType, elsewhere: psycopg.Connection[Any]
 ) -> None:
-    elsewhere.execute("SELECT pg_advisory_xact_lock(hashtextextended('k', %s))", [publisher.pk])
+    subscription = factories.subscription(event_type=event_type)
+    elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
 
-    meanwhile = publish(client, Idempotency_Key="k")
-    elsewhere.rollback()
-    afterwards = publish(client, Idempotency_Key="k")
+    with ThreadPoolExecutor(1) as threads:
+        publishing = threads.submit(in_thread, publish, client)
+        wait_until(lambda: is_waiting_for_a_lock(elsewhere), seconds=10)
+        elsewhere.commit()
 
-    assert (*problem(meanwhile), meanwhile["Retry-After"]) == (409, "publish_under_way", "1")
-    assert (afterwards.status_code, Message.objects.count()) == (202, 1)
-
-
-@pytest.mark.behaviour("2.7", "2.6")
-def test_a_batch_is_stored_in_its_order_and_answered_item_by_item(client: Client, event_type: EventType) -> None:
-    factories.subscription(event_type=event_type, header_filter_string="eu")
-    text = f"""{{"events": [
-        {{"event": "{EVENT}", "body": {{"n" : 1.0}}, "filter_string": "eu"}},
-        {{"event": "{EVENT}", "body": 2, "idempotency_key": "k"}},
-        {{"event": "{EVENT}", "body_base64": "Mw==", "headers": {{"X-A": "b"}}}},
-        {{"event": "{EVENT}", "body": 2, "idempotency_key": "k"}}
-    ]}}"""
-
-    answer = batch(client, text)
-
-    messages = list(Message.objects.order_by("id"))
-    ids = [message.pk for message in messages]
-    assert answer.status_code == 202
-    assert answer.json()["results"] == [
-        {"id": ids[0], "outcome": "ROUTED", "deliveries": 1},
-        {"id": ids[1], "outcome": "UNROUTED", "deliveries": 0},
-        {"id": ids[2], "outcome": "UNROUTED", "deliveries": 0},
-        {"id": ids[1], "outcome": "UNROUTED", "deliveries": 0, "replayed": True},
-    ]
-    assert stored_bodies() == [b'{"n" : 1.0}', b"2", b"3"]
-    assert messages[2].headers == [["X-A", "b"]]
+    assert publishing.result().json()["outcome"] == "UNROUTED"
 
 
-@pytest.mark.behaviour("2.7")
-def test_one_invalid_item_refuses_its_batch_with_a_result_for_each(client: Client) -> None:
-    answer = batch(
-        client,
-        f'{{"events": [{{"event": "{EVENT}", "body": 1}}, {{"event": "None", "body": 1}}, {{"event": "{EVENT}"}}]}}',
+def in_thread(call: Callable[[Client], Answer], client: Client) -> Answer:
+    try:
+        return call(client)
+    finally:
+        connection.close()
+
+
+def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
+    return bool(
+        elsewhere.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchone()
     )
-
-    assert problem(answer) == (422, "invalid_items")
-    assert [(item["status"], item.get("code")) for item in answer.json()["results"]] == [
-        ("valid", None),
-        ("invalid", "unknown_event_type"),
-        ("invalid", "invalid_metadata"),
-    ]
-    assert stored_bodies() == []
-
-
-@pytest.mark.behaviour("2.7")
-def test_a_key_reused_within_a_batch_refuses_it(client: Client) -> None:
-    item = '{{"event": "{}", "body": {}, "idempotency_key": "k"}}'
-
-    answer = batch(client, f'{{"events": [{item.format(EVENT, 1)}, {item.format(EVENT, 2)}]}}')
-
-    assert (*problem(answer), answer.json()["position"]) == (422, "idempotency_key_reused", 1)
-    assert stored_bodies() == []
-
-
-@pytest.mark.behaviour("2.7")
-@pytest.mark.parametrize(("items", "status"), [(0, 400), (1, 202), (1000, 202), (1001, 400)])
-def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) -> None:
-    text = ",".join(f'{{"event": "{EVENT}", "body": {number}}}' for number in range(items))
-
-    assert batch(client, f'{{"events": [{text}]}}').status_code == status
-    assert stored_bodies() == ([b"%d" % number for number in range(items)] if status == 202 else [])
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{",
-        '{"events": {}}',
-        '{"events": [1]}',
-        '{"events": [{"event": "E", "body": 1,}]}',
-        '{"events": [{"event": "E", "event": "E", "body": 1}]}',
-        '{"events": []} x',
-        '{"more": []}',
-        '{"events": [{"event": "E", "body": NaN}]}',
-        '{"events": [{"event": "E", "body": ' + "[" * 3000 + "]" * 3000 + "}]}",
-    ],
-)
-def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
-    assert problem(batch(client, text)) == (400, "malformed_body")
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        '"event": 5, "body": 1',
-        '"event": null, "body": 1',
-        '"event": "A", "body": 1, "body_base64": "MQ=="',
-        '"event": "A", "body_base64": "?"',
-        '"event": "A", "body": 1, "headers": []',
-        '"event": "A", "body": 1, "headers": {"X": 5}',
-        '"event": "A", "body": 1, "headers": {"X Y": "5"}',
-        '"event": "A", "body": 1, "headers": {"X": "a\\r\\nb"}',
-        '"event": "A", "body": 1, "headers": {"X": "\\u0000"}',
-        '"event": "A", "body": 1, "headers": {"X": "\\ud800"}',
-        '"event": "A", "body": 1, "filter_string": "\\ud800"',
-        '"event": "A", "body": 1, "filter_string": "\\u0000"',
-        '"event": "A", "body": 1, "idempotency_key": ""',
-        '"event": "A", "body": 1, "idempotency_key": "\\u00e9"',
-        '"event": "A", "body": 1, "colour": "red"',
-    ],
-)
-def test_a_malformed_item_is_told_what_to_change(client: Client, fields: str) -> None:
-    factories.event_type("A")
-
-    answer = batch(client, f'{{"events": [{{{fields}}}]}}')
-
-    assert problem(answer) == (422, "invalid_items")
-    assert [item["code"] for item in answer.json()["results"]] == ["invalid_metadata"]
 
 
 @pytest.mark.parametrize(

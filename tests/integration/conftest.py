@@ -1,0 +1,38 @@
+"""A shop that publishes one event type, and a second connection to the database."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+
+from subscriptions.models import EventType, Publisher
+from tests import factories
+from tests.clients import client_of
+from tests.publishing import EVENT
+
+
+@pytest.fixture
+def event_type(db: None) -> EventType:
+    return factories.event_type(EVENT)
+
+
+@pytest.fixture
+def publisher(event_type: EventType) -> Publisher:
+    return factories.publisher("shop")
+
+
+@pytest.fixture
+def client(publisher: Publisher) -> Client:
+    return client_of(publisher)
+
+
+@pytest.fixture
+def elsewhere(transactional_db: None) -> Iterator[psycopg.Connection[Any]]:
+    """Another connection to the test's database."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
+    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
+        yield other
