@@ -32,6 +32,7 @@ SELECT e.name, e.id, e.kind, e.content_type,
 """
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,255}")
+_FILTER_STRING = re.compile(r"[\t\x20-\x7e]{1,4096}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
 
@@ -126,10 +127,8 @@ def _check_metadata(draft: Draft) -> None:
         raise InvalidMetadata(
             f"An idempotency key has 1 to {MOST_KEY_CHARACTERS} visible ASCII characters without blanks."
         )
-    if draft.filter_string is not None and not _HEADER_VALUE.fullmatch(draft.filter_string):
-        raise InvalidMetadata("A filter string is a header value: visible characters, at most 8192.")
-    if draft.filter_string == "":
-        raise InvalidMetadata("FILTER_STRING is empty: leave it out, or send visible ASCII characters.")
+    if draft.filter_string is not None and not _FILTER_STRING.fullmatch(draft.filter_string):
+        raise InvalidMetadata("A filter string has 1 to 4096 characters, visible ASCII and blanks; or leave it out.")
     for name, value in draft.headers:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidMetadata(f"{name[:100]!r} is not a usable header: its name or its value is malformed.")

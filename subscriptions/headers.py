@@ -53,6 +53,15 @@ def validate_headers(headers: object) -> None:
         raise _refused("Two of these header names differ in case only; leave one of them out.")
 
 
+def validate_filter_string(text: str) -> None:
+    """Raise `ValidationError` unless a header can have this value: otherwise it would never match anything."""
+    if not _VALUE.match(text) or text.endswith("\n"):
+        raise ValidationError(
+            "A header filter is compared with a header's value: use visible ASCII and blanks.",
+            code="header_filter_string",
+        )
+
+
 def _check(name: object, value: object) -> None:
     if not isinstance(name, str) or not _TOKEN.match(name) or name.endswith("\n"):
         raise _refused(f"{name!r} is not a header name: use letters, digits and hyphens.")

@@ -235,6 +235,7 @@ class Migration(migrations.Migration):
                         default="",
                         help_text="Only messages whose FILTER_STRING header is exactly this; empty: all.",
                         max_length=4096,
+                        validators=[subscriptions.headers.validate_filter_string],
                     ),
                 ),
                 (

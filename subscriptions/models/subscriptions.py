@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_endpoint
-from subscriptions.headers import validate_headers
+from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.models.event_types import EventType
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
@@ -31,6 +31,7 @@ class Subscription(Versioned):
         max_length=MAX_FILTER_STRING_LENGTH,
         blank=True,
         default="",
+        validators=[validate_filter_string],
         help_text="Only messages whose FILTER_STRING header is exactly this; empty: all.",
     )
     signing_secret = models.CharField(max_length=100, validators=[validate_secret], editable=False)
