@@ -3,7 +3,7 @@
 import contextlib
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import Error, connection
@@ -17,7 +17,8 @@ from delivery.lines import DrivenLine, Run
 from delivery.models import Attempt, Delivery, Line
 from delivery.publishing import Accepted, NewMessage, publish
 from delivery.reading import Wanted, read_pages
-from delivery.settling import settle
+from delivery.settling import Settlement, settle
+from delivery.statuses import DeliveryStatus
 from delivery.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Status, Subscriber, Subscription
@@ -164,6 +165,30 @@ def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, 
     delivery = hand_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]
+
+
+NO_ANSWER: dict[str, Any] = {
+    "status": DeliveryStatus.PENDING,
+    "status_code": None,
+    "reason": "no answer: gone",
+    "uncertain": True,
+}
+
+
+def settlement(line: DrivenLine, delivery: InHand, status: str = DeliveryStatus.DELIVERED, **fields: Any) -> Settlement:
+    """Return what is to be recorded of a request, answered 200 unless told otherwise."""
+    defaults: dict[str, Any] = {
+        "pause": None,
+        "uncertain": False,
+        "unsent": False,
+        "reason": "",
+        "started_at": datetime.now(UTC),
+        "duration_ms": 3,
+        "status_code": 200,
+        "answer_headers": b"HTTP/1.1 200 OK\r\n",
+        "answer_excerpt": b"\x00\xff",
+    }
+    return Settlement(line.id, delivery.id, DeliveryStatus(status), **(defaults | fields))
 
 
 def terminate_backends() -> int:

@@ -2,23 +2,21 @@
 
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import IntegrityError, connection, transaction
 
 from delivery.batches import Batch
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
-from delivery.hands import InHand
-from delivery.lines import DrivenLine, Hold, Rest
+from delivery.lines import Hold, Rest
 from delivery.models import Attempt, Delivery, LineEvent, LineEventKind
-from delivery.settling import Settlement, settle
+from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
 from subscriptions.database import forget_connection
 from subscriptions.models import Subscription
-from tests.driving import attempts_of, begin_and_vanish, line_of, publish_numbered, statuses
+from tests.driving import NO_ANSWER, attempts_of, begin_and_vanish, line_of, publish_numbered, settlement, statuses
 from tests.factories import subscription
 from tests.receiver import wait_until
 
@@ -29,24 +27,6 @@ IN_FLIGHT = DeliveryStatus.IN_FLIGHT
 @pytest.fixture
 def wanted(storage: None) -> Subscription:
     return subscription()
-
-
-def settlement(line: DrivenLine, delivery: InHand, status: DeliveryStatus = DELIVERED, **fields: Any) -> Settlement:
-    defaults: dict[str, Any] = {
-        "pause": None,
-        "uncertain": False,
-        "unsent": False,
-        "reason": "",
-        "started_at": datetime.now(UTC),
-        "duration_ms": 3,
-        "status_code": 200,
-        "answer_headers": b"HTTP/1.1 200 OK\r\n",
-        "answer_excerpt": b"\x00\xff",
-    }
-    return Settlement(line.id, delivery.id, status, **(defaults | fields))
-
-
-NO_ANSWER: dict[str, Any] = {"status": PENDING, "status_code": None, "reason": "no answer: gone", "uncertain": True}
 
 
 @pytest.mark.behaviour("4.11")
@@ -192,7 +172,6 @@ def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(wanted: Su
 def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
-    nonsense: Any = "NONSENSE"
-    with pytest.raises(Exception, match="delivery_known_status"):
-        settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, nonsense)])
+    with pytest.raises(IntegrityError, match="duration_ms"):
+        settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, duration_ms=-1)])
     assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
