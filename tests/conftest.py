@@ -3,13 +3,20 @@
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from django.conf import settings
 
 from delivery import storage_days, wakeups
 from tests.driving import Worker, working
+from tests.real_broker import Broker, running_broker
 from tests.receiver import Receiver, receiving
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let real payloads be sent through a real broker."""
+    parser.addoption("--payloads", type=Path, metavar="FILE", help='real payloads: {"event", "body"}, one a line')
 
 
 def pytest_configure() -> None:
@@ -35,4 +42,11 @@ def receiver() -> Iterator[Receiver]:
 def worker(storage: None) -> Iterator[Worker]:
     """A worker that drives whatever is due."""
     with working() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A whole broker, with stores and processes of its own."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as running:
         yield running

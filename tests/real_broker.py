@@ -1,0 +1,132 @@
+"""A broker of real processes in a folder of its own, and what tests ask of it over HTTP."""
+
+import contextlib
+import itertools
+import os
+import subprocess
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import requests
+
+from broker_project.stack import stacks
+from broker_project.stack.application import python
+from broker_project.stack.children import Child
+from broker_project.stack.demo.arranging import Management
+from broker_project.stack.folders import ROOT
+
+TIMEOUT = 20.0
+UNFINISHED = ("PENDING", "IN_FLIGHT", "HELD")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscribed:
+    """A subscriber that was made for a test, with the signing secret of each of its subscriptions, by event type."""
+
+    name: str
+    secrets: dict[str, str]
+
+
+@dataclass(slots=True)
+class Broker:
+    """A running stack, and a management key of it."""
+
+    stack: stacks.Stack
+    management: Management
+    _subscribers: list[str] = field(default_factory=list)
+
+    @property
+    def web(self) -> str:
+        return self.stack.web
+
+    # --- arranging -----------------------------------------------------------
+
+    def event_type(self, name: str = "Test.Event", **fields: object) -> str:
+        """Create an event type with a name that begins so; return its name."""
+        made = self.management.create("event-types", name=f"{name}-{next(_numbers)}", kind="TOPIC", **fields)
+        return str(made["name"])
+
+    def subscribe(self, endpoint: str, *event_types: str, **fields: object) -> Subscribed:
+        """Create a subscriber with a subscription to each of the event types, all with this endpoint."""
+        name = f"subscriber-{next(_numbers)}"
+        self.management.create("subscribers", name=name)
+        self._subscribers.append(name)
+        secrets = {}
+        for event_type in event_types:
+            names = {"subscriber": name, "event_type": event_type}
+            made = self.management.create("subscriptions", endpoint=endpoint, **names, **fields)
+            secrets[event_type] = made["signing_secret"]
+        return Subscribed(name, secrets)
+
+    def publisher(self) -> requests.Session:
+        """Create a publisher; return a session with its key."""
+        name = f"publisher-{next(_numbers)}"
+        self.management.create("publishers", name=name)
+        session = requests.Session()
+        key = self.management.create("api-keys", kind="PUBLISHER", publisher=name, label="test")
+        session.headers["Authorization"] = f"Bearer {key['token']}"
+        return session
+
+    def inactivate_all(self) -> None:
+        """Leave the endpoints of this test alone from now on."""
+        while self._subscribers:
+            address = f"{self.web}/api/v1/subscribers/{self._subscribers.pop()}/inactivate"
+            requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT).raise_for_status()
+
+    # --- looking, to know when to act; no verdict comes from here ----------------
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return what the API answers to management."""
+        answer = requests.get(f"{self.web}/api/v1/{path}", query, headers=self._headers, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return answer.json()
+
+    def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
+        """Say whether nothing of these subscribers is on its way any more."""
+        asked = [{"subscriber": one.name, "status": status} for one in subscribers for status in UNFINISHED]
+        try:
+            return not any(self.get("deliveries", limit="1", **query)["items"] for query in asked)
+        except requests.RequestException:
+            return False
+
+    def worker_driving(self, subscriber: Subscribed) -> Child:
+        """Return the worker that holds this subscriber's line."""
+        holder = self.get(f"subscribers/{subscriber.name}/line")["worker"]
+        assert holder, f"nobody drives {subscriber.name}"
+        return self.stack.supervisor[str(holder).partition(".")[0]]
+
+    @contextlib.contextmanager
+    def redis(self) -> Iterator["redis.Redis"]:
+        with redis.Redis.from_url(self.stack.environment["REDIS_URL"]) as client:
+            yield client
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.management.token}"}
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path) -> Iterator[Broker]:
+    """Run a whole broker with stores of its own, as durable as a real one."""
+    with contextlib.ExitStack() as until_the_end:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("DATABASE_URL", "REDIS_URL"):
+                patch.delenv(name, raising=False)
+            stack = until_the_end.enter_context(stacks.running(folder))
+        yield Broker(stack, Management(stack.web, _management_key(stack), ""))
+
+
+def _management_key(stack: stacks.Stack) -> str:
+    return subprocess.run(
+        python("broker_project.stack.demo.management_key"),
+        cwd=ROOT,
+        env={**os.environ, **stack.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
