@@ -13,8 +13,8 @@ from typing import Final
 
 from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Claim
 from delivery.hands import Hand, InHand
-from delivery.http_client import Answer
 from delivery.settling import LineState, Mark, Settlement
+from delivery.transfers import Answer
 
 FIRST_PAGE: Final = 32
 PAGE_GROWTH: Final = 4

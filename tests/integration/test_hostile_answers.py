@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from delivery import http_client
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
+from delivery.transfers import MAX_ANSWER_BYTES
 from subscriptions.models import Subscription
 from tests.driving import Worker, attempts_of, publish_numbered, statuses, wait_until_done, wait_until_held, working
 from tests.factories import subscription
@@ -91,7 +91,7 @@ def test_no_more_of_an_answer_is_read_than_its_cap(receiver: Receiver, worker: W
     receiver.on("/a", endless)
     publish_numbered(wanted.event_type, 1)
     wait_until_done()
-    assert len(Attempt.objects.get().answer_excerpt) == 1024 < http_client.MAX_ANSWER_BYTES
+    assert len(Attempt.objects.get().answer_excerpt) == 1024 < MAX_ANSWER_BYTES
     wait_until(lambda: receiver.log[0].ended)
 
 

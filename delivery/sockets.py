@@ -1,0 +1,87 @@
+"""The sockets that libcurl wants watched, its timer, and a bell that other threads may ring: one epoll.
+
+`socket_action` with epoll costs per ready socket; `select` stops at descriptor 1,024 and `perform` costs per handle.
+"""
+
+import os
+import select
+import time
+from typing import Any, Final
+
+import pycurl
+
+EVENTS_AT_ONCE: Final = 1_024
+
+
+class Sockets:
+    """What one libcurl multi handle waits for; owned by one thread, but for `ring`."""
+
+    def __init__(self, multi: Any) -> None:
+        self._multi = multi
+        multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
+        multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
+        self._poll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll.register(self._bell, select.EPOLLIN)
+        self._watched: set[int] = set()
+        self._timer_at: float | None = None
+
+    def act(self, end: float) -> bool:
+        """Wait for something to happen, at most until `end` (monotonic), and let libcurl act on it.
+
+        Returns whether the bell was rung.
+        """
+        now = time.monotonic()
+        if self._timer_at is not None and self._timer_at <= now:
+            self._timer_at = None
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+            return False
+        until = end if self._timer_at is None else min(end, self._timer_at)
+        interrupted = False
+        for descriptor, events in self._poll.poll(max(0.0, until - now), EVENTS_AT_ONCE):
+            if descriptor == self._bell:
+                os.eventfd_read(self._bell)
+                interrupted = True
+            else:
+                self._multi.socket_action(descriptor, _curl_events(events))
+        return interrupted
+
+    def ring(self) -> None:
+        """Make `act` return; may be called from any thread."""
+        os.eventfd_write(self._bell, 1)
+
+    def close(self) -> None:
+        """Give back the descriptors."""
+        self._poll.close()
+        os.close(self._bell)
+
+    def _set_timer(self, milliseconds: int) -> None:
+        self._timer_at = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+    def _watch(self, action: int, descriptor: int, _multi: object, _data: object) -> None:
+        if action == pycurl.POLL_REMOVE:
+            self._forget(descriptor)
+            return
+        events = (select.EPOLLIN if action & pycurl.POLL_IN else 0) | (
+            select.EPOLLOUT if action & pycurl.POLL_OUT else 0
+        )
+        if descriptor in self._watched:
+            try:
+                self._poll.modify(descriptor, events)
+            except FileNotFoundError:  # closed and opened again under the same number
+                self._poll.register(descriptor, events)
+        else:
+            self._poll.register(descriptor, events)
+            self._watched.add(descriptor)
+
+    def _forget(self, descriptor: int) -> None:
+        self._watched.discard(descriptor)
+        try:
+            self._poll.unregister(descriptor)
+        except (FileNotFoundError, ValueError):
+            return  # already closed: the kernel has forgotten it
+
+
+def _curl_events(events: int) -> int:
+    readable = events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR)
+    return (pycurl.CSELECT_IN if readable else 0) | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
