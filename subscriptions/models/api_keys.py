@@ -1,8 +1,5 @@
 """Who may call the API."""
 
-from datetime import datetime
-from typing import Self
-
 from django.db import models
 from django.db.models import Q
 
@@ -24,14 +21,6 @@ class KeyKind(models.TextChoices):
     """Everything."""
 
 
-class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
-    """Keys, by what they are good for."""
-
-    def usable(self, *, at: datetime) -> Self:
-        """Keep those neither revoked nor expired."""
-        return self.filter(Q(expires_at=None) | Q(expires_at__gt=at), revoked_at=None)
-
-
 class ApiKey(Versioned):
     """One bearer token's hash, and whom it belongs to; the token itself is shown once and never stored."""
 
@@ -44,8 +33,6 @@ class ApiKey(Versioned):
     expires_at = models.DateTimeField(null=True, blank=True)
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
-
-    objects = ApiKeyQuerySet.as_manager()
 
     class Meta:
         constraints = [
