@@ -1,0 +1,160 @@
+"""What a lost wake cannot hide, and what the sweep leaves alone (behaviour 4.9, 11.3)."""
+
+from datetime import timedelta
+
+import pytest
+import redis
+from django.db.models.functions import Now
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from delivery import wakeups
+from delivery.claiming import claim
+from delivery.models import Delivery, Line
+from delivery.statuses import DeliveryStatus
+from delivery.sweeping import lines_with_due_work, still_due
+from subscriptions.models import Subscription
+from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, publish_numbered
+from tests.factories import subscription
+
+QUEUE = "topic"
+LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription()
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    publish_numbered(wanted.event_type, 2)
+    return line_of(wanted.subscriber)
+
+
+def found(line: Line) -> tuple[list[int], list[int]]:
+    """Return what the sweep finds, and what the look after letting go finds."""
+    return lines_with_due_work(), still_due([line.pk])
+
+
+@pytest.mark.behaviour("11.3")
+def test_pending_work_is_found_though_every_hint_was_lost(line: Line) -> None:
+    wakeups._redis().flushdb()
+    assert found(line) == ([line.pk], [line.pk])
+
+
+def test_a_line_without_work_is_left_alone(wanted: Subscription) -> None:
+    assert found(line_of(wanted.subscriber)) == ([], [])
+
+
+def test_a_line_that_is_driven_is_left_alone(line: Line) -> None:
+    claim([line.pk], worker="w")
+    assert found(line) == ([], [])
+
+
+@pytest.mark.behaviour("11.3")
+def test_an_abandoned_line_is_found_even_without_other_work(line: Line) -> None:
+    begin_and_vanish(line)
+    Delivery.objects.filter(status=DeliveryStatus.PENDING).delete()
+    expire_lease(line)
+    assert lines_with_due_work() == [line.pk]
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: str) -> None:
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert found(line) == ([], [])
+
+
+def hold(line: Line, wanted: Subscription, until: object) -> None:
+    head = Delivery.objects.earliest("id")
+    stamp = wanted.version + wanted.subscriber.version
+    Line.objects.filter(pk=line.pk).update(head_id=head.pk, held_stamp=stamp, due_at=until, held_since=Now())
+
+
+@pytest.mark.behaviour("4.8")
+def test_a_held_line_is_left_alone_until_its_pause_is_over(wanted: Subscription, line: Line) -> None:
+    hold(line, wanted, LATER)
+    assert (*found(line), claim([line.pk], worker="w")) == ([], [], [])
+    hold(line, wanted, EARLIER)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wanted: Subscription, line: Line) -> None:
+    subscription(subscriber=wanted.subscriber, event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 1)
+    hold(line, wanted, LATER)
+    Subscription.objects.get(pk=wanted.pk).save()
+    assert found(line) == ([line.pk], [line.pk])
+    wanted.refresh_from_db()
+    hold(line, wanted, LATER)
+    assert found(line) == ([], [])
+    inactivate(wanted)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+@pytest.mark.behaviour("4.6")
+def test_what_is_set_aside_is_found_when_it_is_due_again(line: Line) -> None:
+    Delivery.objects.update(due_at=LATER)
+    assert found(line) == ([], [])
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=EARLIER)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+# --- hints -----------------------------------------------------------------------------------------
+
+
+def tasks_sent() -> int:
+    return int(wakeups._redis().llen(QUEUE))
+
+
+@pytest.fixture
+def redis_empty(storage: None) -> None:
+    """Start each test with neither hints nor tasks."""
+
+
+def test_wakes_grow_a_task_instead_of_multiplying_it(redis_empty: None) -> None:
+    for first in range(0, 50, 10):
+        assert wakeups.wake(QUEUE, [*range(first, first + 10)])
+    assert wakeups.wake(QUEUE, [3, 4])
+    assert tasks_sent() == 1
+    assert sorted(wakeups.woken_lines(QUEUE)) == [*range(50)]
+    assert wakeups.woken_lines(QUEUE) == []
+
+
+def test_a_line_is_not_woken_twice_until_it_has_been_let_go(redis_empty: None) -> None:
+    wakeups.wake(QUEUE, [1])
+    wakeups.woken_lines(QUEUE)
+    wakeups.wake(QUEUE, [1])
+    assert (wakeups.woken_lines(QUEUE), tasks_sent()) == ([], 1)
+    wakeups.asleep(QUEUE, [1])
+    wakeups.wake(QUEUE, [1])
+    assert (wakeups.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
+
+
+def test_a_full_task_calls_a_colleague(redis_empty: None) -> None:
+    wakeups.wake(QUEUE, [*range(300)])
+    assert (len(wakeups.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
+    assert (len(wakeups.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
+
+
+@pytest.mark.behaviour("11.3")
+def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None) -> None:
+    wakeups.wake(QUEUE, [1])
+    wakeups._redis().delete(QUEUE)
+    wakeups.wake(QUEUE, [1])
+    assert tasks_sent() == 0
+    wakeups.wake_regardless(QUEUE, [1])
+    assert (tasks_sent(), wakeups.woken_lines(QUEUE)) == (1, [1])
+
+
+def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
+    redis_empty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
+    monkeypatch.setattr(wakeups, "_redis", lambda: away)
+    monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
+    assert (wakeups.asleep(QUEUE, [1]), wakeups.breaker.lets_through()) == (False, False)
+    assert wakeups.wake(QUEUE, [1]) is False
