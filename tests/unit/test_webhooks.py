@@ -1,0 +1,172 @@
+"""The request of a delivery: headers, precedence, signature (behaviour 2.11, 4.10, 4.11)."""
+
+import base64
+import hmac
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from delivery.forwarded_headers import forwarded, kept, merged
+from delivery.signatures import signature
+from delivery.webhooks import Content, Destination, Numbers, webhook_request
+from subscriptions.signing_secrets import secret_of
+
+KEY = b"k" * 32
+NOW = int(datetime.now(UTC).timestamp())
+
+
+def request(content: dict[str, str] | None = None, destination: dict[str, str] | None = None, **fields: Any) -> Any:
+    """Return the request of delivery 7 of message 5, with the number 3, at its second attempt."""
+    return webhook_request(
+        Content(5, "Test.Event", fields.get("body", b'{"a":1}'), content or {"Content-Type": "application/json"}),
+        Destination(2, 1, fields.get("method", "POST"), "http://host/path", destination or {}, KEY),
+        Numbers(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
+        timestamp=fields.get("timestamp", NOW),
+    )
+
+
+def test_a_request_carries_its_numbers_and_its_bytes() -> None:
+    sent = request(body=b'{"b":1, "a" :2.50}', method="PATCH")
+    assert (sent.method, sent.url, sent.body) == ("PATCH", "http://host/path", b'{"b":1, "a" :2.50}')
+    assert {name: sent.headers[name] for name in sent.headers if name != "webhook-signature"} == {
+        "Content-Type": "application/json",
+        "User-Agent": "broker/0.1",
+        "webhook-id": "dlv_7",
+        "webhook-timestamp": str(NOW),
+        "Webhook-Sequence": "3",
+        "Webhook-Attempt": "2",
+        "Broker-Event-Type": "Test.Event",
+        "Broker-Message-Id": "5",
+    }
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("uncertain", [True, False])
+def test_a_request_is_flagged_where_an_earlier_outcome_is_unknown(uncertain: bool) -> None:
+    sent = request(possible_duplicate=uncertain)
+    assert sent.headers.get("Webhook-Possible-Duplicate") == ("true" if uncertain else None)
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(
+    ("publisher", "destination", "winner"),
+    [
+        ({"X-A": "publisher"}, {}, "publisher"),
+        ({"X-A": "publisher"}, {"x-a": "destination"}, "destination"),
+        ({}, {"X-a": "destination"}, "destination"),
+    ],
+)
+def test_of_equal_headers_the_destinations_win(
+    publisher: dict[str, str], destination: dict[str, str], winner: str
+) -> None:
+    sent = request(publisher, destination)
+    assert [value for name, value in sent.headers.items() if name.lower() == "x-a"] == [winner]
+
+
+OWN = ["User-Agent", "webhook-id", "webhook-timestamp", "webhook-signature", "Webhook-Sequence", "Webhook-Attempt"]
+OWN += ["Broker-Event-Type", "Broker-Message-Id"]
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize("name", OWN)
+def test_of_equal_headers_the_brokers_win(name: str) -> None:
+    forged = {name.upper(): "forged"}
+    values = [value for key, value in request(forged, forged).headers.items() if key.lower() == name.lower()]
+    assert values == [request(timestamp=NOW).headers[name]]
+
+
+@pytest.mark.behaviour("2.11")
+def test_layers_merge_by_name_in_any_case_and_the_later_wins() -> None:
+    layers = {"X-A": "publisher", "X-P": "1"}, {"x-a": "subscriber", "X-S": "2"}, {"X-a": "subscription"}
+    assert merged(*layers) == {"X-a": "subscription", "X-P": "1", "X-S": "2"}
+
+
+KEPT = {
+    "Authorization": False,
+    "COOKIE": False,
+    "Host": False,
+    "Content-Length": False,
+    "Transfer-Encoding": False,
+    "Connection": False,
+    "Keep-Alive": False,
+    "Proxy-Authorization": False,
+    "TE": False,
+    "Trailer": False,
+    "Upgrade": False,
+    "Expect": False,
+    "Content-Type": True,
+    "Accept": True,
+    "FILTER_STRING": True,
+    "X-Anything": True,
+}
+FORWARDED = {
+    "Content-Type": True,
+    "content-type": True,
+    "ce-id": True,
+    "Ce-Source": True,
+    "X-Anything": True,
+    "traceparent": True,
+    "Traceparent": True,
+    "tracestate": False,
+    "Accept": False,
+    "FILTER_STRING": False,
+    "Filter-String": False,
+    "Idempotency-Key": False,
+    "User-Agent": False,
+    "X-Forwarded-For": False,
+    "webhook-id": False,
+    "cesium": False,
+}
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(("name", "is_kept"), KEPT.items())
+def test_kept(name: str, is_kept: bool) -> None:
+    assert kept([(name, "v")]) == ([(name, "v")] if is_kept else [])
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(("name", "goes_on"), FORWARDED.items())
+def test_forwarded(name: str, goes_on: bool) -> None:
+    assert forwarded([(name, "v")]) == ([(name, "v")] if goes_on else [])
+
+
+# --- signatures ------------------------------------------------------------------------------------
+
+
+def test_the_known_vector_of_standard_webhooks() -> None:
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = signature(
+        key, webhook_id="msg_p5jXN8AQM9LWM0D4loKWxJek", timestamp=1614265330, body=b'{"test": 2432232314}'
+    )
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def verify(key: bytes, body: bytes, headers: dict[str, str]) -> None:
+    """Verify as a receiver does; the library decodes what it has verified as JSON, which is not its business here."""
+    try:
+        Webhook(secret_of(key)).verify(body, headers)
+    except ValueError as not_json:
+        assert not isinstance(not_json, WebhookVerificationError)  # noqa: PT017 - a body is any bytes
+
+
+@given(key=st.binary(min_size=24, max_size=64), number=st.integers(1, 2**62), body=st.text().map(str.encode))
+def test_a_receiver_can_verify_every_signature(key: bytes, number: int, body: bytes) -> None:
+    headers = {
+        "webhook-id": f"dlv_{number}",
+        "webhook-timestamp": str(NOW),
+        "webhook-signature": signature(key, webhook_id=f"dlv_{number}", timestamp=NOW, body=body),
+    }
+    verify(key, body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret_of(key)).verify(body + b" ", headers)
+
+
+@given(body=st.binary())
+def test_any_bytes_are_signed_as_they_are(body: bytes) -> None:
+    expected = hmac.digest(KEY, b"dlv_7.%d." % NOW + body, "sha256")
+    assert request(body=body).headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
