@@ -1,0 +1,211 @@
+"""A TOPIC line as a pure generator: fed with made-up answers, without database or network (behaviour 4)."""
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import pytest
+import requests
+
+from delivery.claiming import Claim
+from delivery.hands import Hand, InHand
+from delivery.lines import DrivenLine
+from delivery.outcomes import TEAMFORGE
+from delivery.runs import Run
+from delivery.statuses import DeliveryStatus
+from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
+from delivery.topic_sending import topic_line
+from delivery.transfers import Answer, RequestNotCompleted
+from tests.hands import aside, fresh, in_hand
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+
+def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0) -> DrivenLine:
+    claim = Claim(1, 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500)
+    line = DrivenLine(claim, Run(1, seconds), time.monotonic())
+    line.generator = topic_line(line, TEAMFORGE, lambda: 0.0)
+    return line
+
+
+def answered(status: int, head: bytes = b"") -> Sent:
+    response = requests.Response()
+    response.status_code = status
+    response._content = b""
+    return Sent(Answer(None, response, head, 3), NOW)
+
+
+def unanswered(*, was_sent: bool) -> Sent:
+    return Sent(Answer(None, RequestNotCompleted("gone", was_sent=was_sent), b"", 3), NOW)
+
+
+def go(line: DrivenLine, reply: Reply = None, hand: Hand | None = None) -> Step:
+    """Give the line what it waits for; return what it wants next."""
+    if hand is not None:
+        line.receive(hand)
+    return line.advance(reply)
+
+
+def send(step: Step) -> InHand:
+    assert isinstance(step, Send)
+    return step.delivery
+
+
+def run(line: DrivenLine, hand: Hand, statuses: Sequence[int]) -> tuple[list[int], Step]:
+    """Answer one request after the other; return the ids sent and the step after the last answer."""
+    assert isinstance(go(line), Read)
+    step = go(line, hand=hand)
+    sent = []
+    for status in statuses:
+        sent.append(send(step).id)
+        step = go(line, answered(status))
+    return sent, step
+
+
+def test_it_reads_first_and_rests_when_there_is_nothing_twice() -> None:
+    line = a_line()
+    assert go(line) == Read(None)
+    assert go(line, hand=Hand()) == Read(None, linger=True)
+    assert go(line, hand=Hand()) == Rest(None)
+
+
+@pytest.mark.behaviour("4.1", "4.3")
+def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
+    line = a_line()
+    sent, step = run(line, Hand(fresh=fresh(1, 2, 3)), [200, 200])
+    assert (sent, send(step).id) == ([1, 2], 3)
+    assert isinstance(step, Send)
+    assert step.ended
+    assert (step.ended.delivery_id, step.ended.status, step.ended.status_code) == (2, DELIVERED, 200)
+
+
+@pytest.mark.behaviour("4.4", "4.5", "4.6")
+@pytest.mark.parametrize(
+    ("status", "becomes", "pause"),
+    [
+        (302, DeliveryStatus.NOT_SUPPORTED, None),
+        (404, DeliveryStatus.REJECTED, None),
+        (500, PENDING, 1.0),
+        (999, PENDING, 1.0),
+    ],
+)
+def test_what_does_not_hold_the_line_lets_the_next_go(
+    status: int, becomes: DeliveryStatus, pause: float | None
+) -> None:
+    sent, step = run(a_line(), Hand(fresh=fresh(1, 2)), [status])
+    assert isinstance(step, Send)
+    assert step.ended
+    assert (sent, step.delivery.id, step.ended.status, step.ended.pause) == ([1], 2, becomes, pause)
+
+
+@pytest.mark.behaviour("4.7", "4.8")
+@pytest.mark.parametrize(
+    ("reply", "pause", "reason", "last_sequence"),
+    [
+        (answered(503), 1.0, "answered 503", 10),
+        (answered(503, b"HTTP/1.1 503\r\nRetry-After: 30\r\n"), 30.0, "answered 503", 10),
+        (unanswered(was_sent=True), 1.0, "no answer: gone", 10),
+        (unanswered(was_sent=False), 1.0, "no answer: gone", 9),
+    ],
+)
+def test_what_holds_the_line_lets_it_rest_with_its_head(
+    reply: Sent, pause: float, reason: str, last_sequence: int
+) -> None:
+    line = a_line()
+    assert isinstance(go(line), Read)
+    step = go(line, hand=Hand(fresh=fresh(1, 2)))
+    assert send(step).id == 1
+    rest = go(line, reply)
+    assert isinstance(rest, Rest)
+    assert rest.hold
+    assert rest.ended
+    assert (rest.hold.pause, rest.hold.reason, rest.ended.status) == (pause, reason, PENDING)
+    assert (line.head_id, line.failures, line.last_sequence) == (1, 1, last_sequence)
+
+
+@pytest.mark.behaviour("4.10")
+def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> None:
+    known = in_hand(1)
+    known = InHand(**{name: getattr(known, name) for name in InHand.__slots__} | {"sequence": 4})
+    for delivery, was_sent, unsent in [(in_hand(1), False, True), (in_hand(1), True, False), (known, False, False)]:
+        line = a_line()
+        go(line)
+        go(line, hand=Hand(fresh=[delivery]))
+        rest = go(line, unanswered(was_sent=was_sent))
+        assert isinstance(rest, Rest)
+        assert rest.ended
+        assert (rest.ended.unsent, rest.ended.uncertain, line.last_sequence) == (unsent, was_sent, 10 - unsent)
+
+
+@pytest.mark.behaviour("4.8")
+def test_failures_add_up_while_the_head_is_the_same_and_end_with_success() -> None:
+    line = a_line(head=1, failures=4)
+    sent, step = run(line, Hand(head=in_hand(1), fresh=fresh(2)), [503])
+    assert isinstance(step, Rest)
+    assert step.hold
+    assert (sent, step.hold.pause, line.failures) == ([1], 16.0, 5)
+    line = a_line(head=1, failures=4)
+    run(line, Hand(head=in_hand(1), fresh=fresh(2)), [200])
+    assert (line.head_id, line.failures) == (None, 0)
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_head_that_may_not_be_sent_any_more_holds_nothing_up() -> None:
+    line = a_line(head=1, failures=4)
+    sent, _ = run(line, Hand(fresh=fresh(2, 3)), [200])
+    assert (sent, line.head_id, line.failures) == ([2], None, 0)
+
+
+@pytest.mark.behaviour("4.6")
+def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
+    line = a_line()
+    sent, _ = run(line, Hand(fresh=fresh(1, 2, 3), aside=aside(7, 8, 9)), [200, 500, 404, 200])
+    assert (sent, line.aside_next) == ([1, 7, 2, 8], False)
+    line = a_line()
+    run(line, Hand(fresh=fresh(1, 2), aside=aside(7)), [500])
+    assert line.aside_next
+
+
+@pytest.mark.behaviour("4.15")
+def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
+    line = a_line()
+    go(line)
+    assert send(go(line, hand=Hand(fresh=fresh(1, 2)))).id == 1
+    line.hand = Hand()  # as its driver does
+    assert go(line, NotStarted()) == Read(None)
+
+
+@pytest.mark.behaviour("4.14")
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_at_the_end_of_its_turn_it_settles_and_rests(status: int) -> None:
+    line = a_line()
+    go(line)
+    send(go(line, hand=Hand(fresh=fresh(1, 2))))
+    line.stopping = True
+    rest = go(line, answered(status))
+    assert isinstance(rest, Rest)
+    assert rest.ended
+    assert (rest.ended.delivery_id, rest.hold) == (1, None)
+
+
+def test_a_turn_without_time_sends_nothing() -> None:
+    line = a_line(seconds=0.0)
+    assert go(line) == Rest(None)
+
+
+@pytest.mark.behaviour("11.1")
+def test_it_reads_on_when_its_hand_is_low_and_reads_more_each_time() -> None:
+    line = a_line()
+    sent, step = run(line, Hand(fresh=fresh(*range(32)), more=True), [200] * 20)
+    assert (len(sent), isinstance(step, Read), line.page_size) == (20, True, 128)
+    assert isinstance(step, Read)
+    assert step.ended
+    assert (step.ended.delivery_id, send(go(line, hand=Hand(fresh=fresh(20, 21)))).id) == (19, 20)
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_line_the_process_has_no_room_for_rests() -> None:
+    line = a_line()
+    go(line)
+    assert go(line, hand=Hand(more=True)) == Rest(None)
