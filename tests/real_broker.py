@@ -100,6 +100,10 @@ class Broker:
         assert holder, f"nobody drives {subscriber.name}"
         return self.stack.supervisor[str(holder).partition(".")[0]]
 
+    def workers(self) -> list[Child]:
+        """Return all workers: one a core."""
+        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
+
     @contextlib.contextmanager
     def redis(self) -> Iterator["redis.Redis"]:
         with redis.Redis.from_url(self.stack.environment["REDIS_URL"]) as client:

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 
-from broker_project.stack.demo.records import Published
 from broker_project.stack.demo.arrivals import inverted, sets_aside
+from broker_project.stack.demo.records import Published
 
 
 @dataclass(slots=True)

@@ -1,6 +1,5 @@
 """Under every fault: nothing lost, order kept, at most one copy more per line and kill, and each copy says so."""
 
-import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,10 +56,6 @@ def restarted(*children: Child) -> Iterator[None]:
     wait_until(lambda: all(child.pid not in {None, *before} and child.service.is_ready() for child in children), 60)
 
 
-def workers(broker: Broker) -> list[Child]:
-    return [broker.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
-
-
 def flush_redis(broker: Broker) -> None:
     with broker.redis() as redis:
         redis.flushall()
@@ -110,8 +105,8 @@ def test_every_worker_is_killed_and_redis_flushed_at_the_same_time(load: Load, f
     load.start()
     load.wait_until_all_are_under_way()
     load.note_fault()
-    with restarted(*workers(load.broker)):
-        for worker in workers(load.broker):
+    with restarted(*load.broker.workers()):
+        for worker in load.broker.workers():
             worker.kill()
         flush_redis(load.broker)
         load.go_on()

@@ -1,0 +1,1 @@
+"""The broker as its users meet it: whole, over HTTP."""
