@@ -2,12 +2,13 @@
 
 In the order in which a message meets them:
 
-taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers` (rules) · `idempotency` · `publishing` · `accepting`
+taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers` (rules) · `idempotency` · `storing` · `publishing` ·
+`accepting`
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions)
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
-claimed: `claiming` (lease, epoch, mending) · `reading` (pages) · `hands` (what is sent next)
-sent: `topic_sending` (the story of a line) · `lines` · `driving` (the loop) · `webhooks`, `signatures` ·
-`http_client`, `transfers`, `sockets`
+claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `reading` · `hands` (what is sent next)
+sent: `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `driving` (the loop) · `webhooks`,
+`signatures` · `http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
-settled: `batches`, `settling` · `releasing` (what follows when a line is let go) · `cancelling`
+settled: `settlements`, `settling`, `batches` · `releasing` (what follows when a line is let go) · `cancelling`
 """

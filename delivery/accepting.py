@@ -7,7 +7,7 @@ from typing import Final
 
 from delivery.forwarded_headers import kept
 from delivery.payloads import check_content_type, check_json, is_json
-from delivery.publishing import Accepted, NewMessage, publish
+from delivery.publishing import publish
 from delivery.refusals import (
     EventTypeNotAllowed,
     InvalidMetadata,
@@ -17,6 +17,7 @@ from delivery.refusals import (
     RefusedItems,
     UnknownEventType,
 )
+from delivery.storing import Accepted, NewMessage
 from subscriptions.database import rows
 from subscriptions.models import EventKind
 from subscriptions.names import is_name

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Sequence
 
-from delivery.lines import DrivenLine, Rest, Send, Step
-from delivery.settling import Settled, Settlement, settle
+from delivery.lines import DrivenLine
+from delivery.settlements import Settled, Settlement
+from delivery.settling import settle
+from delivery.steps import Rest, Send, Step
 
 
 class Batch:

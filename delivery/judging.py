@@ -6,11 +6,11 @@ from typing import Final
 import requests
 
 from delivery.hands import InHand
-from delivery.lines import Sent
 from delivery.outcomes import Answered, Decision, Outcome, Unreachable
 from delivery.retry_after import retry_after_seconds
-from delivery.settling import Settlement
+from delivery.settlements import Settlement
 from delivery.statuses import DeliveryStatus
+from delivery.steps import Sent
 
 KEPT_HEADER_BYTES: Final = 2048
 KEPT_BODY_BYTES: Final = 1024

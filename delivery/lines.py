@@ -1,10 +1,5 @@
-"""A line under way: a generator of requests, and what its driver must know of it.
+"""A line under way: its generator, and what the generator and its driver share of it."""
 
-The generator yields what it wants next, `Send` or `Read`, and is sent what came of it; when it returns a `Rest`, the
-line is let go. What has ended is settled with whatever the line wants next, before its next request is sent.
-"""
-
-import threading
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -13,96 +8,13 @@ from typing import Final
 
 from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Claim
 from delivery.hands import Hand, InHand
-from delivery.settling import LineState, Mark, Settlement
-from delivery.transfers import Answer
+from delivery.runs import Run
+from delivery.settlements import LineState, Mark
+from delivery.steps import Hold, Reply, Rest, Step
 
 FIRST_PAGE: Final = 32
 PAGE_GROWTH: Final = 4
 """A line that empties its page reads a larger one; one behind a slow endpoint never reads what it cannot send."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Settle what has ended, then mark and send this."""
-
-    ended: Settlement | None
-    delivery: InHand
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Settle what has ended, then read a page."""
-
-    ended: Settlement | None
-    linger: bool = False
-    """Whether to wait a moment first: there was nothing to send the last time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Why a line waits, and how long."""
-
-    pause: float
-    reason: str
-    stamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Settle what has ended, then let the line go."""
-
-    ended: Settlement | None
-    hold: Hold | None = None
-
-
-Step = Send | Read | Rest
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A request that was started, and its answer."""
-
-    answer: Answer
-    started_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NotStarted:
-    """The delivery may not be sent any more as it was read: read the page anew."""
-
-
-Reply = Sent | NotStarted | None
-"""None answers a `Read`: the line has its new hand."""
-
-
-class Run:
-    """What one turn waits for: its lines, until they have stopped or its time is up."""
-
-    def __init__(self, lines: int, seconds: float) -> None:
-        self.until = time.monotonic() + seconds
-        self._left = lines
-        self._unfinished: list[int] = []
-        self._is_left = False
-        self._all_stopped = threading.Event()
-        self._lock = threading.Lock()
-
-    def stopped(self, line_id: int, *, has_more: bool) -> bool:
-        """Note that a line has been let go; say whether the turn will see to what it has left."""
-        with self._lock:
-            self._left -= 1
-            if has_more and not self._is_left:
-                self._unfinished.append(line_id)
-            if self._left == 0:
-                self._all_stopped.set()
-            return not self._is_left
-
-    def wait(self) -> list[int]:
-        """Wait, leave, and return the lines that have stopped and have more work."""
-        # A little beyond the time box: lines that stop at its end are then still this run's.
-        self._all_stopped.wait(max(0.0, self.until - time.monotonic()) + 0.05)
-        with self._lock:
-            self._is_left = True
-            return self._unfinished
 
 
 @dataclass(slots=True, eq=False)

@@ -9,10 +9,12 @@ from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.hands import InHand
 from delivery.judging import gives_number_back, outcome_of, settlement_of
-from delivery.lines import DrivenLine, Hold, Read, Reply, Rest, Run, Send, Sent, Step
+from delivery.lines import DrivenLine
 from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
 from delivery.pauses import aside_pause, hold_pause
-from delivery.settling import Settlement
+from delivery.runs import Run
+from delivery.settlements import Settlement
+from delivery.steps import Hold, Read, Reply, Rest, Send, Sent, Step
 
 TURN_SECONDS: Final = 0.5
 """How long a turn drives its lines before it hands what is left to the next link."""

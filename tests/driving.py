@@ -13,12 +13,16 @@ from delivery import topic_sending
 from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.hands import BodyBudget, InHand
-from delivery.lines import DrivenLine, Run
+from delivery.lines import DrivenLine
 from delivery.models import Attempt, Delivery, Line
-from delivery.publishing import Accepted, NewMessage, publish
-from delivery.reading import Wanted, read_pages
-from delivery.settling import Settlement, settle
+from delivery.pages import Wanted
+from delivery.publishing import publish
+from delivery.reading import read_pages
+from delivery.runs import Run
+from delivery.settlements import Settlement
+from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
+from delivery.storing import Accepted, NewMessage
 from delivery.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Status, Subscriber, Subscription

@@ -16,8 +16,8 @@ from delivery.accepting import Draft, accept
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.batches import drafts_of
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
-from delivery.publishing import Accepted
 from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
+from delivery.storing import Accepted
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayPublish, key_of
 

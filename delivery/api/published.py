@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from delivery.models import MessageOutcome
-from delivery.publishing import Accepted
+from delivery.storing import Accepted
 
 
 class AcceptedEvent(serializers.Serializer[Any]):

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection
 from delivery import batches, settling, topic_sending
 from delivery.driving import MOST_BODY_BYTES
 from delivery.models import Attempt, Delivery
-from delivery.settling import Settled
+from delivery.settlements import Settled
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import (
@@ -36,7 +36,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 
 def budget_left(worker: Worker) -> int:
-    return worker.driver._budget._left
+    return worker.driver.budget._left
 
 
 @pytest.mark.behaviour("4.10", "4.11", "11.3")
@@ -147,7 +147,7 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
     publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
-    wait_until(lambda: unheard.lost and not worker.driver._lines)
+    wait_until(lambda: unheard.lost and not worker.driver.lines)
     assert receiver.log == []
     expire_lease(line_of(wanted.subscriber))
     wait_until_done()

@@ -9,7 +9,8 @@ from django.db import connection, transaction
 from delivery.claiming import claim
 from delivery.hands import MAX_BYTES, BodyBudget, Hand
 from delivery.models import Delivery
-from delivery.reading import Wanted, read_pages
+from delivery.pages import Wanted
+from delivery.reading import read_pages
 from delivery.statuses import DeliveryStatus
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Subscription
@@ -120,7 +121,7 @@ def test_lines_that_share_a_small_budget_all_get_through(
     publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_BYTES - 1) for number in range(4)])
     with working() as worker:
         wait_until_done(30)
-        wait_until(lambda: worker.driver._budget._left == 3 * MAX_BYTES)
+        wait_until(lambda: worker.driver.budget._left == 3 * MAX_BYTES)
     for number in range(8):
         assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
 

@@ -10,10 +10,10 @@ from django.db import IntegrityError, connection, transaction
 from delivery.batches import Batch
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
-from delivery.lines import Hold, Rest
 from delivery.models import Attempt, Delivery, LineEvent, LineEventKind
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
+from delivery.steps import Hold, Rest
 from subscriptions.database import forget_connection
 from subscriptions.models import Subscription
 from tests.driving import NO_ANSWER, attempts_of, begin_and_vanish, line_of, publish_numbered, settlement, statuses

@@ -9,9 +9,10 @@ from django.db.models import F
 from delivery import running, wakeups
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import LEASE_SECONDS, claim, end_leases_of
-from delivery.lines import DrivenLine, Run
+from delivery.lines import DrivenLine
 from delivery.models import Delivery, Line, LineEvent, LineEventKind
 from delivery.outcomes import TEAMFORGE
+from delivery.runs import Run
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
 from delivery.storage_days import open_days
@@ -131,7 +132,7 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
             expire_lease(line)
             wait_until_done()
         gate.open()
-        wait_until(lambda: not frozen.driver._lines)
+        wait_until(lambda: not frozen.driver.lines)
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]

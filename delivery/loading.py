@@ -1,0 +1,68 @@
+"""Loading what requests need beside the delivery: the message's content, and where it goes."""
+
+import json
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+
+import structlog
+from django.core.exceptions import ValidationError
+
+from delivery.forwarded_headers import forwarded, merged
+from delivery.webhooks import Content, Destination
+from subscriptions.database import rows
+from subscriptions.endpoints import Endpoint, parse_endpoint
+from subscriptions.signing_secrets import key_of
+
+MESSAGES: Final = """
+SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text
+  FROM unnest(%s::bigint[]) AS i (id)
+ CROSS JOIN LATERAL (SELECT * FROM delivery_message m WHERE m.id = i.id LIMIT 1) m
+  LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+"""
+
+DESTINATIONS: Final = """
+SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret
+  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+ WHERE s.id = ANY(%s)
+"""
+
+UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
+"""Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
+
+log = structlog.get_logger(__name__)
+
+
+def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
+    """Return what is delivered of each message, by its id; one that is gone is missing."""
+    if not message_ids:
+        return {}
+    return {
+        message_id: Content(message_id, event_type, body, _forwarded(content_type, headers))
+        for message_id, event_type, body, content_type, headers in rows(MESSAGES, [sorted(message_ids)])
+    }
+
+
+def _forwarded(content_type: str, headers: str) -> dict[str, str]:
+    pairs = [(name, value) for name, value in json.loads(headers)]
+    return merged(dict(forwarded(pairs)), {"Content-Type": content_type})
+
+
+def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:
+    """Return where each subscription's deliveries go now, by its id; one that is gone is missing."""
+    if not subscription_ids:
+        return {}
+    return {row[0]: _destination(*row) for row in rows(DESTINATIONS, [sorted(subscription_ids)])}
+
+
+@lru_cache(maxsize=8192)
+def _destination(
+    subscription_id: int, stamp: int, endpoint: str, subscriber_headers: str, own_headers: str, secret: str
+) -> Destination:
+    try:
+        parsed, key = parse_endpoint(endpoint), key_of(secret)
+    except ValidationError as refused:
+        log.error("subscription.unusable", subscription_id=subscription_id, reason=str(refused))  # noqa: TRY400
+        parsed, key = UNUSABLE, b""
+    headers = merged(json.loads(subscriber_headers), json.loads(own_headers))
+    return Destination(subscription_id, stamp, parsed.method, parsed.url, headers, key)

@@ -1,0 +1,67 @@
+"""Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Final, NamedTuple
+
+from delivery.hands import MAX_BYTES, BodyBudget
+
+HEAD: Final = 0
+FRESH: Final = 1
+ASIDE: Final = 2
+
+
+class Row(NamedTuple):
+    """A waiting delivery as read, without its body."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    subscription_id: int
+    attempts: int
+    sequence: int | None
+    uncertain: bool
+    times_set_aside: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
+
+    line_id: int
+    head_id: int | None
+    capacity: int
+
+
+class Page(NamedTuple):
+    """What a line takes."""
+
+    taken: list[Row]
+    more: bool
+    """Whether the line has more than it could take."""
+
+
+def page_of(waiting: list[Row], line: Wanted, budget: BodyBudget) -> Page:
+    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has."""
+    taken: list[Row] = []
+    held = 0
+    for row in islice(_in_order(waiting), line.capacity):
+        if (taken and held + row.size > MAX_BYTES) or not budget.take(row.size):
+            return Page(taken, more=True)
+        taken.append(row)
+        held += row.size
+    return Page(taken, more=len(waiting) >= line.capacity)
+
+
+def _in_order(waiting: list[Row]) -> Iterator[Row]:
+    """Yield the head, then those never sent and those set aside in turn, so that a cut page has of both."""
+    head = [row for row in waiting if row.part == HEAD]
+    heads = {row.id for row in head}
+    fresh = [row for row in waiting if row.part == FRESH and row.id not in heads]
+    aside = [row for row in waiting if row.part == ASIDE and row.id not in heads]
+    yield from head
+    for pair in zip_longest(fresh, aside):
+        yield from (row for row in pair if row)

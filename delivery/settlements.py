@@ -1,0 +1,68 @@
+"""What is settled: the values that go into the one statement of `settling`, and what comes out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from delivery.statuses import DeliveryStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What one request made of its delivery, and the attempt that is recorded of it."""
+
+    line_id: int
+    delivery_id: int
+    status: DeliveryStatus
+    """A final status, or PENDING for what stays."""
+    pause: float | None
+    """Seconds until a delivery set aside is due again; None leaves its place in the line as it is."""
+    uncertain: bool
+    """Whether the endpoint may have got the request although no answer says so."""
+    unsent: bool
+    """Whether its number was given for this request, which certainly was never sent: it gives the number back."""
+    reason: str
+    started_at: datetime
+    duration_ms: int
+    status_code: int | None
+    answer_headers: bytes
+    answer_excerpt: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A delivery to be marked as under way before it is sent, if its configuration still is that of `stamp`."""
+
+    line_id: int
+    delivery_id: int
+    stamp: int
+    sequence: int
+    """The number it gets unless it has one already."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineState:
+    """What is written on a line that is let go, or whose lease is renewed."""
+
+    line_id: int
+    let_go: bool
+    last_sequence: int
+    head_id: int | None
+    failures: int
+    aside_next: bool
+    pause: float | None
+    """Seconds a held line waits; None where it is not held."""
+    reason: str
+    stamp: int
+    """What its head's configuration was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settle did."""
+
+    owned: frozenset[int]
+    """Lines whose epoch is still ours; the others are fenced off and nothing of theirs was written."""
+    ended: frozenset[int]
+    """Deliveries whose attempt was recorded now."""
+    started: dict[int, int]
+    """The number of each delivery that may be sent now; one that is missing may not."""
