@@ -84,7 +84,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 DATABASES["default"].setdefault("OPTIONS", {}).update(
     {
-        "pool": {"min_size": 2, "max_size": env.int("BROKER_DATABASE_POOL", default=20), "timeout": 10},
+        "pool": {"min_size": 2, "max_size": env.int("BROKER_DATABASE_POOL", default=20), "timeout": 3},
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC",

@@ -30,6 +30,7 @@ RESERVED: Final = frozenset(
 """The connection's and the broker's own; besides every `webhook-` and `broker-` header."""
 
 _TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
+_MEDIA_TYPE = re.compile(r"^[!#$&^_.+0-9A-Za-z-]+/[!#$&^_.+0-9A-Za-z-]+(\s*;[\x20-\x7e]*)?$")
 _VALUE = re.compile(r"^[\x20-\x7e\t]*$")
 
 
@@ -51,6 +52,12 @@ def validate_headers(headers: object) -> None:
         raise _refused(f"All headers together have at most {MAX_HEADERS_BYTES} characters.")
     if len({name.lower() for name in headers}) < len(headers):
         raise _refused("Two of these header names differ in case only; leave one of them out.")
+
+
+def validate_content_type(text: str) -> None:
+    """Raise `ValidationError` unless `text` is a media type, with or without parameters."""
+    if not _MEDIA_TYPE.match(text) or text.endswith("\n"):
+        raise ValidationError("Give a media type, such as application/json.", code="content_type")
 
 
 def validate_filter_string(text: str) -> None:

@@ -37,7 +37,13 @@ class DeliveryQuery(PageQuery):
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
     """Where a delivery stands."""
 
-    subscriber = serializers.CharField(source="subscription.subscriber.name", default=None, read_only=True)
+    subscriber = serializers.CharField(
+        source="subscription.subscriber.name",
+        default=None,
+        read_only=True,
+        allow_null=True,
+        help_text="Null: its subscription has been deleted.",
+    )
 
     class Meta:
         model = Delivery

@@ -26,8 +26,14 @@ class MessageQuery(PageQuery):
 class MessageSerializer(serializers.ModelSerializer[Message]):
     """A message without its body."""
 
-    event_type = serializers.CharField(source="event_type.name", default=None, read_only=True)
-    publisher = serializers.CharField(source="publisher.name", default=None, read_only=True)
+    event_type = serializers.CharField(source="event_type.name", default=None, read_only=True, allow_null=True)
+    publisher = serializers.CharField(
+        source="publisher.name",
+        default=None,
+        read_only=True,
+        allow_null=True,
+        help_text="Null: published with a management key.",
+    )
     deliveries = serializers.IntegerField(source="deliveries_count", read_only=True)
 
     class Meta:
@@ -48,7 +54,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
 class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
     """Where one of a message's deliveries stands."""
 
-    subscriber = serializers.CharField(source="subscription.subscriber.name", default=None, read_only=True)
+    subscriber = serializers.CharField(
+        source="subscription.subscriber.name", default=None, read_only=True, allow_null=True
+    )
 
     class Meta:
         model = Delivery

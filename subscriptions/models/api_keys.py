@@ -35,9 +35,11 @@ class ApiKey(Versioned):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     class Meta:
+        verbose_name = "API key"
         constraints = [
             models.CheckConstraint(
                 name="api_key_owner",
+                violation_error_message="A key belongs to one publisher, to one subscriber, or to management.",
                 condition=Q(kind=KeyKind.PUBLISHER, publisher__isnull=False, subscriber=None)
                 | Q(kind=KeyKind.SUBSCRIBER, publisher=None, subscriber__isnull=False)
                 | Q(kind=KeyKind.MANAGEMENT, publisher=None, subscriber=None),

@@ -3,6 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
+from subscriptions.headers import validate_content_type
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
@@ -25,7 +26,9 @@ class EventType(Versioned):
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     kind = models.CharField(max_length=8, choices=EventKind, default=EventKind.TOPIC)
-    content_type = models.CharField(max_length=255, default="application/json")
+    content_type = models.CharField(
+        max_length=255, default="application/json", validators=[validate_content_type]
+    )
     description = models.TextField(blank=True, default="")
     sample = models.TextField(blank=True, default="", help_text="A payload as publishers send it.")
 
