@@ -1,7 +1,9 @@
 """What only the real web server decides: header names with underscores, bodies in chunks, bodies that are too large."""
 
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -90,6 +92,36 @@ def test_a_body_in_chunks_is_taken_whole(regions: Regions) -> None:
     assert regions.publish(iter(chunks)).status_code == 202
     assert regions.reached()["all"] == 1
     assert regions.receiver.bodies("/all") == [b"".join(chunks)]
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.parametrize("ends", [socket.SHUT_WR, socket.SHUT_RDWR])
+@pytest.mark.parametrize(
+    ("framing", "part"),
+    [
+        ("Content-Length: 9", b'"the "'),
+        ("Transfer-Encoding: chunked", b'6\r\n"the "\r\n'),
+        ("Transfer-Encoding: chunked", b'9\r\n"the "'),
+    ],
+)
+def test_a_body_that_breaks_off_is_not_published(regions: Regions, framing: str, part: bytes, ends: int) -> None:
+    address = urlsplit(regions.broker.web)
+    head = (
+        f"POST /api/v1/events/{regions.event_type} HTTP/1.1",
+        f"Host: {address.netloc}",
+        f"Authorization: {regions.publisher.headers['Authorization']!s}",
+        *(f"{name}: {value}" for name, value in JSON.items()),
+        framing,
+        "\r\n",
+    )
+    with socket.create_connection((address.hostname, address.port), TIMEOUT) as connection:
+        connection.sendall("\r\n".join(head).encode() + part)
+        connection.shutdown(ends)
+        answer = connection.recv(KIBIBYTE)
+    assert answer.startswith(b"HTTP/1.1 400 ") or not answer
+    assert regions.publish(b'"whole"').status_code == 202
+    assert regions.reached()["all"] == 1
+    assert regions.receiver.bodies("/all") == [b'"whole"']
 
 
 @pytest.mark.parametrize(
