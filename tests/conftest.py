@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+import hypothesis
 import pytest
 from django.conf import settings
 
@@ -12,6 +13,10 @@ from delivery import storage_days, wakeups
 from tests.driving import Worker, working
 from tests.real_broker import Broker, running_broker
 from tests.receiver import Receiver, receiving
+
+hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
+hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
+"""Chosen with `--hypothesis-profile long`: new random examples every time, and a hundred times as many."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

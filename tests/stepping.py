@@ -1,0 +1,143 @@
+"""Workers driven by hand, round by round, in the test's own thread: real rounds and database, made-up answers."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+from django.db import OperationalError
+
+from delivery import settling, topic_sending
+from delivery.claiming import claim
+from delivery.hands import BodyBudget
+from delivery.lines import DrivenLine
+from delivery.rounds import Rounds
+from delivery.runs import Run
+from delivery.settlements import Settled, Settlement
+from delivery.transfers import Answer, RequestNotCompleted
+
+AN_HOUR = 3600.0
+
+
+@dataclass(eq=False, slots=True)
+class Request:
+    """One request as it left."""
+
+    line: DrivenLine
+    delivery_id: int
+    sequence: int
+    attempt: int
+    is_flagged: bool
+    is_recorded: bool = False
+    """Whether its answer has been settled."""
+    may_have_arrived: bool = True
+
+    @property
+    def line_id(self) -> int:
+        return self.line.id
+
+    @property
+    def epoch(self) -> int:
+        return self.line.claim.epoch
+
+
+class Wire:
+    """Takes requests and keeps them until an answer is made up: what a worker has for a network."""
+
+    def __init__(self, on_request: Callable[[Request], None]) -> None:
+        self._on_request = on_request
+        self.under_way: list[Request] = []
+
+    def start(self, line: DrivenLine, request: requests.PreparedRequest) -> None:
+        number = int(request.headers["webhook-id"].removeprefix("dlv_"))
+        sequence, attempt = int(request.headers["Webhook-Sequence"]), int(request.headers["Webhook-Attempt"])
+        sent = Request(line, number, sequence, attempt, "Webhook-Possible-Duplicate" in request.headers)
+        self.under_way.append(sent)
+        self._on_request(sent)
+
+
+class NobodyToRelease:
+    """Lets the sweep find what a line that was let go has left."""
+
+    def release(self, lines: list[DrivenLine]) -> None:
+        for line in lines:
+            line.run.stopped(line.id, has_more=False)
+
+
+class SteppedWorker:
+    """A worker whose every round is called for."""
+
+    def __init__(self, name: str, on_request: Callable[[Request], None]) -> None:
+        self.name = name
+        self.wire = Wire(on_request)
+        self.lines: list[DrivenLine] = []
+        self._rounds = Rounds(self.wire, NobodyToRelease(), BodyBudget(64 * 1024 * 1024))  # type: ignore[arg-type]
+
+    def take(self, line_ids: Sequence[int]) -> list[int]:
+        """Claim and begin these lines; return those it got."""
+        before = time.monotonic()
+        claims = claim(line_ids, worker=self.name)
+        run = Run(len(claims), AN_HOUR)
+        taken = [topic_sending._driven(one, run, before) for one in claims]
+        self.lines += taken
+        self._rounds.begin(taken)
+        self.go()
+        return [line.id for line in taken]
+
+    def answer(self, request: Request, result: int | RequestNotCompleted) -> None:
+        """Let a request be answered with a status, or not at all."""
+        self.wire.under_way.remove(request)
+        self._rounds.answered([Answer(request.line, _result(result), b"HTTP/1.1 -\r\n", 1)])
+        self.go()
+
+    def end_turn(self) -> None:
+        """Let its lines stop after the requests under way."""
+        self._rounds.stop()
+
+    def go(self) -> None:
+        """Go round until everything waits for answers, or is gone."""
+        rounds: Any = self._rounds
+        while rounds._steps or rounds._reading or rounds._lingering:
+            rounds._linger_until = rounds._database_asked_at = 0.0
+            rounds.go()
+        self.lines = [line for line in self.lines if line in rounds._lines]
+
+
+def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNotCompleted:
+    if isinstance(result, RequestNotCompleted):
+        return result
+    response = requests.Response()
+    response.status_code = result
+    response._content = b""
+    return response
+
+
+class Database:
+    """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
+
+    def __init__(self) -> None:
+        self._on_recorded: Callable[[Settlement, int], None] = lambda _settlement, _epoch: None
+        self._trouble: tuple[bool, Callable[[], object]] | None = None
+
+    def tell(self, on_recorded: Callable[[Settlement, int], None]) -> None:
+        """Start afresh; tell of every outcome that is recorded, and under which epoch."""
+        self._on_recorded, self._trouble = on_recorded, None
+
+    def fail_next(self, *, after_commit: bool, meanwhile: Callable[[], object]) -> None:
+        """Fail the next settle; `meanwhile` happens before it is tried again."""
+        self._trouble = after_commit, meanwhile
+
+    def __call__(self, epochs: dict[int, int], **options: Any) -> Settled:
+        trouble, self._trouble = self._trouble, None
+        if trouble and not trouble[0]:
+            trouble[1]()
+            raise OperationalError("it went away before")
+        settled = settling.settle(epochs, **options)
+        for settlement in options.get("settlements", ()):
+            if settlement.delivery_id in settled.ended:
+                self._on_recorded(settlement, epochs[settlement.line_id])
+        if trouble:
+            trouble[1]()
+            raise OperationalError("it went away afterwards")
+        return settled
