@@ -3,24 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-NEVER_KEPT: Final = frozenset(
-    {
-        "authorization",
-        "connection",
-        "content-length",
-        "cookie",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+from subscriptions.headers import OF_THE_CONNECTION
+
+NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization"}
 """The publisher's own credentials and what belongs to its connection."""
 
 FORWARDED: Final = frozenset({"content-type", "traceparent"})

@@ -9,9 +9,8 @@ from django.core.exceptions import ValidationError
 MAX_HEADERS: Final = 50
 MAX_HEADERS_BYTES: Final = 8192
 
-RESERVED: Final = frozenset(
+OF_THE_CONNECTION: Final = frozenset(
     {
-        "callbackurl",
         "connection",
         "content-length",
         "cookie",
@@ -27,7 +26,10 @@ RESERVED: Final = frozenset(
         "upgrade",
     }
 )
-"""The connection's and the broker's own; besides every `webhook-` and `broker-` header."""
+"""Headers that belong to one connection and its two ends; the broker neither keeps nor forwards them."""
+
+RESERVED: Final = OF_THE_CONNECTION | {"callbackurl"}
+"""What nobody may set; besides every `webhook-` and `broker-` header."""
 
 _TOKEN = re.compile(r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}$")
 _MEDIA_TYPE = re.compile(r"^[!#$&^_.+0-9A-Za-z-]+/[!#$&^_.+0-9A-Za-z-]+(\s*;[\x20-\x7e]*)?$")

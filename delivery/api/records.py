@@ -8,8 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from subscriptions.api.field_errors import InvalidQuery
-from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response
+from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.permissions import key_of
 from subscriptions.models import ApiKey
 
@@ -39,17 +38,10 @@ class Records(GenericViewSet[Record], Generic[Record]):
 
     def list(self, request: Request) -> Response:
         """List them, a page at a time, newest first."""
-        query = self._query()
+        query = query_of(request, self.query_class)
         page = page_of(self.filtered(self.get_queryset(), query), self.order, query)
         return page_response(request, page, self.get_serializer(page.rows, many=True).data)
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Read one."""
         return Response(self.get_serializer(self.get_object()).data)
-
-    def _query(self) -> dict[str, Any]:
-        given = {name: values[0] if len(values) == 1 else values for name, values in self.request.query_params.lists()}
-        serializer = self.query_class(data=given)
-        if not serializer.is_valid():
-            raise InvalidQuery(serializer.errors)
-        return dict(serializer.validated_data)

@@ -33,6 +33,20 @@ class PageQuery(StrictSerializer):
     )
 
 
+def query_of(request: Request, query_class: type[PageQuery]) -> dict[str, Any]:
+    """Return the list's query parameters, validated.
+
+    Raises:
+        InvalidQuery: one is unknown, malformed, out of range or given twice.
+
+    """
+    given = {name: values[0] if len(values) == 1 else values for name, values in request.query_params.lists()}
+    serializer = query_class(data=given)
+    if not serializer.is_valid():
+        raise InvalidQuery(serializer.errors)
+    return dict(serializer.validated_data)
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """What a list is sorted by: a unique column, and which way; the name keeps cursors of other lists out."""

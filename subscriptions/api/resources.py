@@ -13,8 +13,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
 from subscriptions import configuring
-from subscriptions.api.field_errors import InvalidQuery
-from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response
+from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.parsing import refuse_unmeasured
 from subscriptions.api.permissions import key_of
 from subscriptions.api.preconditions import etag_of, expected_versions
@@ -83,7 +82,7 @@ class Resource(GenericViewSet[Record], Generic[Record]):
 
     def list(self, request: Request) -> Response:
         """List them, a page at a time."""
-        query = self._query()
+        query = query_of(request, self.query_class)
         page = page_of(self.filtered(self.get_queryset().prefetch_related(*self.related), query), self.order, query)
         return page_response(request, page, self.get_serializer(page.rows, many=True).data)
 
@@ -140,10 +139,3 @@ class Resource(GenericViewSet[Record], Generic[Record]):
         """Return the record as it is now, with its `ETag` and what is shown only this once."""
         data = {**self.get_serializer(record).data, **shown_once}
         return Response(data, code, headers={"ETag": etag_of(record), **(headers or {})})
-
-    def _query(self) -> dict[str, Any]:
-        given = {name: values[0] if len(values) == 1 else values for name, values in self.request.query_params.lists()}
-        serializer = self.query_class(data=given)
-        if not serializer.is_valid():
-            raise InvalidQuery(serializer.errors)
-        return dict(serializer.validated_data)

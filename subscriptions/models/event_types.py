@@ -26,9 +26,7 @@ class EventType(Versioned):
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     kind = models.CharField(max_length=8, choices=EventKind, default=EventKind.TOPIC)
-    content_type = models.CharField(
-        max_length=255, default="application/json", validators=[validate_content_type]
-    )
+    content_type = models.CharField(max_length=255, default="application/json", validators=[validate_content_type])
     description = models.TextField(blank=True, default="")
     sample = models.TextField(blank=True, default="", help_text="A payload as publishers send it.")
 
