@@ -95,16 +95,15 @@ def test_a_body_in_chunks_is_taken_whole(regions: Regions) -> None:
 
 
 @pytest.mark.behaviour("2.1")
-@pytest.mark.parametrize("ends", [socket.SHUT_WR, socket.SHUT_RDWR])
 @pytest.mark.parametrize(
     ("framing", "part"),
     [
-        ("Content-Length: 9", b'"the "'),
-        ("Transfer-Encoding: chunked", b'6\r\n"the "\r\n'),
-        ("Transfer-Encoding: chunked", b'9\r\n"the "'),
+        ("Content-Length: 6", b"123"),
+        ("Transfer-Encoding: chunked", b"3\r\n123\r\n"),
+        ("Transfer-Encoding: chunked", b"6\r\n123"),
     ],
 )
-def test_a_body_that_breaks_off_is_not_published(regions: Regions, framing: str, part: bytes, ends: int) -> None:
+def test_a_body_that_breaks_off_is_not_published(regions: Regions, framing: str, part: bytes) -> None:
     address = urlsplit(regions.broker.web)
     head = (
         f"POST /api/v1/events/{regions.event_type} HTTP/1.1",
@@ -114,14 +113,20 @@ def test_a_body_that_breaks_off_is_not_published(regions: Regions, framing: str,
         framing,
         "\r\n",
     )
-    with socket.create_connection((address.hostname, address.port), TIMEOUT) as connection:
-        connection.sendall("\r\n".join(head).encode() + part)
-        connection.shutdown(ends)
-        answer = connection.recv(KIBIBYTE)
-    assert answer.startswith(b"HTTP/1.1 400 ") or not answer
-    assert regions.publish(b'"whole"').status_code == 202
+    with (
+        socket.create_connection((address.hostname, address.port), TIMEOUT) as closed,
+        socket.create_connection((address.hostname, address.port), TIMEOUT) as still_listening,
+    ):
+        for connection in (closed, still_listening):
+            connection.sendall("\r\n".join(head).encode() + part)
+        closed.close()
+        still_listening.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: still_listening.recv(KIBIBYTE), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b'"incomplete_body"' in answer
+    assert regions.publish(b"123456").status_code == 202
     assert regions.reached()["all"] == 1
-    assert regions.receiver.bodies("/all") == [b'"whole"']
+    assert regions.receiver.bodies("/all") == [b"123456"]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,8 @@ AFTERWARDS = 50
 """Events acknowledged after a fault."""
 LONGEST_PAUSE = 5.0
 """Without Redis."""
+LONGEST_RESTART = 15.0
+"""A worker that comes back takes its lines back, long before their leases run out."""
 STOP_SECONDS = 20.0
 
 Report = Callable[[], Figures]
@@ -96,6 +98,7 @@ def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Re
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert (seen.broken, seen.most_of_a_line) == ({}, 1)
+    assert seen.pause <= LONGEST_RESTART
 
 
 @pytest.mark.behaviour("11.3")
@@ -113,6 +116,7 @@ def test_every_worker_is_killed_and_redis_flushed_at_the_same_time(load: Load, f
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert (seen.broken, seen.most_of_a_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= LONGEST_RESTART
 
 
 @pytest.mark.behaviour("4.11")
@@ -140,6 +144,7 @@ def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Repor
 def test_postgresql_is_killed_under_load(load: Load, figures: Report) -> None:
     load.start()
     load.wait_until_all_are_under_way()
+    load.wait_for(AFTERWARDS)
     postgres = load.broker.stack.supervisor["postgres"]
     load.note_fault()
     with restarted(postgres):
