@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,8 +35,11 @@ PLENTY = 64 * 1024 * 1024
 class Worker(threading.Thread):
     """A worker without Celery: a driver, and a thread that hands it whatever the sweep finds."""
 
-    def __init__(self, name: str = "worker", **options: Any) -> None:
+    def __init__(
+        self, name: str = "worker", find: Callable[[], list[int]] = lines_with_due_work, **options: Any
+    ) -> None:
         super().__init__(name=name, daemon=True)
+        self._find = find
         self.driver = Driver(worker=name, on_failure=lambda: self.failures.append("driver"), **options)
         self.failures: list[str] = []
         self._stopping = threading.Event()
@@ -51,7 +54,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            topic_sending.drive(lines_with_due_work(), self.driver)
+            topic_sending.drive(self._find(), self.driver)
         except Error:
             forget_connection()
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 from django.db import connection, transaction
+from django.db.models.functions import Now
 
 from delivery.claiming import claim
 from delivery.hands import MAX_BYTES, BodyBudget, Hand
@@ -73,6 +74,8 @@ def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
     bodies = [delivery.content.body for delivery in hand_of(taken)]
     assert bodies == [b"%d" % number for number in range(capacity)]
+    Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(due_at=Now())
+    assert len(hand_of(taken)) == capacity
 
 
 @pytest.mark.behaviour("4.2", "11.1")

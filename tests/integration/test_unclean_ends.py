@@ -142,7 +142,8 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
 @pytest.mark.behaviour("4.1", "4.11")
 def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver, storage: None) -> None:
     wanted = [subscription(endpoint=receiver.url(f"/{number}")) for number in range(5)]
-    with working("one"), working("other"):
+    lines = [*Line.objects.values_list("pk", flat=True)]
+    with working("one", find=lambda: lines), working("other", find=lambda: lines):
         for first in range(0, 40, 4):
             for one in wanted:
                 publish_numbered(one.event_type, 4, first)
