@@ -136,6 +136,9 @@ class Storm:
             self.receiver.on(path, answer())
         for one in Subscription.objects.all():
             activate(one)
+        for line in Line.objects.filter(lease_until__isnull=False):  # claimed, and nobody heard of it
+            self.unclean_ends += 1
+            expire_lease(line)
         wait_until(self._calms_down, 90, saying=lambda: [*Delivery.objects.open().values()[:3], *Line.objects.values()])
 
     def _calms_down(self) -> bool:
