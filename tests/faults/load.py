@@ -181,13 +181,16 @@ class Load:
     def wait_for(self, more: int) -> None:
         """Wait until so many more events have been acknowledged."""
         wanted = self.acknowledged() + more
-        wait_until(lambda: self.acknowledged() >= wanted, 30, saying=lambda: f"acknowledged {self.acknowledged()}")
+        wait_until(
+            lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=lambda: f"acknowledged {self.acknowledged()}"
+        )
 
     def wait_until_all_are_under_way(self) -> None:
         """Let every endpoint keep a request waiting."""
         for endpoint in self.endpoints.values():
             endpoint.is_stuck = True
-        wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in self.endpoints.values()))
+        endpoints = self.endpoints.values()
+        wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in endpoints), THROUGH_SECONDS)
 
     def note_fault(self) -> None:
         """Measure pauses from now on."""
