@@ -76,10 +76,11 @@ class Driver(threading.Thread):
             forget_connection()
 
     def _round(self) -> None:
-        self.lines.answered(self._client.wait(self.lines.patience()))
+        answers = self._client.wait(self.lines.patience())
         with self._inbox_lock:
             new, self._inbox = self._inbox, []
         self.lines.begin(new)
         if self._stopping.is_set():
-            self.lines.stop()
+            self.lines.stop()  # before they hear of their answers, or they would send once more
+        self.lines.answered(answers)
         self.lines.go()

@@ -1,5 +1,6 @@
 """Workers that vanish or freeze: takeover, fencing, mending, numbers (behaviour 4.10, 4.11, 11.3)."""
 
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -110,6 +111,29 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     restarted.stop()
     assert [request.is_flagged for request in receiver.log] == [True, False]
     assert not restarted.driver.is_alive()
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
+    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 3)
+    stopped = running.Worker("sender-1")
+    stopped.start()
+    wait_until(lambda: receiver.log)
+    stopping = threading.Thread(target=stopped.stop)
+    stopping.start()
+    wait_until(lambda: stopped.driver.free_places() == 0)
+    gate.open()
+    stopping.join(10)
+    line.refresh_from_db()
+    assert (statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert not any(request.is_flagged for request in receiver.log)
 
 
 def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> None:
