@@ -118,6 +118,16 @@ def wait_until_done(seconds: float = 15.0) -> None:
     wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
+def hurry_until_done(seconds: float = 15.0) -> None:
+    """Cut every pause short until nothing is pending any more."""
+
+    def hurried() -> bool:
+        make_due()
+        return unfinished() == 0
+
+    wait_until(hurried, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
+
+
 def wait_until_held(subscriber: Subscriber, seconds: float = 10.0) -> Line:
     """Wait until the subscriber's line is held and let go; return it."""
     wait_until(

@@ -17,6 +17,7 @@ from tests.driving import (
     Worker,
     attempts_of,
     expire_lease,
+    hurry_until_done,
     line_of,
     publish_numbered,
     statuses,
@@ -48,8 +49,8 @@ def test_connections_cut_again_and_again_lose_and_repeat_nothing(
     while unfinished():
         cuts += terminate_backends()
         seen = len(receiver.log)
-        wait_until(lambda: len(receiver.log) > seen + 20 or not unfinished(), 30)  # noqa: B023 - called at once
-    assert cuts > 5
+        wait_until(lambda: len(receiver.log) > seen + 60 or not unfinished(), 30)  # noqa: B023 - called at once
+    assert cuts > 3
     assert receiver.bodies("/a") == bodies
     assert [request.sequence for request in receiver.log] == [*range(1, 301)]
 
@@ -127,7 +128,7 @@ def test_a_commit_that_was_not_heard_of_is_not_doubled(
     publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
-    wait_until_done()
+    hurry_until_done()
     worker.stop()
     tries = 1 if status < 500 else 2
     sent = sorted(receiver.bodies("/a"))

@@ -8,7 +8,16 @@ from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
 from delivery.transfers import MAX_ANSWER_BYTES
 from subscriptions.models import Subscription
-from tests.driving import Worker, attempts_of, publish_numbered, statuses, wait_until_done, wait_until_held, working
+from tests.driving import (
+    Worker,
+    attempts_of,
+    hurry_until_done,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
 from tests.factories import subscription
 from tests.receiver import Behaviour, Receiver, answer, drip, endless, hang, raw, wait_until
 
@@ -62,7 +71,7 @@ def test_a_strange_answer_counts_by_its_status(
 def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subscription, nonsense: Behaviour) -> None:
     receiver.on("/a", nonsense, answer())
     publish_numbered(wanted.event_type, 2)
-    wait_until_done()
+    hurry_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
     assert Attempt.objects.earliest("id").error

@@ -11,6 +11,7 @@ from subscriptions.models import Subscription
 from tests.driving import (
     Worker,
     attempts_of,
+    hurry_until_done,
     line_of,
     make_due,
     publish_numbered,
@@ -207,7 +208,7 @@ def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
 ) -> None:
     receiver.on("/a", broken, answer())
     publish_numbered(wanted.event_type, 2)
-    wait_until_done()
+    hurry_until_done()
     assert receiver.bodies("/a") == [b"0", b"0", b"1"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False]
     assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
@@ -221,7 +222,7 @@ def test_a_kept_connection_that_breaks_is_not_sent_on_again_unflagged(
 ) -> None:
     receiver.on("/a", answer(), broken, answer())
     publish_numbered(wanted.event_type, 3)
-    wait_until_done()
+    hurry_until_done()
     assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
     assert attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]

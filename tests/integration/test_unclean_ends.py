@@ -24,6 +24,7 @@ from tests.driving import (
     begin_and_vanish,
     expire_lease,
     hand_of,
+    hurry_until_done,
     line_of,
     publish_bodies,
     publish_numbered,
@@ -65,7 +66,7 @@ def recover(line: Line) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
     expire_lease(line)
     with working():
-        wait_until_done()
+        hurry_until_done()
 
 
 def claimed(line: Line, worker: str = "vanished") -> DrivenLine:
