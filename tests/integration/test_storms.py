@@ -7,15 +7,16 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
-from django.db import Error
+from django.db import Error, connection
 from hypothesis import settings
 
 from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Attempt, Delivery, Line, LineEvent
-from subscriptions.database import forget_connection
+from delivery.statuses import LEGAL_CHANGES
+from subscriptions.database import forget_connection, rows
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import (
     activate,
@@ -147,8 +148,32 @@ class Storm:
         return not unfinished()
 
 
+WATCH = """
+CREATE TABLE seen (id bigint, before text, after text);
+CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO seen VALUES (OLD.id, OLD.status, CASE TG_OP WHEN 'UPDATE' THEN NEW.status END);
+  RETURN NULL;
+END $$;
+CREATE TRIGGER see AFTER UPDATE OR DELETE ON delivery_open FOR EACH ROW EXECUTE FUNCTION see();
+"""
+CHANGES = """
+SELECT DISTINCT s.before, COALESCE(s.after, d.status) FROM seen s LEFT JOIN delivery_delivery d ON d.id = s.id
+"""
+
+
 @pytest.fixture
-def storm(storage: None, receiver: Receiver) -> Storm:
+def changes_seen(storage: None) -> Iterator[Callable[[], set[tuple[str, str]]]]:
+    """Watch the statuses of open deliveries; return the changes seen so far."""
+    with connection.cursor() as cursor:
+        cursor.execute(WATCH)
+    yield lambda: {(before, after) for before, after in rows(CHANGES)}
+    with connection.cursor() as cursor:
+        cursor.execute("DROP TRIGGER see ON delivery_open; DROP FUNCTION see; DROP TABLE seen")
+
+
+@pytest.fixture
+def storm(changes_seen: object, receiver: Receiver) -> Storm:
     with working("one", deadline_seconds=2.0), working("other", deadline_seconds=2.0):
         storm = Storm(receiver)
         storm.rage()
@@ -156,8 +181,14 @@ def storm(storage: None, receiver: Receiver) -> Storm:
     return storm
 
 
-@pytest.mark.behaviour("4.10", "4.11", "11.3")
-def test_after_the_storm_everything_has_arrived_in_order_and_doubles_are_flagged(storm: Storm) -> None:
+@pytest.mark.behaviour("4.10", "4.11", "10.2")
+def test_after_the_storm_everything_has_arrived_in_order_and_doubles_are_flagged(
+    storm: Storm, changes_seen: Callable[[], set[tuple[str, str]]]
+) -> None:
+    changes = {(before, after) for before, after in changes_seen() if before != after}
+    legal = {(before.value, after.value) for before, possible in LEGAL_CHANGES.items() for after in possible}
+    assert changes <= legal
+    assert {("PENDING", "IN_FLIGHT"), ("IN_FLIGHT", "DELIVERED"), ("PENDING", "CANCELLED")} <= changes
     requests: dict[int, list[Received]] = defaultdict(list)
     for request in storm.receiver.log:
         requests[request.delivery_id].append(request)
