@@ -65,7 +65,8 @@ class Broker(RuleBasedStateMachine):
         """Not answered, though it may have arrived."""
         self.unclean_ends: Counter[int] = Counter()
         """By line: crashes, and freezes past the lease."""
-        self.heads: dict[int, int] = {}
+        self.heads: dict[int, tuple[int, int]] = {}
+        """By line: the delivery that must not be overtaken, and since when; a line forgets one that is inactive."""
         self.numbers: dict[int, int] = {}
         """By delivery."""
         self.last_number: Counter[int] = Counter()
@@ -185,7 +186,7 @@ class Broker(RuleBasedStateMachine):
         for row in abandoned.values():
             self.interrupted.add(row.pk)
             self.note_number(row.pk, row.line_id or 0, row.sequence or 0)
-            self.heads[row.line_id or 0] = row.pk
+            self.heads[row.line_id or 0] = row.pk, self.now
             if row.cancel_requested:
                 self.ended[row.pk] = CANCELLED.value
         taken = worker.take(line_ids)
@@ -233,8 +234,8 @@ class Broker(RuleBasedStateMachine):
         if not Delivery.objects.open().filter(pk=delivery_id).exists():
             self.ended[delivery_id] = CANCELLED.value if stays else settlement.status.value
         if stays and settlement.pause is None:
-            self.heads[line_id] = delivery_id
-        elif self.heads.get(line_id) == delivery_id:
+            self.heads[line_id] = delivery_id, self.now
+        elif self.heads.get(line_id, (0, 0))[0] == delivery_id:
             del self.heads[line_id]
 
     def note_number(self, delivery_id: int, line_id: int, number: int) -> None:
@@ -281,9 +282,9 @@ class Broker(RuleBasedStateMachine):
         if hand is not request.line.hand:
             read_at = self.now
             self.read_at[request.line] = request.line.hand, read_at
-        head = self.published.get(self.heads.get(request.line_id, 0))
-        if head and head.pk != row.pk and head.pk not in self.ended:
-            assert not self.could_be_sent(head.pk, read_at), "the head is not overtaken"
+        head, since = self.heads.get(request.line_id, (row.pk, 0))
+        if head != row.pk and head not in self.ended:
+            assert not self.could_be_sent(head, min(since, read_at)), "the head is not overtaken"
             del self.heads[request.line_id]
         if row.pk not in self.numbers:
             for older in self.published:
