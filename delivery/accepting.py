@@ -33,6 +33,11 @@ SELECT e.name, e.id, e.kind, e.content_type,
 """
 
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,255}")
+MOST_HEADERS: Final = 100
+MOST_HEADER_CHARACTERS: Final = 32 * 1024
+"""All of a message's headers together: what an endpoint could not take would hold its line for ever."""
+
+_CONTENT_TYPE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,254}")
 _FILTER_STRING = re.compile(r"[\t\x20-\x7e]{1,4096}")
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
@@ -68,7 +73,7 @@ def accept(
 
     Raises:
         RefusedItems: some cannot be accepted; it says which and why.
-        PublishUnderWayError, ItemKeyReusedError: see `publishing.publish`.
+        PublishUnderWayError, KeyReusedError: see `publishing.publish`.
 
     """
     event_types = _event_types({draft.event_type for draft in drafts if isinstance(draft, Draft)}, publisher_id)
@@ -96,11 +101,11 @@ def _checked(draft: Draft | Refusal, event_types: dict[str, _Publishable], most_
     event_type = _allowed(draft.event_type, event_types)
     if len(draft.body) > most_bytes:
         raise PayloadTooLarge(f"A message has at most {most_bytes} bytes; this one has {len(draft.body)}.")
+    _check_metadata(draft)
     content_type = draft.content_type or event_type.content_type
     check_content_type(content_type, event_type.content_type)
     if is_json(event_type.content_type):
         check_json(draft.body)
-    _check_metadata(draft)
     return NewMessage(
         event_type_id=event_type.id,
         event_type=draft.event_type,
@@ -130,6 +135,16 @@ def _check_metadata(draft: Draft) -> None:
         )
     if draft.filter_string is not None and not _FILTER_STRING.fullmatch(draft.filter_string):
         raise InvalidMetadata("A filter string has 1 to 4096 characters, visible ASCII and blanks; or leave it out.")
-    for name, value in draft.headers:
+    if draft.content_type and not _CONTENT_TYPE.fullmatch(draft.content_type):
+        raise InvalidMetadata("A content type has 1 to 255 visible ASCII characters, such as application/json.")
+    _check_headers(draft.headers)
+
+
+def _check_headers(headers: Sequence[tuple[str, str]]) -> None:
+    if len(headers) > MOST_HEADERS or sum(len(name) + len(value) for name, value in headers) > MOST_HEADER_CHARACTERS:
+        raise InvalidMetadata(
+            f"A message has at most {MOST_HEADERS} headers of {MOST_HEADER_CHARACTERS} characters in all."
+        )
+    for name, value in headers:
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
             raise InvalidMetadata(f"{name[:100]!r} is not a usable header: its name or its value is malformed.")

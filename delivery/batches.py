@@ -23,14 +23,15 @@ class Batch:
     def settle(self) -> Settled:
         """Settle it all, and note on the lines that their leases were renewed."""
         if not (self._settlements or self._marks or self._states):
-            return Settled(frozenset(self._epochs), frozenset(), {})
+            return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})
         before = time.monotonic()
         settled = settle(self._epochs, settlements=self._settlements, marks=self._marks, states=self._states)
         for line in self._renewed:
-            line.renewed_at = before
+            if line.id in settled.owned:
+                line.renewed_at = before
         missed = [one for one in self._settlements if _was_missed(one, settled)]
         if missed:
-            # Somebody asked to cancel while the statement waited for the line: its snapshot is older than the wish.
+            # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
             lines = {one.line_id for one in missed}
             states = [state for state in self._states if state.line_id in lines]
             settle(self._epochs, settlements=missed, states=states)

@@ -13,30 +13,57 @@ SELECT l.id FROM delivery_line l JOIN subscriptions_subscription s ON s.subscrib
 """
 """First the line, then its deliveries: a settle waits here, and sees what was cancelled."""
 
+SLICE: Final = 5_000
+"""Deliveries ended in one transaction: a large backlog must not keep its line locked, nor outlast the time limit."""
+
 CANCEL: Final = f"""
-WITH gone AS (
-  DELETE FROM delivery_open d WHERE d.subscription_id = %(subscription)s AND d.status IN ('PENDING', 'HELD')
+WITH these AS (
+  (SELECT id FROM delivery_open WHERE subscription_id = %(subscription)s AND due_at IS NULL AND id <= %(newest)s
+      AND status IN ('PENDING', 'HELD') ORDER BY id LIMIT {SLICE})
+  UNION ALL
+  (SELECT id FROM delivery_open WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
+      AND status IN ('PENDING', 'HELD') ORDER BY due_at, id LIMIT {SLICE})),
+gone AS (
+  DELETE FROM delivery_open d USING these
+   WHERE d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at),
-asked AS (
-  UPDATE delivery_open d SET cancel_requested = true
-   WHERE d.subscription_id = %(subscription)s AND d.status = 'IN_FLIGHT' RETURNING d.id),
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
     FROM gone WHERE uncertain AND sequence IS NOT NULL)
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM asked)
+SELECT count(*) FROM gone
 """
 
 
+ASK: Final = """
+UPDATE delivery_open d SET cancel_requested = true
+ WHERE d.closed_on = '9999-12-31' AND NOT d.cancel_requested AND d.id IN (
+   SELECT id FROM delivery_open
+    WHERE subscription_id = %(subscription)s AND due_at IS NULL AND status = 'IN_FLIGHT'
+   UNION ALL
+   SELECT id FROM delivery_open
+    WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND status = 'IN_FLIGHT')
+RETURNING d.id
+"""
+
+NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
+
+
 def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
-    """End every unfinished delivery of the subscription as CANCELLED.
+    """End every delivery that the subscription has unfinished now as CANCELLED.
 
     Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
     """
-    with transaction.atomic():
-        rows(LOCK_LINES, [subscription_id])
-        ((ended, asked),) = rows(CANCEL, {"subscription": subscription_id, "reason": reason})
-        return ended, asked
+    ((newest,),) = rows(NEWEST)
+    arguments = {"subscription": subscription_id, "newest": newest, "reason": reason}
+    ended = 0
+    while True:
+        with transaction.atomic():
+            rows(LOCK_LINES, [subscription_id])
+            ((slice_ended,),) = rows(CANCEL, arguments)
+            if not slice_ended:
+                return ended, len(rows(ASK, {"subscription": subscription_id}))
+        ended += slice_ended

@@ -66,15 +66,20 @@ filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end' FROM gone)
-SELECT m.id,
-       GREATEST(m.last_sequence,
-                (SELECT max(sequence) FROM sent WHERE line_id = m.id),
-                (SELECT d.sequence FROM delivery_delivery d
-                  WHERE d.line_id = m.id AND d.sequence IS NOT NULL AND d.closed_on < '9999-12-31'
-                    AND d.closed_on >= (m.since AT TIME ZONE 'UTC')::date - 1
-                  ORDER BY d.sequence DESC LIMIT 1)),
-       COALESCE((SELECT max(id) FROM unknown WHERE line_id = m.id), m.head_id)
+UPDATE delivery_line l
+   SET last_sequence = GREATEST(
+         m.last_sequence,
+         (SELECT max(sequence) FROM sent WHERE line_id = m.id),
+         (SELECT d.sequence FROM delivery_delivery d
+           WHERE d.line_id = m.id AND d.sequence IS NOT NULL AND d.closed_on < '9999-12-31'
+             -- filed on the day of the last renewal, or on the newest before it that had a partition
+             AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
+                                           WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
+           ORDER BY d.sequence DESC LIMIT 1)),
+       head_id = COALESCE((SELECT max(id) FROM unknown WHERE line_id = m.id), m.head_id)
   FROM mine m
+ WHERE l.id = m.id
+RETURNING l.id, l.last_sequence, l.head_id
 """
 
 END_LEASES: Final = """

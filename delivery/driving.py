@@ -36,7 +36,7 @@ class Driver(threading.Thread):
         self.worker = worker
         self._on_failure = on_failure
         self._client = HttpClient(deadline_seconds=deadline_seconds)
-        self._releaser = Releaser()
+        self._releaser = Releaser(on_failure)
         self.budget = BodyBudget(MOST_BODY_BYTES)
         self.lines = Rounds(self._client, self._releaser, self.budget)
         self._inbox: list[DrivenLine] = []

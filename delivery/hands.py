@@ -81,17 +81,24 @@ class Hand:
         return self._fresh.popleft() if self._fresh else None
 
 
+SMALL_BODY: Final = 64 * 1024
+KEPT_FOR_SMALL: Final = 1 / 8
+"""The share of the budget that only small bodies may use, so that large ones under way cannot stop them all."""
+
+
 class BodyBudget:
     """The bodies that one process may hold at a time, in bytes, over all its lines; for any number of threads."""
 
     def __init__(self, limit: int) -> None:
         self._left = limit
+        self._kept_for_small = int(limit * KEPT_FOR_SMALL)
         self._lock = threading.Lock()
 
     def take(self, size: int) -> bool:
         """Take `size` bytes; False, and nothing taken, where there are not so many left."""
+        reserve = 0 if size <= SMALL_BODY else self._kept_for_small
         with self._lock:
-            if size > self._left:
+            if size > self._left - reserve:
                 return False
             self._left -= size
             return True

@@ -33,20 +33,26 @@ class HttpClient:
         self.under_way = 0
 
     def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
-        """Begin a request; its answer comes from a later `wait`, by the deadline at the latest."""
+        """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`."""
         handle = self._idle.pop() if self._idle else new_handle(deadline_ms=self._deadline_ms)
         Transfer(token, request).prepare(handle)
         self._multi.add_handle(handle)
         self.under_way += 1
 
+    def begin(self) -> None:
+        """Let what was started go out now, without waiting for anything."""
+        self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+
     def wait(self, seconds: float) -> list[Answer]:
         """Return what has been answered, after at most `seconds`, at once when interrupted."""
         end = time.monotonic() + seconds
-        while True:
+        answers = self._finished()  # some may have come while others were begun
+        while not answers:
             interrupted = self._sockets.act(end)
             answers = self._finished()
-            if answers or interrupted or time.monotonic() >= end:
-                return answers
+            if interrupted or time.monotonic() >= end:
+                break
+        return answers
 
     def interrupt(self) -> None:
         """Make `wait` return; may be called from any thread."""

@@ -1,19 +1,27 @@
 """Idempotency keys: the same publish twice gets one message and one answer (behaviour 2.6)."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
+
+import orjson
 
 from subscriptions.database import rows
 
-TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, %s))"
+TRY_LOCKS: Final = """
+SELECT count(*) FILTER (WHERE NOT pg_try_advisory_xact_lock(hashtextextended(key, %s)))
+  FROM unnest(%s::text[]) AS k (key)
+"""
 EARLIER: Final = """
-SELECT fingerprint, message_id, outcome, deliveries_count FROM delivery_idempotencykey
- WHERE publisher_id IS NOT DISTINCT FROM %s AND key = %s AND expires_at > clock_timestamp()
+SELECT key, fingerprint, message_id, outcome, deliveries_count FROM delivery_idempotencykey
+ WHERE publisher_id IS NOT DISTINCT FROM %s AND key = ANY(%s) AND expires_at > clock_timestamp()
 """
 REMEMBER: Final = """
 INSERT INTO delivery_idempotencykey (publisher_id, key, fingerprint, message_id, outcome, deliveries_count, expires_at)
-VALUES (%s, %s, %s, %s, %s, %s, clock_timestamp() + make_interval(hours => %s::int))
+SELECT %(publisher)s, key, decode(fingerprint, 'hex'), message_id, outcome, deliveries,
+       clock_timestamp() + make_interval(hours => %(hours)s::int)
+  FROM json_to_recordset(%(answered)s::json)
+    AS a (key text, fingerprint text, message_id bigint, outcome text, deliveries int)
 ON CONFLICT (publisher_id, key) DO UPDATE
    SET fingerprint = excluded.fingerprint, message_id = excluded.message_id, outcome = excluded.outcome,
        deliveries_count = excluded.deliveries_count, expires_at = excluded.expires_at
@@ -25,16 +33,19 @@ class PublishUnderWayError(Exception):
     """Another publish with this idempotency key has not been answered yet."""
 
 
-class KeyReusedError(Exception):
-    """This idempotency key stands for another publish."""
-
-
 class Earlier(NamedTuple):
     """What was answered the first time."""
 
     message_id: int
     outcome: str
     deliveries: int
+
+
+class Claimed(NamedTuple):
+    """A key that has been used before: what for, and what was answered."""
+
+    fingerprint: bytes
+    answer: Earlier
 
 
 def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
@@ -47,30 +58,40 @@ def fingerprint_of(parts: Sequence[bytes | str | None]) -> bytes:
     return digest.digest()
 
 
-def claim_key(publisher_id: int | None, key: str, fingerprint: bytes) -> Earlier | None:
-    """Claim the key until the transaction ends; return what was answered to the same publish before, if it was.
+def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Claimed]:
+    """Claim the keys until the transaction ends; return those that were used before.
 
-    Never waits: the lock dies with its transaction or connection, so a key is never blocked for longer than the first
-    publish runs.
+    Never waits: the locks die with their transaction or connection, so a key is never blocked for longer than the
+    first publish runs.
 
     Raises:
-        PublishUnderWayError: the first publish is still running.
-        KeyReusedError: the key stands for another publish.
+        PublishUnderWayError: the first publish with one of them is still running.
 
     """
-    ((granted,),) = rows(TRY_LOCK, [key, publisher_id or 0])
-    if not granted:
+    if not keys:
+        return {}
+    ((refused,),) = rows(TRY_LOCKS, [publisher_id or 0, sorted(keys)])
+    if refused:
         raise PublishUnderWayError
-    for known, *answer in rows(EARLIER, [publisher_id, key]):
-        if bytes(known) != fingerprint:
-            raise KeyReusedError
-        return Earlier(*answer)
-    return None
+    found = rows(
+        EARLIER, [publisher_id, sorted(keys)]
+    )  # a statement of its own: it sees what was committed before the locks
+    return {key: Claimed(bytes(fingerprint), Earlier(*answer)) for key, fingerprint, *answer in found}
 
 
-def remember(publisher_id: int | None, key: str, fingerprint: bytes, answer: Earlier, *, hours: int) -> None:
+class Answered(NamedTuple):
+    """What is kept of a publish that carried a key."""
+
+    key: str
+    fingerprint: bytes
+    answer: Earlier
+
+
+def remember(publisher_id: int | None, answered: Sequence[Answered], *, hours: int) -> None:
     """Keep what is answered, in the publish's own transaction."""
-    rows(REMEMBER, [publisher_id, key, fingerprint, *answer, hours])
+    if answered:
+        kept = [{"key": one.key, "fingerprint": one.fingerprint.hex(), **one.answer._asdict()} for one in answered]
+        rows(REMEMBER, {"publisher": publisher_id, "answered": orjson.dumps(kept).decode(), "hours": hours})
 
 
 def forget_expired() -> int:

@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from requests import PreparedRequest
+
 from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Claim
-from delivery.hands import Hand, InHand
+from delivery.hands import BodyBudget, Hand, InHand
+from delivery.pages import Wanted
 from delivery.runs import Run
 from delivery.settlements import LineState, Mark
 from delivery.steps import Hold, Reply, Rest, Step
+from delivery.webhooks import Numbers, webhook_request
 
 FIRST_PAGE: Final = 32
 PAGE_GROWTH: Final = 4
@@ -27,8 +31,13 @@ class DrivenLine:
     """Monotonic time, taken before the statement that renewed the lease."""
     hand: Hand = field(default_factory=Hand)
     generator: Generator[Step, Reply, Rest] | None = None
+    held: int = 0
+    """Bytes of bodies taken from the process's budget: in hand, about to be sent, under way."""
     under_way: InHand | None = None
     started_at: datetime | None = None
+    started_mono: float = 0.0
+    sequence: int = 0
+    """The number of what is under way."""
     page_size: int = FIRST_PAGE
     last_sequence: int = 0
     head_id: int | None = None
@@ -67,11 +76,51 @@ class DrivenLine:
         """Whether a request started now has ended before anybody else can take the line."""
         return time.monotonic() - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
 
-    def receive(self, hand: Hand) -> None:
+    def wanted(self) -> Wanted:
+        """Return what is read for the line next."""
+        return Wanted(self.id, self.head_id, self.page_size, self.aside_next)
+
+    def receive(self, hand: Hand, budget: BodyBudget) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        self.hand = hand
+        budget.give_back(self.held)
+        self.hand, self.held = hand, hand.bytes
         if self.head_id is not None and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
+
+    def start(self, delivery: InHand, sequence: int, *, at: datetime) -> None:
+        """Note that `delivery` goes out now, under its number."""
+        self.may_be_marked = False
+        self.last_sequence = max(self.last_sequence, sequence)
+        self.under_way, self.sequence = delivery, sequence
+        self.started_at, self.started_mono = at, time.monotonic()
+
+    def request(self) -> PreparedRequest:
+        """Return the request of what was started."""
+        delivery = self.under_way
+        assert delivery  # noqa: S101 - it was started
+        assert self.started_at  # noqa: S101
+        numbers = Numbers(delivery.id, self.sequence, delivery.attempts + 1, delivery.uncertain)
+        timestamp = int(self.started_at.timestamp())
+        return webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
+
+    def settled(self, budget: BodyBudget, step: Step) -> None:
+        """Note that what had ended is recorded: its body is not needed any more."""
+        if step.ended and self.under_way:
+            budget.give_back(self.under_way.size)
+            self.held -= self.under_way.size
+            self.under_way = None
+
+    def give_hand_back(self, budget: BodyBudget) -> None:
+        """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
+        size = self.hand.bytes
+        budget.give_back(size)
+        self.held -= size
+        self.hand = Hand()
+
+    def give_all_back(self, budget: BodyBudget) -> None:
+        """Let go of everything."""
+        budget.give_back(self.held)
+        self.hand, self.held, self.under_way = Hand(), 0, None
 
     def passed(self, delivery: InHand) -> None:
         """Note that `delivery` no longer holds the line, and whose turn it is next."""

@@ -34,6 +34,8 @@ class Wanted:
     line_id: int
     head_id: int | None
     capacity: int
+    aside_next: bool = False
+    """Whether it is the turn of those set aside."""
 
 
 class Page(NamedTuple):
@@ -48,7 +50,7 @@ def page_of(waiting: list[Row], line: Wanted, budget: BodyBudget) -> Page:
     """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has."""
     taken: list[Row] = []
     held = 0
-    for row in islice(_in_order(waiting), line.capacity):
+    for row in islice(_in_order(waiting, line), line.capacity):
         if (taken and held + row.size > MAX_BYTES) or not budget.take(row.size):
             return Page(taken, more=True)
         taken.append(row)
@@ -56,12 +58,13 @@ def page_of(waiting: list[Row], line: Wanted, budget: BodyBudget) -> Page:
     return Page(taken, more=len(waiting) >= line.capacity)
 
 
-def _in_order(waiting: list[Row]) -> Iterator[Row]:
-    """Yield the head, then those never sent and those set aside in turn, so that a cut page has of both."""
+def _in_order(waiting: list[Row], line: Wanted) -> Iterator[Row]:
+    """Yield the head, then those never sent and those set aside in turn: however short a page is cut, none starves."""
     head = [row for row in waiting if row.part == HEAD]
     heads = {row.id for row in head}
     fresh = [row for row in waiting if row.part == FRESH and row.id not in heads]
     aside = [row for row in waiting if row.part == ASIDE and row.id not in heads]
     yield from head
-    for pair in zip_longest(fresh, aside):
+    first, second = (aside, fresh) if line.aside_next else (fresh, aside)
+    for pair in zip_longest(first, second):
         yield from (row for row in pair if row)

@@ -34,7 +34,7 @@ SELECT w.line_id, 2, {ROW}
   FROM wanted w CROSS JOIN LATERAL (
   SELECT f.* FROM active a CROSS JOIN LATERAL (
     SELECT {ROW}, d.due_at FROM delivery_open d
-     WHERE d.subscription_id = a.id AND d.line_id = w.line_id AND d.due_at <= clock_timestamp()
+     WHERE d.subscription_id = a.id AND d.line_id = w.line_id AND d.due_at <= (SELECT clock_timestamp())
        AND d.status = 'PENDING'
      ORDER BY d.due_at, d.id LIMIT w.capacity) f
    WHERE a.line_id = w.line_id ORDER BY f.due_at, f.id LIMIT w.capacity) d

@@ -1,6 +1,7 @@
 """What follows when lines have been let go: unmark them, look once more for work, see that somebody does it."""
 
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 
 import structlog
@@ -11,8 +12,6 @@ from delivery.lines import DrivenLine
 from delivery.sweeping import still_due
 from subscriptions.database import forget_connection
 
-QUEUE = "topic"
-
 log = structlog.get_logger(__name__)
 
 
@@ -22,8 +21,9 @@ class Releaser(threading.Thread):
     In this order, or a wake could be lost: the settle has ended the lease, then the mark goes, then one look.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_failure: Callable[[], object]) -> None:
         super().__init__(name="releaser", daemon=True)
+        self._on_failure = on_failure
         self._let_go: SimpleQueue[list[DrivenLine] | None] = SimpleQueue()
         self.start()
 
@@ -38,16 +38,22 @@ class Releaser(threading.Thread):
 
     def run(self) -> None:
         """Follow up until stopped."""
-        while lines := self._let_go.get():
-            self._follow_up(lines)
-        forget_connection()
+        try:
+            while lines := self._let_go.get():
+                self._follow_up(lines)
+        except Exception:
+            log.exception("releaser.failed")
+            self._on_failure()
+            raise
+        finally:
+            forget_connection()
 
     def _follow_up(self, lines: list[DrivenLine]) -> None:
         ids = [line.id for line in lines]
-        wakeups.asleep(QUEUE, ids)
+        wakeups.asleep(wakeups.TOPIC, ids)
         due = _still_due(ids)
         orphans = [line.id for line in lines if not line.run.stopped(line.id, has_more=line.id in due)]
-        wakeups.wake(QUEUE, [line_id for line_id in orphans if line_id in due])
+        wakeups.wake(wakeups.TOPIC, [line_id for line_id in orphans if line_id in due])
 
 
 def _still_due(line_ids: list[int]) -> set[int]:

@@ -9,23 +9,23 @@ import structlog
 from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
 from delivery.batches import Batch
-from delivery.hands import BodyBudget, Hand, InHand
+from delivery.hands import BodyBudget, InHand
 from delivery.http_client import HttpClient
 from delivery.lines import DrivenLine
-from delivery.pages import Wanted
 from delivery.reading import read_pages
 from delivery.releasing import Releaser
 from delivery.settlements import Settled
 from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.transfers import Answer
-from delivery.webhooks import Numbers, webhook_request
 from subscriptions.database import forget_connection
 
 LINGER_SECONDS: Final = 0.025
 """How long a line without work waits for more before it is let go, together with others."""
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.25
-"""Pause before a database that failed is asked again; nothing that is to be settled is forgotten meanwhile."""
+"""Pause before a database that failed, or a line that is locked, is asked again; nothing is forgotten meanwhile."""
+PATIENT_SECONDS: Final = 1.0
+"""After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
 
 log = structlog.get_logger(__name__)
 
@@ -43,20 +43,24 @@ class Rounds:
         self._client = client
         self._releaser = releaser
         self._budget = budget
-        self._lines: set[DrivenLine] = set()
+        self._lines: dict[int, DrivenLine] = {}
         self._steps: list[Taken] = []
+        self._locked: list[Taken] = []
         self._reading: list[DrivenLine] = []
         self._lingering: list[DrivenLine] = []
         self._linger_until = 0.0
         self._database_asked_at = 0.0
+        self._looked_at = 0.0
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def begin(self, lines: Sequence[DrivenLine]) -> None:
-        """Take lines in."""
-        self._lines.update(lines)
+        """Take lines in; one that is here already, under an older epoch, has been lost to the new claim."""
         for line in lines:
+            if line.id in self._lines:
+                self._lose(self._lines[line.id])
+            self._lines[line.id] = line
             self._advance(line, None)
 
     def answered(self, answers: Sequence[Answer]) -> None:
@@ -65,17 +69,24 @@ class Rounds:
             line = answer.token
             assert isinstance(line, DrivenLine)  # noqa: S101 - the only tokens there are
             assert line.started_at  # noqa: S101 - it was started
-            self._advance(line, Sent(answer, line.started_at))
+            if self._has(line):
+                self._advance(line, Sent(answer, line.started_at))
 
     def stop(self) -> None:
         """Start nothing new."""
-        for line in self._lines:
+        for line in self._lines.values():
             line.stopping = True
 
     def go(self) -> None:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
-        if self._lingering and time.monotonic() >= self._linger_until:
+        now = time.monotonic()
+        if self._lingering and now >= self._linger_until:
             self._reading, self._lingering = self._reading + self._lingering, []
+        if now >= self._looked_at + PATIENT_SECONDS:
+            self._looked_at = now
+            self._give_back_what_hangs(now)
+        if now >= self._database_asked_at:
+            self._steps, self._locked = self._steps + self._locked, []
         while (self._steps or self._reading) and time.monotonic() >= self._database_asked_at:
             self._settle()
             self._read()
@@ -85,10 +96,14 @@ class Rounds:
         now = time.monotonic()
         if self._steps or self._reading:
             return max(0.0, self._database_asked_at - now)
-        return max(0.0, self._linger_until - now) if self._lingering else IDLE_SECONDS
+        patience = max(0.0, self._linger_until - now) if self._lingering else IDLE_SECONDS
+        return min(patience, RETRY_SECONDS) if self._locked else patience
 
     def _advance(self, line: DrivenLine, reply: Reply) -> None:
         self._steps.append((line, line.advance(reply)))
+
+    def _has(self, line: DrivenLine) -> bool:
+        return self._lines.get(line.id) is line
 
     def _settle(self) -> None:
         steps, self._steps = self._steps, []
@@ -99,6 +114,7 @@ class Rounds:
             self._database_failed(failure)
         except DatabaseError:
             self._settle_apart(steps)
+        self._client.begin()  # before anything else takes time: each was checked against its lease
 
     def _keep(self, steps: list[Taken]) -> None:
         """Settle these again later; whether they have been, nobody knows."""
@@ -109,7 +125,7 @@ class Rounds:
     def _settle_apart(self, steps: list[Taken]) -> None:
         """Settle line by line after a data error, so that the offender stops and its neighbours go on."""
         for taken in steps:
-            line, step = taken
+            line, _ = taken
             try:
                 self._go_on([taken], Batch([taken]).settle())
             except (OperationalError, InterfaceError) as failure:
@@ -117,18 +133,18 @@ class Rounds:
                 self._database_failed(failure)
             except DatabaseError:
                 log.exception("driver.line_dropped", line_id=line.id)
-                self._drop(line, step)  # its lease runs out, then it is mended and tried again
+                self._lose(line)  # its lease runs out, then it is mended and tried again
 
     def _go_on(self, steps: list[Taken], settled: Settled) -> None:
         for line, step in steps:
-            if step.ended and line.under_way:
-                self._budget.give_back(line.under_way.size)
-                line.under_way = None
             if line.id in settled.owned:
+                line.settled(self._budget, step)
                 self._follow(line, step, settled)
+            elif line.id in settled.locked:
+                self._locked.append((line, step))
             else:
                 log.warning("driver.fenced", line_id=line.id, epoch=line.claim.epoch)
-                self._drop(line, step)
+                self._lose(line)
         let_go = [line for line, step in steps if isinstance(step, Rest) and line.id in settled.owned]
         if let_go:
             self._releaser.release(let_go)
@@ -142,40 +158,34 @@ class Rounds:
             case Read():
                 self._reading.append(line)
             case Rest():
-                self._forget(line)
+                line.give_all_back(self._budget)
+                del self._lines[line.id]
 
     def _start(self, line: DrivenLine, delivery: InHand, sequence: int | None) -> None:
         if sequence is None and line.may_be_marked:
             log.warning("driver.mark_unknown", line_id=line.id, delivery_id=delivery.id)
-            self._drop(line, Send(None, delivery))  # its lease runs out, then it is mended
+            self._lose(line)  # its lease runs out, then it is mended
         elif sequence is None:
-            self._budget.give_back(delivery.size)
-            self._give_back_hand(line)
+            line.give_all_back(self._budget)
             self._advance(line, NotStarted())
         elif not line.fits_the_lease():
             self._keep([(line, Send(None, delivery))])  # the settle took long: renew first
         else:
-            line.may_be_marked = False
-            line.last_sequence = max(line.last_sequence, sequence)
-            line.under_way, line.started_at = delivery, datetime.now(UTC)
-            numbers = Numbers(delivery.id, sequence, delivery.attempts + 1, delivery.uncertain)
-            timestamp = int(line.started_at.timestamp())
-            request = webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
-            self._client.start(line, request)
+            line.start(delivery, sequence, at=datetime.now(UTC))
+            self._client.start(line, line.request())
 
     def _read(self) -> None:
         lines, self._reading = self._reading, []
         if not lines:
             return
         try:
-            hands = read_pages([Wanted(line.id, line.head_id, line.page_size) for line in lines], self._budget)
+            hands = read_pages([line.wanted() for line in lines], self._budget)
         except Error as failure:
             self._reading = lines + self._reading
             self._database_failed(failure)
             return
         for line in lines:
-            self._give_back_hand(line)
-            line.receive(hands[line.id])
+            line.receive(hands[line.id], self._budget)
             self._advance(line, None)
 
     def _linger(self, line: DrivenLine) -> None:
@@ -183,22 +193,20 @@ class Rounds:
             self._linger_until = time.monotonic() + LINGER_SECONDS
         self._lingering.append(line)
 
-    def _drop(self, line: DrivenLine, step: Step) -> None:
-        if isinstance(step, Send):
-            self._budget.give_back(step.delivery.size)
-        self._forget(line)
+    def _give_back_what_hangs(self, now: float) -> None:
+        for line in self._lines.values():
+            if line.under_way and now >= line.started_mono + PATIENT_SECONDS:
+                line.give_hand_back(self._budget)
+
+    def _lose(self, line: DrivenLine) -> None:
+        """Forget a line that is not ours any more, wherever it stands; what it has under way is answered to nobody."""
+        line.give_all_back(self._budget)
+        del self._lines[line.id]
+        self._steps = [taken for taken in self._steps if taken[0] is not line]
+        self._locked = [taken for taken in self._locked if taken[0] is not line]
+        self._reading = [other for other in self._reading if other is not line]
+        self._lingering = [other for other in self._lingering if other is not line]
         line.run.stopped(line.id, has_more=False)
-
-    def _forget(self, line: DrivenLine) -> None:
-        if line.under_way:
-            self._budget.give_back(line.under_way.size)
-            line.under_way = None
-        self._give_back_hand(line)
-        self._lines.discard(line)
-
-    def _give_back_hand(self, line: DrivenLine) -> None:
-        self._budget.give_back(line.hand.bytes)
-        line.hand = Hand()
 
     def _database_failed(self, failure: Exception) -> None:
         log.warning("driver.database_failed", reason=str(failure))

@@ -1,6 +1,7 @@
 """A worker process: its name, its driver, and the sweeper that finds what nobody drives."""
 
 import os
+import random
 import socket
 import threading
 import time
@@ -17,7 +18,6 @@ from delivery.driving import Driver
 from delivery.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection, rows
 
-QUEUE: Final = "topic"
 SWEEP_SECONDS: Final = 1.0
 OPEN_DAYS_SECONDS: Final = 600.0
 NAME_SECONDS: Final = 2.0
@@ -39,7 +39,7 @@ class Worker(threading.Thread):
     def __init__(self, name: str) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = Driver(worker=self.worker, on_failure=lambda: os._exit(os.EX_SOFTWARE))
+        self.driver = Driver(worker=self.worker, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._days_opened_at = -OPEN_DAYS_SECONDS
@@ -63,7 +63,7 @@ class Worker(threading.Thread):
         self.join()
 
     def _begin(self) -> None:
-        storage_days.open_days(datetime.now(UTC).date())
+        self._guarded(self._open_days)
         if self._has_name():
             log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
         else:
@@ -81,12 +81,17 @@ class Worker(threading.Thread):
         return False
 
     def _sweep(self) -> None:
-        if time.monotonic() - self._days_opened_at > OPEN_DAYS_SECONDS:
-            storage_days.open_days(datetime.now(UTC).date())
-            self._days_opened_at = time.monotonic()
         due = lines_with_due_work()
-        if due and not wakeups.wake_regardless(QUEUE, due):
+        random.shuffle(due)  # where Redis is away there may be more than one turn takes: each gets its chance
+        if due and not wakeups.wake_regardless(wakeups.TOPIC, due):
             topic_sending.drive(due[: wakeups.LINES_A_TASK], self.driver)
+        if time.monotonic() - self._days_opened_at > OPEN_DAYS_SECONDS:
+            self._open_days()
+
+    def _open_days(self) -> None:
+        """Make partitions ahead; there are some for a week, so that nothing waits for this."""
+        self._days_opened_at = time.monotonic()
+        storage_days.open_days(datetime.now(UTC).date())
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -94,6 +99,14 @@ class Worker(threading.Thread):
         except Error as failure:
             log.warning("worker.database_failed", reason=str(failure))
             forget_connection()
+        except Exception:
+            log.exception("worker.failed")
+            self._on_failure()
+            raise
+
+    def _on_failure(self) -> None:
+        """End the process: whoever supervises it starts a new one, which mends what this one leaves."""
+        os._exit(os.EX_SOFTWARE)
 
 
 _workers: list[Worker] = []

@@ -61,7 +61,9 @@ class Settled:
     """What a settle did."""
 
     owned: frozenset[int]
-    """Lines whose epoch is still ours; the others are fenced off and nothing of theirs was written."""
+    """Lines whose epoch is still ours, and that were settled."""
+    locked: frozenset[int]
+    """Lines that are still ours but that somebody else has locked: to be settled again. The others are fenced off."""
     ended: frozenset[int]
     """Deliveries whose attempt was recorded now."""
     started: dict[int, int]

@@ -2,7 +2,8 @@
 
 In one statement, since two would not be atomic and cost twice: lock the lines (locked, not rewritten: a row that each
 settle rewrites degrades first under a long snapshot), file what ended, put back what stays, record the attempts,
-mark what is sent next, and write the lines that are let go or renewed.
+mark what is sent next, and write the lines that are let go or renewed. A line that somebody else has locked is left
+out and settled later: one that is being cancelled holds nobody up.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,11 +26,15 @@ WITH settled AS MATERIALIZED (
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),
+ours AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l
+    JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
+      ON l.id = o.line_id AND l.epoch = o.epoch),
 owned AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
     JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
       ON l.id = o.line_id AND l.epoch = o.epoch
-   ORDER BY l.id FOR NO KEY UPDATE OF l),
+   ORDER BY l.id FOR NO KEY UPDATE OF l SKIP LOCKED),
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
@@ -89,6 +94,7 @@ written AS (
            SELECT FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
             WHERE s.line_id = w.line_id AND s.delivery_id NOT IN (SELECT id FROM ended))))
 SELECT 'owned', id, NULL::bigint FROM owned
+UNION ALL SELECT 'ours', id, NULL::bigint FROM ours
 UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
 UNION ALL SELECT 'started', id, sequence FROM started
 """
@@ -116,10 +122,14 @@ def settle(
         "states": _json(states),
     }
     found = rows(SETTLE, arguments)
+    by_kind: dict[str, dict[int, int]] = {"ours": {}, "owned": {}, "ended": {}, "started": {}}
+    for kind, row_id, sequence in found:
+        by_kind[kind][row_id] = sequence
     return Settled(
-        owned=frozenset(row_id for what, row_id, _ in found if what == "owned"),
-        ended=frozenset(row_id for what, row_id, _ in found if what == "ended"),
-        started={row_id: sequence for what, row_id, sequence in found if what == "started"},
+        owned=frozenset(by_kind["owned"]),
+        locked=frozenset(by_kind["ours"]) - frozenset(by_kind["owned"]),
+        ended=frozenset(by_kind["ended"]),
+        started=by_kind["started"],
     )
 
 

@@ -14,8 +14,6 @@ from delivery.models import MessageOutcome
 from subscriptions.database import rows
 from subscriptions.matching import Match, matching_subscriptions
 
-QUEUE: Final = "topic"
-
 NEW_IDS: Final = "SELECT nextval('delivery_message_id_seq') FROM generate_series(1, %s)"
 
 STORE: Final = """
@@ -97,7 +95,7 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None) -> list[Acce
         },
     )
     if woken := sorted({line_id for (line_id,) in line_ids}):
-        transaction.on_commit(partial(wakeups.wake, QUEUE, woken), robust=True)
+        transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, woken), robust=True)
     return answers
 
 

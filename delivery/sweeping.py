@@ -26,7 +26,7 @@ waiting AS (
    UNION
   SELECT a.subscription_id FROM aside a
    WHERE EXISTS (SELECT FROM delivery_open d
-                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= clock_timestamp()))
+                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= (SELECT clock_timestamp())))
 SELECT l.id
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE'
@@ -50,7 +50,7 @@ SELECT l.id
          WHERE d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING' LIMIT 1)
        UNION ALL
        (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.due_at <= clock_timestamp() AND d.status = 'PENDING' LIMIT 1)) w
+         WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING' LIMIT 1)) w
       WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE')
 """
 

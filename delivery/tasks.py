@@ -29,7 +29,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 def sweep() -> None:
     """Wake lines with due work that nobody drives: the second pair of eyes."""
     if due := sweeping.lines_with_due_work():
-        wakeups.wake_regardless(running.QUEUE, due)
+        wakeups.wake_regardless(wakeups.TOPIC, due)
 
 
 @shared_task(name="delivery.open_days")

@@ -16,6 +16,8 @@ from delivery.runs import Run
 from delivery.settlements import Settlement
 from delivery.steps import Hold, Read, Reply, Rest, Send, Sent, Step
 
+GIVE_UP_AFTER: Final = 2
+"""Empty pages, the second after a moment, after which a line has nothing to do."""
 TURN_SECONDS: Final = 0.5
 """How long a turn drives its lines before it hands what is left to the next link."""
 
@@ -67,14 +69,15 @@ def _next_delivery(
         line.grow_page()
         yield Read(ended)
         ended = None
-    for linger in (False, True):
-        if line.must_stop() or line.hand.is_starved:
-            return None, ended
+    reads = 0
+    while not line.must_stop():
         if delivery := line.hand.take(aside_next=line.aside_next):
             return delivery, ended
-        yield Read(ended, linger=linger)
-        ended = None
-    return (None if line.must_stop() else line.hand.take(aside_next=line.aside_next)), ended
+        if reads == GIVE_UP_AFTER and not line.hand.is_starved:
+            break
+        yield Read(ended, linger=reads > 0)
+        ended, reads = None, min(reads + 1, GIVE_UP_AFTER)
+    return None, ended
 
 
 def _hold(line: DrivenLine, delivery: InHand, outcome: Outcome, chance: float) -> Hold:

@@ -121,9 +121,9 @@ def new_handle(*, deadline_ms: int) -> Any:
 
 
 def _header_line(header: tuple[str, str]) -> bytes:
-    """Return a header as libcurl takes it; one without a value ends in a semicolon."""
+    """Return a header as libcurl takes it: on one line, ended by a semicolon if it has no value."""
     name, value = header
-    return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace")
+    return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace").translate(None, b"\r\n\0")
 
 
 def _plain(text: str) -> str:

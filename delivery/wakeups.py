@@ -25,6 +25,8 @@ AWAKE_SECONDS: Final = 5
 BREAKER_SECONDS: Final = 2.0
 """After a failure nobody asks Redis for so long."""
 TURN: Final = "delivery.turn"
+TOPIC: Final = "topic"
+"""The Celery queue of subscribers' main lines."""
 
 WAKE: Final = """
 local was, fresh = redis.call('SCARD', KEYS[1]), 0

@@ -21,6 +21,7 @@ SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
     "max_connections": "200",
+    "max_locks_per_transaction": "256",
     "shared_buffers": "256MB",
     "work_mem": "8MB",
     "maintenance_work_mem": "128MB",

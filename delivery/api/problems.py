@@ -1,7 +1,8 @@
 """What the use cases' exceptions mean over HTTP."""
 
 from delivery import refusals
-from delivery.idempotency import KeyReusedError, PublishUnderWayError
+from delivery.idempotency import PublishUnderWayError
+from delivery.publishing import KeyReusedError
 from subscriptions.api.problems import ProblemType, register, type_of
 
 
@@ -31,7 +32,7 @@ register(
             "idempotency_key_reused",
             "Idempotency key reused",
             "This idempotency key stands for another publish; use a new key for a new event.",
-            lambda error: {"position": error.position} if hasattr(error, "position") else {},
+            lambda error: {"position": error.position},
         ),
         PublishUnderWayError: ProblemType(
             409,

@@ -16,6 +16,8 @@ ALTER TABLE {t} ALTER COLUMN id SET DEFAULT nextval('{t}_id_seq'), ADD CONSTRAIN
 
 OPEN_LEAF = """
 CREATE INDEX attempt_delivery ON delivery_attempt (delivery_id);
+CREATE INDEX message_publisher ON delivery_message (publisher_id, id);
+CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> 'ROUTED';
 ALTER TABLE delivery_line SET (fillfactor = 50);
 
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)

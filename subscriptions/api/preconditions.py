@@ -1,5 +1,6 @@
 """`ETag` and `If-Match`: the version of what is configured."""
 
+import re
 from typing import Final
 
 from django.utils.http import parse_etags
@@ -9,6 +10,7 @@ from subscriptions.configuring import Versions
 from subscriptions.models.versioned import Versioned
 
 ANY_VERSION: Final = "*"
+_VERSION: Final = re.compile(r"[0-9]{1,19}")
 
 
 def etag_of(record: Versioned) -> str:
@@ -22,4 +24,4 @@ def expected_versions(request: Request) -> Versions | None:
     if header is None or header.strip() == ANY_VERSION:
         return None
     numbers = (tag.strip('"') for tag in parse_etags(header) if not tag.startswith("W/"))
-    return frozenset(int(number) for number in numbers if number.isascii() and number.isdigit())
+    return frozenset(int(number) for number in numbers if _VERSION.fullmatch(number))

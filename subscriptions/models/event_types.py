@@ -38,9 +38,3 @@ class EventType(Versioned):
 
     def __str__(self) -> str:
         return self.name
-
-    @property
-    def is_json(self) -> bool:
-        """Whether bodies must be JSON: `application/json` or any `+json` (behaviour 2.5)."""
-        media_type = self.content_type.partition(";")[0].strip().lower()
-        return media_type == "application/json" or media_type.endswith("+json")
