@@ -56,6 +56,9 @@ class Wire:
         self.under_way.append(sent)
         self._on_request(sent)
 
+    def begin(self) -> None:
+        """Let what was started go out: it has."""
+
 
 class NobodyToRelease:
     """Lets the sweep find what a line that was let go has left."""
@@ -101,7 +104,7 @@ class SteppedWorker:
         while rounds._steps or rounds._reading or rounds._lingering:
             rounds._linger_until = rounds._database_asked_at = 0.0
             rounds.go()
-        self.lines = [line for line in self.lines if line in rounds._lines]
+        self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 
 
 def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNotCompleted:

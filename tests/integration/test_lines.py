@@ -8,6 +8,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from delivery.claiming import claim
+from delivery.driving import MOST_BODY_BYTES
 from delivery.hands import MAX_BYTES, BodyBudget, Hand
 from delivery.models import Delivery
 from delivery.pages import Wanted
@@ -127,6 +128,20 @@ def test_lines_that_share_a_small_budget_all_get_through(
         wait_until(lambda: worker.driver.budget._left == 3 * MAX_BYTES)
     for number in range(8):
         assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_line_whose_endpoint_hangs_keeps_only_what_is_under_way(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    gate = receiver.gate("/a")
+    publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
+    wait_until(lambda: receiver.log)
+    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES - 1000)
+    gate.open()
+    wait_until_done()
+    assert len(receiver.log) == 20
+    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES)
 
 
 @pytest.mark.behaviour("11.1")

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from delivery import settling
 from delivery.batches import Batch
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
-from delivery.models import Attempt, Delivery, LineEvent, LineEventKind
+from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.settlements import Settled
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
 from delivery.steps import Hold, Rest
@@ -115,27 +117,38 @@ def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -
     assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
 
 
-def beside(act: Callable[[], object], *, committing: Callable[[], object]) -> None:
-    """Run `act` in a thread, let it wait for a lock that `committing` holds, then commit that."""
+OWNED = "owned AS MATERIALIZED (\n  SELECT l.id FROM delivery_line l"
+LATE = "owned AS MATERIALIZED (\n  SELECT l.id FROM (SELECT pg_advisory_xact_lock_shared(7)) AS wait, delivery_line l"
 
+
+def in_thread(act: Callable[[], object]) -> threading.Thread:
     def run() -> None:
         try:
             act()
         finally:
             forget_connection()
 
-    thread = threading.Thread(target=run)
-    with transaction.atomic():
-        committing()
+    return threading.Thread(target=run)
+
+
+def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
+    assert settling.SETTLE.count(OWNED) == 1
+    monkeypatch.setattr(settling, "SETTLE", settling.SETTLE.replace(OWNED, LATE))
+    thread = in_thread(act)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(7)")
         thread.start()
         wait_until(_somebody_waits)
+        by()
+        cursor.execute("SELECT pg_advisory_unlock(7)")
     thread.join(10)
     assert not thread.is_alive()
 
 
 def _somebody_waits() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted")
+        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'")
         count: int = cursor.fetchone()[0]
         return count > 0
 
@@ -144,28 +157,49 @@ def _somebody_waits() -> bool:
 @pytest.mark.parametrize(
     ("answered", "end"), [({}, DELIVERED), (NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)]
 )
-def test_a_settle_that_waits_for_a_cancel_misses_nothing(
-    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
+def test_a_settle_that_a_cancel_overtakes_misses_nothing(
+    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
     batch = Batch([(line, Rest(settlement(line, delivery, **answered)))])
-    beside(batch.settle, committing=lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"))
+    overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
     assert line_of(wanted.subscriber).lease_until is None
 
 
 @pytest.mark.behaviour("4.11")
-def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(wanted: Subscription) -> None:
+def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
+    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
     held = line.state(let_go=True, hold=Hold(1.0, "no answer", delivery.destination.stamp))
     missed = settlement(line, delivery, **NO_ANSWER)
-    beside(
+    overtaken(
         lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
-        committing=lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        monkeypatch,
     )
     assert (statuses(wanted), claim([line.id], worker="other")) == ([IN_FLIGHT], [])
+
+
+@pytest.mark.behaviour("4.1")
+def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted: Subscription) -> None:
+    other = subscription(event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 1)
+    both = [begin_and_vanish(line_of(one.subscriber)) for one in (wanted, other)]
+    epochs = {line.id: line.claim.epoch for line, _, _ in both}
+    ended = [settlement(line, delivery) for line, delivery, _ in both]
+    seen: list[Settled] = []
+    thread = in_thread(lambda: seen.append(settle(epochs, settlements=ended)))
+    with transaction.atomic():
+        Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber)
+        thread.start()
+        thread.join(10)
+    assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
+    assert (statuses(wanted), statuses(other)) == ([IN_FLIGHT], [DELIVERED])
+    assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
 
 
 @pytest.mark.behaviour("10.2")

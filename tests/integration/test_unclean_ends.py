@@ -229,6 +229,24 @@ def test_numbers_go_on_after_days_without_any_worker(receiver: Receiver, wanted:
 
 
 @pytest.mark.behaviour("4.10")
+def test_numbers_go_on_after_two_crashes_with_days_between(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    today = datetime.now(UTC)
+    then = today - timedelta(days=4)
+    for day in (then, today - timedelta(days=1)):
+        open_days(day.date(), ahead=0)
+    publish_numbered(wanted.event_type, 2)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
+    Line.objects.filter(pk=line.pk).update(lease_until=then)
+    assert claimed(line, worker="vanished at once").last_sequence == number
+    recover(line)
+    assert [request.sequence for request in receiver.log] == [number + 1]
+
+
+@pytest.mark.behaviour("4.10")
 def test_what_was_under_way_goes_first_even_if_something_older_has_become_visible(
     receiver: Receiver, wanted: Subscription, line: Line
 ) -> None:

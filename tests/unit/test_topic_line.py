@@ -8,7 +8,7 @@ import pytest
 import requests
 
 from delivery.claiming import Claim
-from delivery.hands import Hand, InHand
+from delivery.hands import BodyBudget, Hand, InHand
 from delivery.lines import DrivenLine
 from delivery.outcomes import TEAMFORGE
 from delivery.runs import Run
@@ -18,6 +18,7 @@ from delivery.topic_sending import topic_line
 from delivery.transfers import Answer, RequestNotCompleted
 from tests.hands import aside, fresh, in_hand
 
+PLENTY = 64 * 1024 * 1024
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -43,7 +44,7 @@ def unanswered(*, was_sent: bool) -> Sent:
 def go(line: DrivenLine, reply: Reply = None, hand: Hand | None = None) -> Step:
     """Give the line what it waits for; return what it wants next."""
     if hand is not None:
-        line.receive(hand)
+        line.receive(hand, BodyBudget(PLENTY))
     return line.advance(reply)
 
 
@@ -205,7 +206,10 @@ def test_it_reads_on_when_its_hand_is_low_and_reads_more_each_time() -> None:
 
 
 @pytest.mark.behaviour("11.1")
-def test_a_line_the_process_has_no_room_for_rests() -> None:
+def test_a_line_the_process_has_no_room_for_asks_again_until_its_turn_ends() -> None:
     line = a_line()
     go(line)
+    for _ in range(5):
+        assert go(line, hand=Hand(more=True)) == Read(None, linger=True)
+    line.stopping = True
     assert go(line, hand=Hand(more=True)) == Rest(None)
