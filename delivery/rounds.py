@@ -14,7 +14,8 @@ from delivery.http_client import HttpClient
 from delivery.lines import DrivenLine
 from delivery.reading import read_pages
 from delivery.releasing import Releaser
-from delivery.settlements import Settled
+from delivery.settlements import Settled, Settlement
+from delivery.statuses import DeliveryStatus
 from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.transfers import Answer
 from subscriptions.database import forget_connection
@@ -138,6 +139,8 @@ class Rounds:
     def _go_on(self, steps: list[Taken], settled: Settled) -> None:
         for line, step in steps:
             if line.id in settled.owned:
+                if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
+                    log.info("delivery.not_taken", **_told(step.ended))
                 line.settled(self._budget, step)
                 self._follow(line, step, settled)
             elif line.id in settled.locked:
@@ -157,7 +160,9 @@ class Rounds:
                 self._linger(line)
             case Read():
                 self._reading.append(line)
-            case Rest():
+            case Rest(hold=hold):
+                if hold:
+                    log.info("line.held", line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
                 line.give_all_back(self._budget)
                 del self._lines[line.id]
 
@@ -212,3 +217,14 @@ class Rounds:
         log.warning("driver.database_failed", reason=str(failure))
         self._database_asked_at = time.monotonic() + RETRY_SECONDS
         forget_connection()
+
+
+def _told(ended: Settlement) -> dict[str, object]:
+    """Return what the log says of a delivery that was not taken; never its body."""
+    return {
+        "delivery_id": ended.delivery_id,
+        "line_id": ended.line_id,
+        "status": str(ended.status),
+        "reason": ended.reason,
+        "due_in_seconds": ended.pause,
+    }

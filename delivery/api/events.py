@@ -85,6 +85,8 @@ class PublishBatch(APIView):
     def post(self, request: Request) -> Response:
         """Store the events in their order in one transaction; answer for each."""
         refuse_unserved(request)
+        if "Idempotency-Key" in request.headers:
+            raise InvalidMetadata("In a batch each event has a key of its own: give it in the field 'idempotency_key'.")
         drafts = drafts_of(body_of(request, limit=settings.MAX_BATCH_BYTES), most_items=settings.MAX_BATCH_ITEMS)
         accepted = accepted_by(request, drafts)
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)

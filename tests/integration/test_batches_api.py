@@ -107,6 +107,11 @@ def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
         '"event": "A", "body": 1, "idempotency_key": ""',
         '"event": "A", "body": 1, "idempotency_key": "\\u00e9"',
         '"event": "A", "body": 1, "colour": "red"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=\\r\\nX-Injected: yes"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=\\ud800"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=' + "x" * 255 + '"',
+        '"event": "A", "body": 1, "headers": {' + ",".join(f'"X-{n}": "x"' for n in range(101)) + "}",
+        '"event": "A", "body": 1, "headers": {' + ",".join(f'"X-{n}": "{"x" * 8000}"' for n in range(5)) + "}",
     ],
 )
 def test_a_malformed_item_is_told_what_to_change(client: Client, fields: str) -> None:

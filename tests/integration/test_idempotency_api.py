@@ -10,7 +10,7 @@ from delivery.models import IdempotencyKey, Message
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import client_of, client_with
-from tests.publishing import problem, publish
+from tests.publishing import JSON, problem, publish
 
 
 @pytest.mark.behaviour("2.6")
@@ -72,3 +72,10 @@ def test_a_key_whose_first_publish_is_running_is_answered_at_once_and_for_no_lon
 
     assert (*problem(meanwhile), meanwhile["Retry-After"]) == (409, "publish_under_way", "1")
     assert (afterwards.status_code, Message.objects.count()) == (202, 1)
+
+
+@pytest.mark.behaviour("2.6")
+def test_a_key_for_a_whole_batch_is_refused(client: Client) -> None:
+    answer = client.post("/api/v1/events", b"{}", content_type=JSON, headers={"Idempotency-Key": "k"})
+
+    assert problem(answer) == (400, "invalid_metadata")

@@ -1,0 +1,67 @@
+"""What a line takes in hand of what waits."""
+
+import pytest
+
+from delivery.hands import MAX_BYTES, BodyBudget
+from delivery.pages import ASIDE, FRESH, HEAD, Row, Wanted, page_of
+
+PLENTY = 64 * MAX_BYTES
+
+
+def row(number: int, part: int, size: int = 10) -> Row:
+    return Row(1, part, number, number, 1, 0, None, False, 0, size)
+
+
+def taken(waiting: list[Row], budget: int = PLENTY, **wanted: int | bool) -> list[int]:
+    line = Wanted(**{"line_id": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
+    return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
+
+
+@pytest.mark.behaviour("4.6", "4.2")
+@pytest.mark.parametrize(
+    ("capacity", "aside_next", "expected"),
+    [
+        (4, False, [1, 11, 2, 12]),
+        (4, True, [11, 1, 12, 2]),
+        (1, False, [1]),
+        (1, True, [11]),
+    ],
+)
+def test_a_page_however_short_begins_with_those_whose_turn_it_is(
+    capacity: int, aside_next: bool, expected: list[int]
+) -> None:
+    waiting = [*(row(n, FRESH) for n in (1, 2, 3)), *(row(n, ASIDE) for n in (11, 12, 13))]
+    assert taken(waiting, capacity=capacity, aside_next=aside_next) == expected
+
+
+@pytest.mark.behaviour("4.2")
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([MAX_BYTES, 1], [0]),
+        ([2 * MAX_BYTES, 1], [0]),
+        ([MAX_BYTES // 2, MAX_BYTES // 2, 1], [0, 1]),
+        ([1, 1, 1], [0, 1, 2]),
+    ],
+)
+def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: list[int]) -> None:
+    assert taken([row(number, FRESH, size) for number, size in enumerate(sizes)]) == expected
+
+
+@pytest.mark.behaviour("4.7", "4.8")
+def test_the_head_comes_first_and_once() -> None:
+    assert taken([row(5, HEAD), row(1, FRESH), row(5, FRESH), row(9, ASIDE)]) == [5, 1, 9]
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_process_that_holds_too_much_takes_nothing_and_knows_that_there_is_more() -> None:
+    page = page_of([row(1, FRESH, MAX_BYTES)], Wanted(1, None, 500), BodyBudget(MAX_BYTES - 1))
+    assert (page.taken, page.more) == ([], True)
+
+
+@pytest.mark.behaviour("11.1")
+def test_large_bodies_leave_room_for_small_ones() -> None:
+    budget = BodyBudget(8 * MAX_BYTES)
+    while budget.take(MAX_BYTES):
+        pass
+    assert [budget.take(64 * 1024) for _ in range(16)] == [True] * 16
