@@ -7,7 +7,7 @@ from django.db.models.functions import Now
 
 from delivery.models import Attempt, Delivery
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import Subscription
+from subscriptions.models import Subscriber, Subscription
 from tests.driving import (
     Worker,
     attempts_of,
@@ -105,15 +105,19 @@ def test_the_pause_of_what_is_set_aside_doubles(receiver: Receiver, worker: Work
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
 
 
-@pytest.mark.behaviour("4.6")
-def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(receiver: Receiver, wanted: Subscription) -> None:
+@pytest.mark.behaviour("4.2", "4.6")
+@pytest.mark.parametrize("queued", [1, 2, 500])
+def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(
+    receiver: Receiver, wanted: Subscription, queued: int
+) -> None:
+    Subscriber.objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=queued)
     stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
     receiver.on("/stuck", answer(500))
-    publish_numbered(stuck.event_type, 600)
+    publish_numbered(stuck.event_type, 200)
     Delivery.objects.update(due_at=Now(), times_set_aside=5)  # due again now, and then after half a minute
     publish_numbered(wanted.event_type, 50)
     with working():
-        wait_until(lambda: len(receiver.log) >= 200, 30)
+        wait_until(lambda: len(receiver.log) >= 130, 30)
     assert [request.path for request in receiver.log[:100]] == ["/a", "/stuck"] * 50
     assert {request.path for request in receiver.log[100:]} == {"/stuck"}
     assert receiver.bodies("/stuck")[:100] == [b"%d" % number for number in range(100)]
