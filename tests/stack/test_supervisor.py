@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def has_a_line(path: Path) -> bool:
+    return path.exists() and path.read_text().endswith("\n")
+
+
 def python(code: str, *arguments: Path) -> list[str | Path]:
     return [sys.executable, "-c", code, *arguments]
 
@@ -64,7 +69,8 @@ def supervisor(tmp_path: Path) -> Iterator[Supervisor]:
 def test_a_killed_process_is_started_again_with_the_same_environment(supervisor: Supervisor, tmp_path: Path) -> None:
     code = "import os, sys, time; open(sys.argv[1], 'a').write(os.environ['NAME'] + '\\n'); time.sleep(600)"
     starts = tmp_path / "starts"
-    supervisor.start(Service("named", python(code, starts), {"NAME": "the same"}, is_ready=starts.exists))
+    is_written = partial(has_a_line, starts)
+    supervisor.start(Service("named", python(code, starts), {"NAME": "the same"}, is_ready=is_written))
     first = supervisor["named"].pid
     supervisor["named"].kill()
     until(lambda: starts.read_text() == "the same\nthe same\n")
