@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,14 +31,20 @@ CA_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundl
 MISLEADING = ("PYTHONHOME", "PYTHONPATH", "VIRTUAL_ENV", "PIP_USER", "PIP_TARGET", "PIP_REQUIRE_VIRTUALENV")
 """Variables of other environments that would send an installation somewhere else."""
 
-HELP = """\
-./broker demo [--exit]   start everything, send sample events through it, show what arrived
-./broker up              start the whole stack, empty, and keep it up until Ctrl-C
-./broker test [args...]  every check and test; with arguments only pytest with these
-./broker manage ...      manage.py with the stack's settings and servers
-./broker lock            compile requirements/ again from pyproject.toml
-./broker help            this list
-"""
+COMMANDS = {
+    "demo": ("[--exit]", "start everything, send sample events through it, show what arrived; --exit: then stop"),
+    "up": ("", "start the whole stack and keep it up until Ctrl-C; what it stores is kept for the next start"),
+    "test": ("[args...]", "every check and test; with arguments only pytest with these"),
+    "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
+    "lock": ("", "compile requirements/ again from pyproject.toml"),
+    "help": ("", "this list"),
+}
+"""What each takes, and what it does."""
+
+ANYTHING = {"test", "manage"}
+"""Commands that hand on whatever arguments they get."""
+
+HELP_WORDS = {"help", "-h", "--help"}
 
 
 def say(text: str) -> None:
@@ -50,6 +56,31 @@ def fail(text: str) -> NoReturn:
     """Say why this cannot go on, and end."""
     say(text)
     sys.exit(1)
+
+
+def usage(command: str) -> str:
+    """Return how a command is written."""
+    return f"./broker {command} {COMMANDS[command][0]}".rstrip()
+
+
+def help_text(*commands: str) -> str:
+    """Return what these commands do, a line each."""
+    return "".join(f"{usage(command):<24} {COMMANDS[command][1]}\n" for command in commands)
+
+
+def asks_for_help(command: str, arguments: Sequence[str]) -> bool:
+    """Say whether the arguments ask what the command does; those handed on to others only if they begin so."""
+    asking = arguments[:1] if command in ANYTHING else arguments
+    return command in COMMANDS and not HELP_WORDS.isdisjoint(word for word in asking if word.startswith("-"))
+
+
+def mistake(command: str, arguments: Sequence[str]) -> str:
+    """Return what is wrong with a command line, or nothing."""
+    if command not in COMMANDS:
+        return f"there is no command {command!r}; ./broker help lists them"
+    if command not in ANYTHING and set(arguments) - {COMMANDS[command][0].strip("[]")}:
+        return f"usage: {usage(command)}"
+    return ""
 
 
 def tool_variables() -> dict[str, str]:
@@ -188,9 +219,16 @@ def only_one_at_a_time() -> Iterator[None]:
 
 def main(command: str = "help", *arguments: str) -> None:
     """Prepare what the command needs and become the command."""
-    if command in {"help", "-h", "--help"}:
-        print(HELP, end="")
+    if command in HELP_WORDS:
+        print(help_text(*COMMANDS), end="")
         return
+    if asks_for_help(command, arguments):
+        print(help_text(command), end="")
+        return
+    problem = mistake(command, arguments)
+    if problem:
+        say(problem)
+        sys.exit(2)
     with only_one_at_a_time():
         if command == "lock":
             compile_locks()

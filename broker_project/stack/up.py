@@ -1,4 +1,4 @@
-"""`./broker up`: the whole stack, empty, until Ctrl-C; and `./broker manage` beside it."""
+"""`./broker up`: the whole stack, with what it has stored before, until Ctrl-C; and `./broker manage` beside it."""
 
 import contextlib
 import os

@@ -101,7 +101,25 @@ def test_locks_name_no_registry() -> None:
 
 def test_help_needs_no_environment() -> None:
     answer = subprocess.run([ROOT / "broker", "help"], env={}, capture_output=True, text=True, check=True)
-    assert answer.stdout == bootstrap.HELP
+    assert answer.stdout == bootstrap.help_text(*bootstrap.COMMANDS)
+
+
+def ask(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([ROOT / "broker", *words], env={}, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", [*bootstrap.COMMANDS])
+def test_every_command_says_what_it_does(command: str) -> None:
+    answer = ask(command, "--help")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert bootstrap.help_text(command) in answer.stdout
+
+
+@pytest.mark.parametrize("words", [("up", "now"), ("demo", "--exit", "--fast"), ("lock", "it"), ("start",)])
+def test_what_is_not_understood_is_said_in_a_line(words: tuple[str, ...]) -> None:
+    answer = ask(*words)
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+    assert "./broker" in answer.stderr
 
 
 def test_runs_with_python_3_11_only(tmp_path: Path) -> None:
