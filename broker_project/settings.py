@@ -3,18 +3,17 @@
 from pathlib import Path
 from typing import Any
 
-import environ
 import structlog
 from kombu import Queue
 
+from broker_project.variables import database, env, number, one_of, redis_address, switch, text
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-env: Any = environ.Env()  # type: ignore[no-untyped-call]
-
-SECRET_KEY = env.str("BROKER_SECRET_KEY")
+SECRET_KEY = text("BROKER_SECRET_KEY")
 ALLOWED_HOSTS = env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
 PUBLIC_URL = env.str("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
-DEVELOPMENT = env.bool("BROKER_DEVELOPMENT", default=False)
+DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, where there is no TLS."""
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
@@ -77,14 +76,14 @@ STATEMENT_TIMEOUT_MS = 30_000
 
 DATABASES: dict[str, dict[str, Any]] = {
     "default": {
-        **env.db_url("DATABASE_URL"),
+        **database("DATABASE_URL"),
         "ENGINE": "django.db.backends.postgresql",
         "CONN_HEALTH_CHECKS": True,
     }
 }
 DATABASES["default"].setdefault("OPTIONS", {}).update(
     {
-        "pool": {"min_size": 2, "max_size": env.int("BROKER_DATABASE_POOL", default=20), "timeout": 3},
+        "pool": {"min_size": 2, "max_size": number("BROKER_DATABASE_POOL", least=2, default=20), "timeout": 3},
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC",
@@ -93,7 +92,7 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
 
 # --- Redis and Celery: hints only ----------------------------------------------------------------
 
-REDIS_URL = env.str("REDIS_URL")
+REDIS_URL = redis_address("REDIS_URL")
 REDIS_TIMEOUT_SECONDS = 0.2
 """Web processes wait no longer than this for a hint to be taken."""
 
@@ -130,7 +129,7 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
-IDEMPOTENCY_KEY_HOURS = env.int("BROKER_IDEMPOTENCY_KEY_HOURS", default=24)
+IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
 
 # --- API -----------------------------------------------------------------------------------------
 
@@ -195,7 +194,8 @@ X_FRAME_OPTIONS = "DENY"
 
 # --- Logs: events with ids, never bodies or secrets ----------------------------------------------
 
-LOG_FORMAT = env.str("BROKER_LOG_FORMAT", default="json")
+LOG_FORMAT = one_of("BROKER_LOG_FORMAT", ("json", "console"), "json")
+LOG_LEVEL = one_of("BROKER_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")
 LOG_STEPS: list[Any] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_log_level,
@@ -220,7 +220,7 @@ LOGGING = {
         }
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
-    "root": {"handlers": ["stderr"], "level": env.str("BROKER_LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
 }
 structlog.configure(
     processors=[*LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],

@@ -1,22 +1,28 @@
 """Prepare the database before the application starts: migrations, and a first login for the admin site.
 
 Run as a module, with the application's environment; ADMIN_PASSWORD is the password of that first login. The last
-line it prints says whether that login is good.
+line it prints says whether that login is good, or, where it ends with the status WRONG_SETTINGS, what to set.
 """
 
 import os
+import sys
 
 import django
+import psycopg
 from django.contrib.auth import get_user_model
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
+from django.db import connection
 
 ADMIN = "admin"
 GOOD_LOGIN = "the login is good"
+WRONG_SETTINGS = 3
 
 
 def main() -> None:
     """Migrate; make a superuser if there is none yet."""
     django.setup()
+    reach_the_database()
     call_command("migrate", interactive=False, verbosity=1)
     users, password = get_user_model().objects, os.environ["ADMIN_PASSWORD"]
     if not users.filter(is_superuser=True).exists():
@@ -25,5 +31,18 @@ def main() -> None:
     print(GOOD_LOGIN if admin and admin.check_password(password) else "the login is another by now")
 
 
+def reach_the_database() -> None:
+    """Raise `ImproperlyConfigured` where no connection can be made, with the driver's reason."""
+    try:
+        psycopg.connect(**connection.get_connection_params()).close()
+    except psycopg.Error as problem:
+        reason = " ".join(str(problem).split())
+        raise ImproperlyConfigured(f"the database of DATABASE_URL cannot be reached: {reason}") from problem
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ImproperlyConfigured as problem:
+        print(problem)
+        sys.exit(WRONG_SETTINGS)

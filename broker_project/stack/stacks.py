@@ -12,7 +12,7 @@ from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
-from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN
+from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
 
 WEB_PORT = 8000
@@ -97,6 +97,8 @@ def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:
         text=True,
         check=False,
     )
+    if result.returncode == WRONG_SETTINGS:
+        raise SetUpFailed(result.stdout.splitlines()[-1])
     if result.returncode:
         raise SetUpFailed(f"the database could not be set up:\n{result.stdout}{result.stderr}")
     return result.stdout.rstrip().endswith(GOOD_LOGIN)

@@ -1,0 +1,73 @@
+"""Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import environ
+from django.core.exceptions import ImproperlyConfigured
+
+env: Any = environ.Env()  # type: ignore[no-untyped-call]
+
+POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+def text(name: str) -> str:
+    """Return a value that has to be there."""
+    value: str = env.str(name, default="")
+    if not value:
+        raise ImproperlyConfigured(f"{name} is not set: set it to {HINTS[name]}.")
+    return value
+
+
+def one_of(name: str, choices: Sequence[str], default: str) -> str:
+    """Return one of these words."""
+    value: str = env.str(name, default=default)
+    if value not in choices:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to one of {', '.join(choices)}.")
+    return value
+
+
+def number(name: str, *, least: int, default: int) -> int:
+    """Return a whole number."""
+    value: str = env.str(name, default=str(default))
+    if not (value.isascii() and value.isdigit()) or int(value) < least:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number, {least} or more.")
+    return int(value)
+
+
+def switch(name: str) -> bool:
+    """Return whether something is on; off where nothing is said."""
+    value: str = env.str(name, default="") or "0"
+    if value.lower() not in YES_OR_NO:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to 1 or 0.")
+    return YES_OR_NO[value.lower()]
+
+
+def database(name: str) -> dict[str, Any]:
+    """Return Django's description of a PostgreSQL database; a message never has the address, it may bear a password."""
+    is_postgresql = text(name).startswith(POSTGRESQL_SCHEMES)
+    try:
+        found: dict[str, Any] = env.db_url(name) if is_postgresql else {}
+    except ValueError:
+        found = {}
+    if not found.get("NAME"):
+        raise ImproperlyConfigured(f"{name} is not the address of a PostgreSQL database: set it to {HINTS[name]}.")
+    return found
+
+
+def redis_address(name: str) -> str:
+    """Return the address of a Redis."""
+    value = text(name)
+    if not value.startswith(REDIS_SCHEMES):
+        raise ImproperlyConfigured(f"{name} is not the address of a Redis: set it to {HINTS[name]}.")
+    return value
+
+
+HINTS = {
+    "BROKER_SECRET_KEY": "50 random characters or more, the same for every process",
+    "DATABASE_URL": "postgres://user:password@host:port/database, with %XX for special characters in the password",
+    "REDIS_URL": "redis://:password@host:port/0",
+}
+"""What to set."""

@@ -1,0 +1,86 @@
+"""Settings that are wrong are said in one line that names the variable."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from broker_project import variables
+from broker_project.stack import stacks
+from broker_project.stack.folders import ROOT
+from broker_project.stack.ports import any_free
+
+VALID = {
+    "BROKER_SECRET_KEY": "only-for-tests",
+    "DATABASE_URL": "postgres://user:password@127.0.0.1/broker",
+    "REDIS_URL": "redis://127.0.0.1/0",
+    "DJANGO_SETTINGS_MODULE": "broker_project.settings",
+}
+WRONG = [
+    ("BROKER_SECRET_KEY", ""),
+    ("BROKER_DEVELOPMENT", "ja"),
+    ("BROKER_LOG_LEVEL", "LOUD"),
+    ("BROKER_LOG_FORMAT", "xml"),
+    ("BROKER_DATABASE_POOL", "1"),
+    ("BROKER_DATABASE_POOL", "many"),
+    ("BROKER_IDEMPOTENCY_KEY_HOURS", "-1"),
+    ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
+    ("DATABASE_URL", "postgres://user:pass-word@host:port/broker"),
+    ("DATABASE_URL", "postgres://user:pass-word@host"),
+    ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
+    ("REDIS_URL", "localhost:6379"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, ROOT / "manage.py", "check"],
+        env={**VALID, name: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
+    assert answer.stderr.startswith(f"broker: {name} is ")
+    assert "set it to" in answer.stderr
+    assert "pass-word" not in answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "expected"),
+    [
+        (variables.switch, "", False),
+        (variables.switch, "TRUE", True),
+        (lambda name: variables.number(name, least=2, default=20), "2", 2),
+        (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
+        (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
+        (variables.redis_address, "rediss://host/0", "rediss://host/0"),
+    ],
+)
+def test_what_is_right_is_taken(
+    read: Callable[[str], object], value: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    assert read("A_VARIABLE") == expected
+
+
+def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://user:pass-word@127.0.0.1:{any_free()}/broker")
+    monkeypatch.setenv("REDIS_URL", os.environ["REDIS_URL"])
+    with pytest.raises(stacks.SetUpFailed) as failure, stacks.running(tmp_path):
+        pass
+    message = str(failure.value)
+    assert message.startswith("the database of DATABASE_URL cannot be reached: ")
+    assert "\n" not in message
+    assert "pass-word" not in message
+
+
+def test_a_variable_that_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL")
+    with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL is not set: set it to redis://"):
+        variables.redis_address("REDIS_URL")
