@@ -1,20 +1,30 @@
 """Every address of the broker."""
 
 from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
 from django.views.generic import RedirectView
 from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView, SpectacularYAMLAPIView
 
 from broker_project.health import livez, readyz
 
+
+def no_icon(_: HttpRequest) -> HttpResponse:
+    """Answer browsers that ask for an icon of their own accord."""
+    return HttpResponse(status=204)
+
+
 urlpatterns = [
     path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("subscriptions.api.urls")),
     path("api/v1/", include("delivery.api.urls")),
     path("api/v1/openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("api/v1/openapi.yaml", SpectacularYAMLAPIView.as_view()),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="openapi")),
+    path("api/docs/", SpectacularSwaggerView.as_view(url_name="openapi"), name="api-docs"),
+    *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
+    path("favicon.ico", no_icon),
     path("livez", livez),
     path("readyz", readyz),
 ]
