@@ -55,15 +55,13 @@ class Run:
 
 def demo(*arguments: str) -> int:
     """Run the demo; return 0 if everything arrived once and in order."""
-    if set(arguments) - {"--exit"}:
-        say("usage: ./broker demo [--exit]")
-        return 2
     stays = sys.stdout.isatty() and "--exit" not in arguments
     try:
         with stacks.running(FOLDER, fresh=True, say=say) as stack:
             verdict = _run(stack)
-            _report(verdict, stack)
+            _report(verdict)
             if stays:
+                print(addresses(stack))
                 say("everything stays up until Ctrl-C")
                 print(verdict, flush=True)
                 until_interrupted()
@@ -104,9 +102,8 @@ def _watch(publishing: Sequence[publishers.Publisher], folder: Path) -> None:
             say(f"publishing failed: {publisher.problem}")
 
 
-def _report(verdict: Verdict, stack: stacks.Stack) -> None:
+def _report(verdict: Verdict) -> None:
     Console(width=None if sys.stdout.isatty() else WIDTH).print(display.table(verdict))
-    print(addresses(stack))
     print(f"  demo    {FOLDER / 'run'}/   the logs of publishers and receivers")
     if verdict.published != verdict.planned:
         print(f"{verdict.planned - verdict.published} events could not be published")

@@ -15,6 +15,9 @@ from broker_project.stack.demo.verdict import Account, Verdict
 LINE_EVERY = 5.0
 """Without a terminal: a line of progress now and then instead of bars."""
 
+TITLE = "What arrived, by the receivers' own logs"
+CAPTION = "p50, p95: time from the start of the publish call to the request that was accepted"
+
 
 def show(progress: Iterable[watching.Progress], logs: Sequence[watching.Following], events: int) -> None:
     """Show the progress until it ends."""
@@ -53,7 +56,7 @@ def _show_lines(
 
 def table(verdict: Verdict) -> Table:
     """Return what became of each subscriber's deliveries."""
-    shown = Table(title="What arrived, by the receivers' own logs", box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    shown = Table(title=TITLE, caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False, padding=0)
     shown.add_column("subscriber", no_wrap=True)
     shown.add_column("receiver")
     for heading in ("delivered", "rejected", "set\naside", "requests", "p50", "p95"):
