@@ -10,6 +10,7 @@ from django.db.models import F
 from delivery import running, wakeups
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import LEASE_SECONDS, claim, end_leases_of
+from delivery.driving import MOST_BODY_BYTES
 from delivery.lines import DrivenLine
 from delivery.models import Delivery, Line, LineEvent, LineEventKind
 from delivery.outcomes import TEAMFORGE
@@ -161,6 +162,24 @@ def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
     assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
     assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
+    assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("late", [200, 404])
+def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
+    receiver: Receiver, wanted: Subscription, line: Line, late: int
+) -> None:
+    gate = receiver.gate("/a", answer(late), answer(201))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 3)
+        wait_until(lambda: receiver.log)
+        expire_lease(line)
+        wait_until_done()
+        gate.open()
+        wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES and receiver.log[0].ended)
+    assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
     assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
 
 
