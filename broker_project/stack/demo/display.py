@@ -16,7 +16,7 @@ LINE_EVERY = 5.0
 """Without a terminal: a line of progress now and then instead of bars."""
 
 TITLE = "What arrived, by the receivers' own logs"
-CAPTION = "p50, p95: time from the start of the publish call to the request that was accepted"
+CAPTION = "p50, p95: time from the publish call to the accepted request"
 
 
 def show(progress: Iterable[watching.Progress], logs: Sequence[watching.Following], events: int) -> None:
