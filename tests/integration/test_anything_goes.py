@@ -59,6 +59,8 @@ class Broker(RuleBasedStateMachine):
         """The page a line has in hand, and when it was read."""
         self.requests: list[Request] = []
         self.ended: dict[int, str] = {}
+        self.asked: set[int] = set()
+        """Under way when it was cancelled."""
         self.interrupted: set[int] = set()
         """Under way when its worker vanished or froze."""
         self.cut: set[int] = set()
@@ -131,6 +133,7 @@ class Broker(RuleBasedStateMachine):
         pending = [*Delivery.objects.open().filter(subscription=one, status=PENDING).values_list("pk", flat=True)]
         assert cancel_deliveries_of(one, reason="unwanted")[0] == len(pending)
         self.ended |= dict.fromkeys(pending, CANCELLED.value)
+        self.asked |= {*Delivery.objects.open().filter(subscription=one).values_list("pk", flat=True)}
 
     @rule(worker=workers, same_name=st.booleans(), has_arrived=st.booleans())
     def crash(self, worker: int, same_name: bool, has_arrived: bool) -> None:
@@ -183,6 +186,7 @@ class Broker(RuleBasedStateMachine):
             if not self.is_driven(row.line_id or 0)
         }
         taken_over = {row.line_id for row in abandoned.values()}
+        driven = {line_id for line_id in line_ids if self.is_driven(line_id)}
         for row in abandoned.values():
             self.interrupted.add(row.pk)
             self.note_number(row.pk, row.line_id or 0, row.sequence or 0)
@@ -191,6 +195,7 @@ class Broker(RuleBasedStateMachine):
                 self.ended[row.pk] = CANCELLED.value
         taken = worker.take(line_ids)
         assert taken_over <= set(taken)
+        assert not driven & set(taken), "a lease is respected"
 
     def is_driven(self, line_id: int) -> bool:
         """Tell whether the lease of a line still runs."""
@@ -233,6 +238,7 @@ class Broker(RuleBasedStateMachine):
         stays = settlement.status == PENDING
         if not Delivery.objects.open().filter(pk=delivery_id).exists():
             self.ended[delivery_id] = CANCELLED.value if stays else settlement.status.value
+        assert delivery_id in self.ended or delivery_id not in self.asked, "what is cancelled ends"
         if stays and settlement.pause is None:
             self.heads[line_id] = delivery_id, self.now
         elif self.heads.get(line_id, (0, 0))[0] == delivery_id:
