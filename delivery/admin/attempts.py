@@ -12,7 +12,8 @@ from subscriptions.admin.theme import display, preformatted
 class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     """What was tried, and what came back."""
 
-    list_display = ("id", "delivery_link", "number", "started_at", "status_code", "error", "duration_ms")
+    list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
+    list_select_related = ("delivery__subscription__subscriber",)
     fields = ("id", "delivery_link", "number", "started_at", "duration_ms", "status_code", "error", "head", "excerpt")
     readonly_fields = fields
 
@@ -20,6 +21,12 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     def delivery_link(self, attempt: Attempt) -> SafeString | str:
         """Return a link to the delivery."""
         return link_to("delivery_delivery", attempt.delivery_id, attempt.delivery_id)
+
+    @display(description="subscriber")
+    def subscriber(self, attempt: Attempt) -> str:
+        """Return whose endpoint was asked."""
+        subscription = attempt.delivery and attempt.delivery.subscription
+        return str(subscription.subscriber) if subscription else "-"
 
     @display(description="answer's headers")
     def head(self, attempt: Attempt) -> SafeString:

@@ -1,11 +1,15 @@
 """Deliveries in the admin: one message on its way to one subscription."""
 
+import datetime as dt
+
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, link_to
 from delivery.models import Attempt, Delivery
+from delivery.webhooks import WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
 
 
@@ -20,6 +24,8 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
         "event_type",
         "sequence",
         "attempts",
+        "reason",
+        "next_try",
         "created_at",
         "finished_at",
     )
@@ -30,10 +36,17 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
     )
     list_select_related = ("subscription__subscriber", "subscription__event_type")
     fields = (
-        *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "due_at", "reason"),
+        *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
         *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table"),
     )
     readonly_fields = fields
+    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
+    ) -> tuple[QuerySet[Delivery], bool]:
+        """Return the delivery of that id, as it stands here or as its subscriber received it."""
+        return super().get_search_results(request, queryset, search_term.strip().removeprefix(WEBHOOK_ID_PREFIX))
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow the links of message pages."""
@@ -43,6 +56,11 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
     def status_label(self, delivery: Delivery) -> str:
         """Return the status, coloured."""
         return delivery.status
+
+    @display(description="next try", empty_value="-")
+    def next_try(self, delivery: Delivery) -> dt.datetime | None:
+        """Return when it is tried again, if it was set aside and has not ended."""
+        return delivery.next_try_at
 
     @display(description="subscriber")
     def subscriber(self, delivery: Delivery) -> str:

@@ -44,6 +44,9 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         allow_null=True,
         help_text="Null: its subscription has been deleted.",
     )
+    due_at = serializers.DateTimeField(
+        source="next_try_at", read_only=True, allow_null=True, help_text="Null: never set aside, or finished."
+    )
 
     class Meta:
         model = Delivery

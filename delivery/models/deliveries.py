@@ -78,3 +78,8 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"delivery {self.pk}"
+
+    @property
+    def next_try_at(self) -> dt.datetime | None:
+        """When it is tried again, if it was set aside and has not ended."""
+        return self.due_at if self.status in UNFINISHED else None
