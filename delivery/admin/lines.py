@@ -1,14 +1,31 @@
 """Lines in the admin: why one is held, until when, who drives it, and what waits in it."""
 
+import datetime as dt
+from typing import Final
+
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import COUNTED_AT_MOST, SHOWN_AT_MOST, ReadOnlyAdmin, link_to, link_to_list
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, link_to_list
 from delivery.models import Delivery, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
+from delivery.standing import COUNTED_AT_MOST, LineState, Standing, held_lines, standings_of
 from subscriptions.admin.theme import display, table
+
+STANDING: Final = "_standing"
+"""Where a line that is shown keeps how it stands."""
+
+STATE_COLOURS: Final = {
+    LineState.HELD: "danger",
+    LineState.SENDING: "info",
+    LineState.WAITING: "info",
+    LineState.SET_ASIDE: "warning",
+    LineState.INACTIVE: "warning",
+    LineState.AT_REST: "success",
+}
 
 
 class HeldFilter(admin.SimpleListFilter):
@@ -23,7 +40,10 @@ class HeldFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
         """Return the lines of the choice."""
-        return queryset if self.value() is None else queryset.filter(held_since__isnull=self.value() == "no")
+        if self.value() is None:
+            return queryset
+        held = held_lines()
+        return queryset.filter(pk__in=held) if self.value() == "yes" else queryset.exclude(pk__in=held)
 
 
 @admin.register(Line)
@@ -31,14 +51,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     """Ordered work of one subscriber."""
 
     list_display = (
-        "subscriber",
-        "lane",
-        "state",
-        "held_since",
-        "held_reason",
-        "due_at",
-        "last_sequence",
-        "lease_until",
+        *("subscriber", "state", "waiting", "set_aside", "set_aside_due"),
+        *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
     list_filter = (HeldFilter,)
     list_select_related = ("subscriber",)
@@ -46,8 +60,9 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name"
     fields = (
-        *("subscriber", "lane", "state", "backlog", "oldest_pending", "head_link", "held_since", "held_reason"),
-        *("due_at", "failures", "last_sequence", "worker", "lease_until", "epoch", "history", "delivery_list"),
+        *("subscriber", "lane", "state", "waiting", "set_aside", "set_aside_due", "oldest_pending", "head_link"),
+        *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
+        *("history", "delivery_list"),
     )
     readonly_fields = fields
 
@@ -60,18 +75,51 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         """Return the lines of subscribers so called."""
         return queryset.filter(subscriber__name__icontains=search_term.strip()), False
 
-    @display(description="state", label={"held": "danger", "driven": "info", "at rest": "success"})
-    def state(self, line: Line) -> str:
-        """Return whether it waits for its endpoint, is being driven, or has nothing to do just now."""
-        if line.held_since:
-            return "held"
-        return "driven" if line.lease_until else "at rest"
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page of lines, with how they all stand read at once."""
+        page: ChangeList = super().get_changelist_instance(request)
+        standings = standings_of([line.pk for line in page.result_list])
+        for line in page.result_list:
+            vars(line)[STANDING] = standings[line.pk]
+        return page
 
-    @display(description="backlog")
-    def backlog(self, line: Line) -> str:
+    @display(description="state", label=STATE_COLOURS)
+    def state(self, line: Line) -> str:
+        """Return what it is doing."""
+        return str(_standing(line).state)
+
+    @display(description="waiting")
+    def waiting(self, line: Line) -> str:
         """Return how many deliveries are unfinished, counted no further than needed."""
-        found = len(_unfinished(line).values_list("pk", flat=True)[: COUNTED_AT_MOST + 1])
-        return f"more than {COUNTED_AT_MOST}" if found > COUNTED_AT_MOST else str(found)
+        return _counted(_standing(line).waiting)
+
+    @display(description="set aside")
+    def set_aside(self, line: Line) -> str:
+        """Return how many of them failed before and are tried again later."""
+        return _counted(_standing(line).set_aside)
+
+    @display(description="next of those due", empty_value="-")
+    def set_aside_due(self, line: Line) -> dt.datetime | None:
+        """Return when the next one that was set aside is due."""
+        return _standing(line).set_aside_due_at
+
+    @display(description="held since", empty_value="-")
+    def hold_since(self, line: Line) -> dt.datetime | None:
+        """Return since when it waits for its endpoint."""
+        hold = _standing(line).hold
+        return hold.since if hold else None
+
+    @display(description="held because", empty_value="-")
+    def hold_reason(self, line: Line) -> str | None:
+        """Return why it waits for its endpoint."""
+        hold = _standing(line).hold
+        return hold.reason if hold else None
+
+    @display(description="next try", empty_value="-")
+    def next_try(self, line: Line) -> dt.datetime | None:
+        """Return when a held line tries again."""
+        hold = _standing(line).hold
+        return hold.next_try_at if hold else None
 
     @display(description="oldest unfinished")
     def oldest_pending(self, line: Line) -> str:
@@ -94,6 +142,18 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     def delivery_list(self, line: Line) -> SafeString:
         """Return a link to all its deliveries."""
         return link_to_list("delivery_delivery", "all deliveries of this line", line__id__exact=line.pk)
+
+
+def _standing(line: Line) -> Standing:
+    """Return how a line stands: as its list has read it, or read once for its page."""
+    if STANDING not in vars(line):
+        vars(line)[STANDING] = standings_of([line.pk])[line.pk]
+    standing: Standing = vars(line)[STANDING]
+    return standing
+
+
+def _counted(number: int) -> str:
+    return f"{number} or more" if number == COUNTED_AT_MOST else str(number)
 
 
 def _unfinished(line: Line) -> DeliveryQuerySet:

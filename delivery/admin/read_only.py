@@ -10,12 +10,10 @@ from django.urls import reverse
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
+from delivery.standing import COUNTED_AT_MOST
 from subscriptions.admin.theme import ModelAdmin, link
 
 Record = TypeVar("Record", bound=Model)
-
-COUNTED_AT_MOST: Final = 1000
-"""Lists end here: whoever looks for one of a million rows needs a filter, not a page number."""
 
 SHOWN_AT_MOST: Final = 100
 """How many rows a table within a page has."""
@@ -35,7 +33,7 @@ STATUS_COLOURS: Final = {
 
 
 class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at run time
-    """Counts no further than `COUNTED_AT_MOST`."""
+    """Counts no further than `COUNTED_AT_MOST`: whoever looks for one of a million rows needs a filter, not a page."""
 
     @cached_property
     def count(self) -> int:
@@ -53,6 +51,8 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     show_full_result_count = False
     show_facets = ShowFacets.NEVER
     list_per_page = 50
+    list_max_show_all = 0
+    """No list is shown whole: it may have been cut."""
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     search_help_text = "An id"

@@ -1,5 +1,6 @@
 """The operator's view of a subscriber's line, and cancelling what waits there."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.shortcuts import get_object_or_404
@@ -11,6 +12,7 @@ from rest_framework.views import APIView
 
 from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Lane, Line, LineEvent
+from delivery.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 
@@ -25,32 +27,41 @@ class LineEventSerializer(serializers.ModelSerializer[LineEvent]):
         fields = ("at", "kind", "sequence", "delivery_id", "reason")
 
 
-class LineSerializer(serializers.ModelSerializer[Line]):
-    """Whether a line moves: held since when, why, and when it tries again."""
+@dataclass(frozen=True, slots=True)
+class LineNow:
+    """A line and how it stands."""
 
-    subscriber = serializers.CharField(source="subscriber.name", read_only=True)
-    next_try_at = serializers.DateTimeField(source="due_at", read_only=True, allow_null=True)
-    head_delivery_id = serializers.IntegerField(source="head_id", read_only=True, allow_null=True)
+    line: Line
+    standing: Standing
+
+
+class LineSerializer(serializers.Serializer[LineNow]):
+    """Whether a line moves: what waits in it, held since when, why, and when it tries again."""
+
+    subscriber = serializers.CharField(source="line.subscriber.name", read_only=True)
+    state = serializers.ChoiceField(LineState.choices, source="standing.state", read_only=True)
+    waiting = serializers.IntegerField(
+        source="standing.waiting", read_only=True, help_text=f"Unfinished deliveries, counted to {COUNTED_AT_MOST}."
+    )
+    set_aside = serializers.IntegerField(
+        source="standing.set_aside", read_only=True, help_text="Those of them that failed and are tried again later."
+    )
+    set_aside_due_at = serializers.DateTimeField(
+        source="standing.set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of those is due."
+    )
+    held_since = serializers.DateTimeField(source="standing.hold.since", read_only=True, allow_null=True)
+    held_reason = serializers.CharField(source="standing.hold.reason", read_only=True, default="")
+    next_try_at = serializers.DateTimeField(source="standing.hold.next_try_at", read_only=True, allow_null=True)
+    head_delivery_id = serializers.IntegerField(source="line.head_id", read_only=True, allow_null=True)
+    failures = serializers.IntegerField(source="line.failures", read_only=True)
+    last_sequence = serializers.IntegerField(source="line.last_sequence", read_only=True)
+    worker = serializers.CharField(source="line.worker", read_only=True)
+    lease_until = serializers.DateTimeField(source="line.lease_until", read_only=True, allow_null=True)
     history = serializers.SerializerMethodField()
 
-    class Meta:
-        model = Line
-        fields = (
-            "subscriber",
-            "held_since",
-            "held_reason",
-            "next_try_at",
-            "head_delivery_id",
-            "failures",
-            "last_sequence",
-            "worker",
-            "lease_until",
-            "history",
-        )
-
-    def get_history(self, line: Line) -> list[dict[str, Any]]:
+    def get_history(self, now: LineNow) -> list[dict[str, Any]]:
         """Return the newest events of its history."""
-        return [dict(LineEventSerializer(event).data) for event in line.events.order_by("-id")[:EVENTS_SHOWN]]
+        return [dict(LineEventSerializer(event).data) for event in now.line.events.order_by("-id")[:EVENTS_SHOWN]]
 
 
 class LineOfSubscriber(APIView):
@@ -62,7 +73,8 @@ class LineOfSubscriber(APIView):
     def get(self, request: Request, name: str) -> Response:
         """Return how the line stands."""
         subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
-        return Response(LineSerializer(subscriber.lines.get(lane=Lane.MAIN)).data)
+        line = subscriber.lines.get(lane=Lane.MAIN)
+        return Response(LineSerializer(LineNow(line, standings_of([line.pk])[line.pk])).data)
 
 
 class Cancelled(serializers.Serializer[Any]):

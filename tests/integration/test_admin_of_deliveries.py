@@ -53,9 +53,9 @@ def message() -> Message:
     Attempt.objects.bulk_create(
         Attempt(delivery=one, number=1, started_at=now, duration_ms=12, **answer) for one in sent
     )
-    Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
+    head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
     LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
-    Line.objects.update(held_since=now, held_reason="connection refused", failures=3, due_at=now)
+    Line.objects.update(head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now)
     IdempotencyKey.objects.create(
         key="order-1",
         fingerprint=b"x" * 32,
