@@ -139,7 +139,10 @@ def _why(refused: IntegrityError) -> str:
     cause = refused.__cause__
     table = cause.diag.table_name if isinstance(cause, psycopg.Error) else None
     if table == "delivery_open":
-        return "It has unfinished deliveries; inactivate it and wait until they have ended or cancel them, then delete."
+        return (
+            "It has unfinished deliveries; inactivate it and wait until they have ended, or cancel them (in the admin "
+            "on its page, “Cancel unfinished deliveries”; over the API `cancel-deliveries`), then delete."
+        )
     return "Something that was just created needs it; look again."
 
 

@@ -1,6 +1,7 @@
 """Subscriptions in the admin."""
 
 import secrets
+from typing import ClassVar
 
 from django.contrib import admin, messages
 from django.forms import ModelForm
@@ -29,7 +30,7 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     ordering = ("-id",)
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type")
-    actions_detail = ("activate", "inactivate", "rotate_secret")
+    actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:
         """Create it with a new signing secret, and show that."""

@@ -18,7 +18,7 @@ INACTIVATING = "What is pending is kept and skipped; messages published meanwhil
 class SwitchedAdmin(ConfiguredAdmin[Record]):
     """A model with a status that only people change (behaviour 1.6, 1.7)."""
 
-    actions = ("activate_chosen", "inactivate_chosen")
+    actions: ClassVar[tuple[str, ...]] = ("activate_chosen", "inactivate_chosen")
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate")
 
     @display(description="status", ordering="status", label=STATUS_COLOURS)

@@ -1,0 +1,108 @@
+"""What delivering adds to the admin of what is configured: links to what came of it, and cancelling.
+
+Registered from here, since `subscriptions` knows nothing of deliveries.
+"""
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.utils.safestring import SafeString
+
+from delivery.admin.read_only import link_to, link_to_list
+from delivery.cancelling import cancel_deliveries_of
+from delivery.models import Lane
+from delivery.standing import COUNTED_AT_MOST, unfinished_of
+from subscriptions.admin.subscribers import SubscriberAdmin
+from subscriptions.admin.subscriptions import SubscriptionAdmin
+from subscriptions.admin.theme import ActionVariant, action, display
+from subscriptions.models import Subscriber, Subscription
+
+CANCELLING = "Cancel unfinished deliveries"
+
+admin.site.unregister([Subscriber, Subscription])
+
+
+@admin.register(Subscriber)
+class DeliveredSubscriberAdmin(SubscriberAdmin):
+    """A subscriber, with its line, its subscriptions and its deliveries."""
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Subscriber | None = None) -> tuple[str, ...]:
+        """Return the links too."""
+        links = ("line_link", "subscription_list", "delivery_list") if obj else ()
+        return (*super().get_readonly_fields(request, obj), *links)
+
+    @display(description="line")
+    def line_link(self, subscriber: Subscriber) -> SafeString | str:
+        """Return a link to its line."""
+        return link_to("delivery_line", _line_of(subscriber), "how its line stands")
+
+    @display(description="subscriptions")
+    def subscription_list(self, subscriber: Subscriber) -> SafeString:
+        """Return a link to its subscriptions."""
+        return link_to_list("subscriptions_subscription", "its subscriptions", subscriber__id__exact=subscriber.pk)
+
+    @display(description="deliveries")
+    def delivery_list(self, subscriber: Subscriber) -> SafeString:
+        """Return a link to its deliveries."""
+        return link_to_list("delivery_delivery", "its deliveries", line__id__exact=_line_of(subscriber))
+
+
+@admin.register(Subscription)
+class DeliveredSubscriptionAdmin(SubscriptionAdmin):
+    """A subscription, with its deliveries, which can be cancelled here."""
+
+    actions = (*SubscriptionAdmin.actions, "cancel_chosen")
+    actions_detail = (*SubscriptionAdmin.actions_detail, "cancel")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
+        """Return the link too."""
+        return (*super().get_readonly_fields(request, obj), *(("delivery_list",) if obj else ()))
+
+    @display(description="deliveries")
+    def delivery_list(self, subscription: Subscription) -> SafeString:
+        """Return a link to its deliveries."""
+        return link_to_list("delivery_delivery", "its deliveries", subscription__id__exact=subscription.pk)
+
+    @action(description=CANCELLING, permissions=["change"], icon="cancel", variant=ActionVariant.DANGER)
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then end all that this one has unfinished."""
+        subscription = get_object_or_404(self.only(object_id))
+        if request.method == "POST":
+            note = _cancel(subscription)
+            self.log_change(request, subscription, note)
+            self.message_user(request, note, messages.SUCCESS)
+            return HttpResponseRedirect(self.page_of(subscription.pk))
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": _question([subscription]),
+            "chosen": [subscription],
+            "back": self.page_of(subscription.pk),
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "subscriptions/confirm.html", context)
+
+    @admin.action(description=CANCELLING, permissions=["change"])
+    def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
+        """Ask, then end all that these have unfinished."""
+        return self.each_confirmed(request, chosen, _question(chosen), _cancel)
+
+
+def _line_of(subscriber: Subscriber) -> int:
+    """Return the id of its line, which every subscriber has from the start."""
+    return subscriber.lines.get(lane=Lane.MAIN).pk
+
+
+def _question(chosen: "list[Subscription] | QuerySet[Subscription]") -> str:
+    number = unfinished_of([one.pk for one in chosen])
+    shown = f"{number} or more" if number == COUNTED_AT_MOST else str(number)
+    return f"Cancel all unfinished deliveries, {shown} now? They are never sent again; this cannot be undone."
+
+
+def _cancel(subscription: Subscription) -> str:
+    ended, under_way = cancel_deliveries_of(subscription.pk, reason="cancelled in the admin")
+    more = f"; {under_way} under way end so unless their answer ends them otherwise" if under_way else ""
+    return f"Cancelled {ended} deliveries{more}."

@@ -1,0 +1,254 @@
+"""How lines stand, over the API and in the admin, and cancelling what waits in them from the admin."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+
+from delivery.cancelling import cancel_deliveries_of
+from delivery.claiming import claim
+from delivery.models import Attempt, Delivery, Line
+from delivery.standing import COUNTED_AT_MOST, Hold, LineState, Standing, standings_of
+from delivery.statuses import DeliveryStatus
+from delivery.webhooks import WEBHOOK_ID_PREFIX
+from subscriptions.models import Subscription
+from tests.clients import client_of, client_of_admin
+from tests.driving import inactivate, line_of, publish_numbered
+from tests.factories import subscriber, subscription
+
+LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LINES = "admin:delivery_line_changelist"
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription(subscriber("shop"))
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    publish_numbered(wanted.event_type, 3)
+    return line_of(wanted.subscriber)
+
+
+@pytest.fixture
+def held(wanted: Subscription, line: Line) -> Line:
+    line.head_id = Delivery.objects.earliest("id").pk
+    line.held_since, line.due_at, line.held_reason = SINCE, LATER, "no answer"
+    line.held_stamp = wanted.version + wanted.subscriber.version
+    line.save()
+    return line
+
+
+@pytest.fixture
+def admin(storage: None) -> Client:
+    return client_of_admin()
+
+
+def standing_of(line: Line) -> Standing:
+    return standings_of([line.pk])[line.pk]
+
+
+def over_the_api(name: str = "shop") -> dict[str, Any]:
+    answer: dict[str, Any] = client_of().get(f"/api/v1/subscribers/{name}/line").json()
+    return answer
+
+
+def shown(admin: Client, line: Line) -> str:
+    return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
+
+
+def test_a_line_without_work_is_at_rest(wanted: Subscription) -> None:
+    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.AT_REST, None, 0, 0, None)
+
+
+def test_a_line_whose_work_nobody_has_taken_yet_is_waiting(line: Line) -> None:
+    assert standing_of(line) == Standing(LineState.WAITING, None, 3, 0, None)
+
+
+def test_a_line_that_is_driven_is_sending_until_its_lease_runs_out(line: Line) -> None:
+    claim([line.pk], worker="w")
+    assert standing_of(line).state == LineState.SENDING
+    Line.objects.update(lease_until=SINCE)
+    assert standing_of(line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("4.6")
+def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_until_when(line: Line) -> None:
+    first, second, third = Delivery.objects.oldest_first()
+    for number, one in enumerate([second, first, third]):
+        Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
+    assert standing_of(line) == Standing(LineState.SET_ASIDE, None, 3, 3, LATER)
+    assert {name: over_the_api()[name] for name in ("state", "waiting", "set_aside", "next_try_at")} == {
+        "state": "SET_ASIDE",
+        "waiting": 3,
+        "set_aside": 3,
+        "next_try_at": None,
+    }
+    assert parse_datetime(over_the_api()["set_aside_due_at"]) == LATER
+    Delivery.objects.filter(pk=first.pk).update(due_at=SINCE)
+    assert standing_of(line) == Standing(LineState.WAITING, None, 3, 3, SINCE)
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: Line, whose: str) -> None:
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=LATER)
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert standing_of(line) == Standing(LineState.INACTIVE, None, 3, 1, None)
+
+
+def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, COUNTED_AT_MOST + 1)
+    inactivate(wanted)
+    other = subscription(wanted.subscriber)
+    publish_numbered(other.event_type, 1)
+    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.WAITING, None, COUNTED_AT_MOST, 0, None)
+
+
+@pytest.mark.behaviour("4.7")
+@pytest.mark.parametrize("status", [DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT])
+def test_a_held_line_says_since_when_why_and_when_it_tries_again(
+    admin: Client, held: Line, status: DeliveryStatus
+) -> None:
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(status=status)
+    assert standing_of(held) == Standing(LineState.HELD, Hold(SINCE, "no answer", LATER), 3, 0, None)
+    answer = over_the_api()
+    assert (answer["state"], answer["held_reason"]) == ("HELD", "no answer")
+    assert [parse_datetime(answer[name]) for name in ("held_since", "next_try_at")] == [SINCE, LATER]
+    assert "no answer" in shown(admin, held)
+    assert "2999-01-02 03:04:05" in shown(admin, held)
+
+
+@pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled", "let go"])
+def test_a_hold_counts_only_while_its_head_can_be_sent(
+    admin: Client, wanted: Subscription, held: Line, what: str
+) -> None:
+    ends: dict[str, Callable[[], object]] = {
+        "subscription": lambda: inactivate(wanted),
+        "subscriber": lambda: inactivate(wanted.subscriber),
+        "cancelled": lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        "let go": lambda: Line.objects.update(due_at=None),
+    }
+    ends[what]()
+    states = {"cancelled": LineState.AT_REST, "let go": LineState.WAITING}
+    assert (standing_of(held).state, standing_of(held).hold) == (states.get(what, LineState.INACTIVE), None)
+    answer = over_the_api()
+    assert [answer[name] for name in ("held_since", "held_reason", "next_try_at")] == [None, "", None]
+    assert "no answer" not in shown(admin, held)
+    assert "2999" not in shown(admin, held)
+
+
+def test_the_list_of_lines_tells_how_each_stands_in_one_query(admin: Client, held: Line) -> None:
+    waiting = subscription(subscriber("warehouse"))
+    publish_numbered(waiting.event_type, 2)
+    for _ in range(10):
+        subscriber()
+    with CaptureQueriesContext(connection) as queries:
+        answer = admin.get(reverse(LINES))
+    assert len(queries) <= 8
+    assert "no answer" in answer.content.decode()
+    found = {held_only: admin.get(reverse(LINES), {"held": held_only}) for held_only in ("yes", "no")}
+    assert list(found["yes"].context["cl"].result_list) == [held]
+    assert len(found["no"].context["cl"].result_list) == 11
+
+
+# --- cancelling ------------------------------------------------------------------------------------
+
+
+def cancelled() -> list[str]:
+    return [*Delivery.objects.filter(status=DeliveryStatus.CANCELLED).values_list("reason", flat=True)]
+
+
+def test_unfinished_deliveries_are_cancelled_on_a_subscriptions_page_once_that_is_confirmed(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    page = reverse("admin:subscriptions_subscription_change", args=[wanted.pk])
+    address = reverse("admin:subscriptions_subscription_cancel", args=[wanted.pk])
+    assert address in admin.get(page).content.decode()
+    assert "Cancel all unfinished deliveries, 3 now?" in admin.get(address).content.decode()
+    assert cancelled() == []
+    answer = admin.post(address, {"confirmed": "yes"}, follow=True)
+    assert answer.redirect_chain == [(page, 302)]
+    assert "Cancelled 3 deliveries." in answer.content.decode()
+    assert cancelled() == ["cancelled in the admin"] * 3
+
+
+def test_unfinished_deliveries_of_many_subscriptions_are_cancelled_once_that_is_confirmed(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    other = subscription(event_type=wanted.event_type)
+    kept = subscription(event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 2)
+    chosen = {"action": "cancel_chosen", "_selected_action": [wanted.pk, other.pk]}
+    address = reverse("admin:subscriptions_subscription_changelist")
+    assert "deliveries, 7 now?" in admin.post(address, chosen).content.decode()
+    assert cancelled() == []
+    admin.post(address, {**chosen, "confirmed": "yes"})
+    assert len(cancelled()) == 7
+    assert set(Delivery.objects.open().values_list("subscription", flat=True)) == {kept.pk}
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_refused_deletion_names_the_action_that_helps(admin: Client, wanted: Subscription, line: Line) -> None:
+    address = reverse("admin:subscriptions_subscription_delete", args=[wanted.pk])
+    refused = admin.post(address, {"post": "yes"}, follow=True)
+    assert "Cancel unfinished deliveries" in str(next(iter(refused.context["messages"])))
+    admin.post(reverse("admin:subscriptions_subscription_cancel", args=[wanted.pk]), {"confirmed": "yes"})
+    admin.post(address, {"post": "yes"})
+    assert not Subscription.objects.exists()
+
+
+# --- deliveries ------------------------------------------------------------------------------------
+
+
+def test_only_an_unfinished_delivery_says_when_it_is_tried_again(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    head = Delivery.objects.earliest("id")
+    Delivery.objects.filter(pk=head.pk).update(due_at=LATER, reason="500 Internal Server Error")
+    deliveries = reverse("admin:delivery_delivery_changelist")
+    text = admin.get(deliveries).content.decode()
+    assert "500 Internal Server Error" in text
+    assert "2999-01-02 03:04:05" in text
+    api = client_of()
+    assert parse_datetime(api.get(f"/api/v1/deliveries/{head.pk}").json()["due_at"]) == LATER
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert "2999" not in admin.get(deliveries).content.decode()
+    assert api.get(f"/api/v1/deliveries/{head.pk}").json()["due_at"] is None
+
+
+def test_a_delivery_is_found_by_the_id_that_its_subscriber_received(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    answer = admin.get(reverse("admin:delivery_delivery_changelist"), {"q": f" {WEBHOOK_ID_PREFIX}{head.pk}"})
+    assert list(answer.context["cl"].result_list) == [head]
+
+
+def test_the_list_of_attempts_says_whose_endpoint_was_asked(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    Attempt.objects.create(delivery_id=head.pk, number=1, started_at=SINCE, duration_ms=1)
+    assert "shop" in admin.get(reverse("admin:delivery_attempt_changelist")).content.decode()
+
+
+# --- links -----------------------------------------------------------------------------------------
+
+
+def test_pages_of_what_is_configured_lead_to_what_came_of_it(admin: Client, wanted: Subscription, line: Line) -> None:
+    text = admin.get(reverse("admin:subscriptions_subscriber_change", args=[wanted.subscriber_id])).content.decode()
+    assert reverse("admin:delivery_line_change", args=[line.pk]) in text
+    subscriptions = reverse("admin:subscriptions_subscription_changelist")
+    deliveries = reverse("admin:delivery_delivery_changelist")
+    assert f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}" in text
+    assert f"{deliveries}?line__id__exact={line.pk}" in text
+    assert admin.get(f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}").status_code == 200
+    text = admin.get(reverse("admin:subscriptions_subscription_change", args=[wanted.pk])).content.decode()
+    assert f"{deliveries}?subscription__id__exact={wanted.pk}" in text
+    found = admin.get(f"{deliveries}?subscription__id__exact={wanted.pk}")
+    assert len(found.context["cl"].result_list) == 3
