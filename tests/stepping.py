@@ -32,6 +32,8 @@ class Request:
     is_recorded: bool = False
     """Whether its answer has been settled."""
     may_have_arrived: bool = True
+    result: int | str = 0
+    """What it was answered."""
 
     @property
     def line_id(self) -> int:
