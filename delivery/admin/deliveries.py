@@ -1,13 +1,11 @@
 """Deliveries in the admin: one message on its way to one subscription."""
 
-import datetime as dt
-
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, link_to
+from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, link_to
 from delivery.models import Attempt, Delivery
 from delivery.webhooks import WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
@@ -57,10 +55,10 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
         """Return the status, coloured."""
         return delivery.status
 
-    @display(description="next try", empty_value="-")
-    def next_try(self, delivery: Delivery) -> dt.datetime | None:
+    @display(description="next try")
+    def next_try(self, delivery: Delivery) -> str:
         """Return when it is tried again, if it was set aside and has not ended."""
-        return delivery.next_try_at
+        return instant(delivery.next_try_at)
 
     @display(description="subscriber")
     def subscriber(self, delivery: Delivery) -> str:

@@ -1,6 +1,5 @@
 """Lines in the admin: why one is held, until when, who drives it, and what waits in it."""
 
-import datetime as dt
 from typing import Final
 
 from django.contrib import admin
@@ -9,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, link_to_list
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, instant, link_to, link_to_list
 from delivery.models import Delivery, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
 from delivery.standing import COUNTED_AT_MOST, LineState, Standing, held_lines, standings_of
@@ -77,7 +76,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of lines, with how they all stand read at once."""
-        page: ChangeList = super().get_changelist_instance(request)
+        page = super().get_changelist_instance(request)
         standings = standings_of([line.pk for line in page.result_list])
         for line in page.result_list:
             vars(line)[STANDING] = standings[line.pk]
@@ -98,16 +97,16 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         """Return how many of them failed before and are tried again later."""
         return _counted(_standing(line).set_aside)
 
-    @display(description="next of those due", empty_value="-")
-    def set_aside_due(self, line: Line) -> dt.datetime | None:
+    @display(description="next of those due")
+    def set_aside_due(self, line: Line) -> str:
         """Return when the next one that was set aside is due."""
-        return _standing(line).set_aside_due_at
+        return instant(_standing(line).set_aside_due_at)
 
-    @display(description="held since", empty_value="-")
-    def hold_since(self, line: Line) -> dt.datetime | None:
+    @display(description="held since")
+    def hold_since(self, line: Line) -> str:
         """Return since when it waits for its endpoint."""
         hold = _standing(line).hold
-        return hold.since if hold else None
+        return instant(hold.since if hold else None)
 
     @display(description="held because", empty_value="-")
     def hold_reason(self, line: Line) -> str | None:
@@ -115,11 +114,11 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         hold = _standing(line).hold
         return hold.reason if hold else None
 
-    @display(description="next try", empty_value="-")
-    def next_try(self, line: Line) -> dt.datetime | None:
+    @display(description="next try")
+    def next_try(self, line: Line) -> str:
         """Return when a held line tries again."""
         hold = _standing(line).hold
-        return hold.next_try_at if hold else None
+        return instant(hold.next_try_at if hold else None)
 
     @display(description="oldest unfinished")
     def oldest_pending(self, line: Line) -> str:

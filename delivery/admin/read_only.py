@@ -1,12 +1,15 @@
 """What all pages about big tables have in common: nothing is edited, nothing is counted to the end."""
 
+import datetime as dt
 from typing import ClassVar, Final, Generic, TypeVar
 
 from django.contrib.admin import ShowFacets
+from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import formats, timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
@@ -35,6 +38,8 @@ STATUS_COLOURS: Final = {
 class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at run time
     """Counts no further than `COUNTED_AT_MOST`: whoever looks for one of a million rows needs a filter, not a page."""
 
+    template_name = "delivery/pagination.html"
+
     @cached_property
     def count(self) -> int:
         """Return how many rows there are, at most `COUNTED_AT_MOST`."""
@@ -42,6 +47,11 @@ class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at r
         if not isinstance(rows, QuerySet):
             return len(rows)
         return len(rows.order_by().values_list("pk", flat=True)[:COUNTED_AT_MOST])
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there may be more."""
+        return self.count >= COUNTED_AT_MOST
 
 
 class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
@@ -70,6 +80,12 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
         """Nothing is deleted by hand."""
         return False
 
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page that offers no "Show all"."""
+        page: ChangeList = super().get_changelist_instance(request)
+        page.full_result_count = page.result_count
+        return page
+
     def get_search_results(
         self,
         request: HttpRequest,  # noqa: ARG002 - Django's signature
@@ -93,6 +109,11 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
     """Return a link to the list of `model`, narrowed by `filters`."""
     query = "&".join(f"{name}={value}" for name, value in filters.items())
     return link(f"{reverse(f'admin:{model}_changelist')}?{query}", text)
+
+
+def instant(at: dt.datetime | None) -> str:
+    """Return an instant as lists show it, on pages too; a dash for none."""
+    return formats.localize(timezone.localtime(at)) if at else "-"
 
 
 def text_of(content: bytes | memoryview | None) -> str:

@@ -237,6 +237,16 @@ def test_the_list_of_attempts_says_whose_endpoint_was_asked(admin: Client, line:
     assert "shop" in admin.get(reverse("admin:delivery_attempt_changelist")).content.decode()
 
 
+def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    address = reverse("admin:delivery_delivery_changelist")
+    whole = admin.get(address).content.decode()
+    publish_numbered(wanted.event_type, COUNTED_AT_MOST)
+    cut = admin.get(address).content.decode()
+    assert ["shown at most" in text for text in (whole, cut)] == [False, True]
+    assert ["Show all" in text for text in (whole, cut)] == [False, False]
+
+
 # --- links -----------------------------------------------------------------------------------------
 
 
