@@ -56,4 +56,4 @@ LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
     DeliveryStatus.HELD: frozenset({DeliveryStatus.PENDING, DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED}),
     **{status: frozenset[DeliveryStatus]() for status in FINAL},
 }
-"""From each status, where a delivery may go next; what is final stays."""
+"""From each status, where a delivery may go next; what is final stays. A trigger made from this refuses the rest."""

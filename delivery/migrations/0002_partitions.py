@@ -5,6 +5,7 @@ import datetime as dt
 from django.db import migrations
 
 from delivery import storage_days
+from delivery.statuses import LEGAL_CHANGES
 
 REBUILD = """
 ALTER TABLE {t} RENAME TO old_{t};
@@ -29,6 +30,12 @@ CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE du
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 
+-- Which change of a status is legal is decided in one place (behaviour 10.2); whoever writes another is refused.
+CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
+  WHEN (OLD.status <> NEW.status AND NEW.status = ANY ({known})
+        AND (OLD.status || '>' || NEW.status) <> ALL ({legal}))
+  EXECUTE FUNCTION refuse_change('what is no legal change of a delivery''s status: it');
+
 -- Every subscriber has its line from the start: publishing need not ask.
 CREATE FUNCTION give_subscriber_its_line() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -51,6 +58,14 @@ ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_subscription
 """
 
 
+def array(texts):
+    return "ARRAY[" + ", ".join(f"'{text}'" for text in sorted(texts)) + "]"
+
+
+KNOWN = array(LEGAL_CHANGES)
+LEGAL = array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in news)
+
+
 def open_today(apps, schema_editor):
     storage_days.open_days(dt.datetime.now(dt.UTC).date())
 
@@ -67,7 +82,7 @@ class Migration(migrations.Migration):
                     ("delivery_delivery", "closed_on", "id, closed_on"),
                 )
             ]
-            + [OPEN_LEAF],
+            + [OPEN_LEAF.format(known=KNOWN, legal=LEGAL)],
             migrations.RunSQL.noop,
         ),
         migrations.RunPython(open_today, migrations.RunPython.noop),

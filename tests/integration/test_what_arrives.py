@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
 from delivery.models import OPEN_SHELF, Delivery
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import Worker, publish_bodies, publish_numbered, wait_until_done
 from tests.factories import event_type, subscriber, subscription
@@ -109,8 +109,28 @@ def test_the_database_keeps_what_is_unfinished_apart_from_what_is_final(
     stored: Subscription, status: DeliveryStatus
 ) -> None:
     right, wrong = (OPEN_SHELF, TODAY) if status in UNFINISHED else (TODAY, OPEN_SHELF)
+    if status != DeliveryStatus.IN_FLIGHT:
+        change(status=DeliveryStatus.IN_FLIGHT)  # from where every other one is legal
     with pytest.raises(IntegrityError, match="delivery_open_or_filed"):
         change(status=status, closed_on=wrong, finished_at=dt.datetime.now(dt.UTC))
     change(status=status, closed_on=right, finished_at=dt.datetime.now(dt.UTC))
     assert Delivery.objects.get().status == status
     assert Delivery.objects.final().exists() == (status in FINAL)
+
+
+@pytest.mark.behaviour("10.2")
+@pytest.mark.parametrize("old", sorted(DeliveryStatus))
+def test_the_database_refuses_a_change_that_is_not_legal(stored: Subscription, old: DeliveryStatus) -> None:
+    if old != DeliveryStatus.PENDING:
+        change(status=DeliveryStatus.IN_FLIGHT)
+        change(status=old, **shelf_of(old))
+    for new in sorted(frozenset(DeliveryStatus) - LEGAL_CHANGES[old] - {old}):
+        with pytest.raises(IntegrityError, match="no legal change"):
+            change(status=new, **shelf_of(new))
+
+
+def shelf_of(status: DeliveryStatus) -> dict[str, Any]:
+    return {
+        "closed_on": OPEN_SHELF if status in UNFINISHED else TODAY,
+        "finished_at": None if status in UNFINISHED else dt.datetime.now(dt.UTC),
+    }
