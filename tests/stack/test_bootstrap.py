@@ -85,7 +85,7 @@ def test_without_a_home_to_write_to_caches_stay_in_the_state_folder(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bootstrap, "STATE", tmp_path)
-    monkeypatch.delenv("HOME") if home is None else monkeypatch.setenv("HOME", home)
+    monkeypatch.delenv("HOME", raising=False) if home is None else monkeypatch.setenv("HOME", home)
     variables = bootstrap.tool_variables()
     assert variables["HOME"] == str(tmp_path / "home")
     assert Path(variables["XDG_CACHE_HOME"]).is_dir()
