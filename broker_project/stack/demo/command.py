@@ -121,7 +121,7 @@ def _emptied(folder: Path) -> Path:
 
 def _management_key(environment: Mapping[str, str]) -> str:
     return subprocess.run(  # noqa: S603 - our own command
-        python("broker_project.stack.demo.management_key"),
+        python("django", "create_api_key", "--label", "demo"),
         cwd=ROOT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,
