@@ -30,14 +30,12 @@ class HttpClient:
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
         self._idle: list[Any] = []
-        self.under_way = 0
 
     def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`."""
         handle = self._idle.pop() if self._idle else new_handle(deadline_ms=self._deadline_ms)
         Transfer(token, request).prepare(handle)
         self._multi.add_handle(handle)
-        self.under_way += 1
 
     def begin(self) -> None:
         """Let what was started go out now, without waiting for anything."""
@@ -78,5 +76,4 @@ class HttpClient:
         answer = transfer.answer(handle, number, text)
         self._multi.remove_handle(handle)
         self._idle.append(handle)
-        self.under_way -= 1
         return answer

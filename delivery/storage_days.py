@@ -33,11 +33,6 @@ def first_id(day: dt.date) -> int:
     return int(day.strftime("%y%m%d")) * IDS_PER_DAY
 
 
-def day_of(row_id: int) -> dt.date:
-    """Return the day under which a message or attempt is filed."""
-    return dt.datetime.strptime(f"{row_id // IDS_PER_DAY:06d}", "%y%m%d").replace(tzinfo=dt.UTC).date()
-
-
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
     """Make sure that `today` and the days ahead have partitions, and move the ids into today; safe at any time."""
     with transaction.atomic(), connection.cursor() as cursor:

@@ -27,10 +27,6 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
         """Keep the finished, filed under the day they ended."""
         return self.filter(closed_on__lt=OPEN_SHELF)
 
-    def closed_on_day(self, day: dt.date) -> Self:
-        """Keep those that ended on `day`."""
-        return self.filter(closed_on=day)
-
     def oldest_first(self) -> Self:
         """Sort by id, the order of publishing."""
         return self.order_by("id")
