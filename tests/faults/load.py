@@ -50,7 +50,7 @@ class Endpoint:
         receiver.on(f"/{name}", self)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        exchange = _exchange(self._receiver.log[-1])  # it is logged right before we are asked
+        exchange = exchange_of(self._receiver.log[-1])  # it is logged right before we are asked
         self.exchanges.append(exchange)
         await asyncio.sleep(ANSWER_SECONDS)
         while self.is_stuck:
@@ -73,7 +73,8 @@ class Endpoint:
         return 200
 
 
-def _exchange(request: Received) -> Exchange:
+def exchange_of(request: Received) -> Exchange:
+    """Return what an endpoint writes down of a request."""
     number = int(json.loads(request.body)["number"])
     return Exchange(
         number=number,
