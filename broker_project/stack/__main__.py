@@ -1,10 +1,12 @@
 """The commands of `./broker`, in the environment that the bootstrap has made."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
 from types import FrameType
 
+from broker_project.stack.application import python
 from broker_project.stack.children import DidNotStart
 from broker_project.stack.demo.command import demo
 from broker_project.stack.folder_lock import AlreadyRunning
@@ -15,7 +17,13 @@ from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.testing import test
 from broker_project.stack.up import manage, say, up
 
-COMMANDS: dict[str, Callable[..., int]] = {"demo": demo, "manage": manage, "test": test, "up": up}
+
+def bench(*arguments: str) -> int:
+    """Become the benchmarks, which know this package and not the other way round."""
+    os.execv(sys.executable, python("benchmarks", *arguments))  # noqa: S606 - becoming it, not asking a shell
+
+
+COMMANDS: dict[str, Callable[..., int]] = {"bench": bench, "demo": demo, "manage": manage, "test": test, "up": up}
 EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, OtherPassword, ProgramFailed, SetUpFailed)
 """Failures whose message says it all."""
 

@@ -36,12 +36,13 @@ COMMANDS = {
     "up": ("", "start the whole stack and keep it up until Ctrl-C; what it stores is kept for the next start"),
     "test": ("[args...]", "every check and test; with arguments only pytest with these"),
     "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
+    "bench": ("[name...]", "measure the broker on this machine; --list: what there is to measure"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
     "help": ("", "this list"),
 }
 """What each takes, and what it does."""
 
-ANYTHING = {"test", "manage"}
+ANYTHING = {"test", "manage", "bench"}
 """Commands that hand on whatever arguments they get."""
 
 HELP_WORDS = {"help", "-h", "--help"}

@@ -1,0 +1,34 @@
+"""What a scenario needs configured: event types, subscribers with one subscription each, a publisher with a key."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from benchmarks.children import RunningSink
+from benchmarks.connection import Connection
+
+_numbers: Final[Iterator[int]] = itertools.count(1)
+"""Keeps apart the names of several scenarios on one stack."""
+
+
+def event_types(api: Connection, count: int) -> list[str]:
+    """Create event types; return their names."""
+    run = next(_numbers)
+    return [str(api.create("event-types", name=f"Bench-{run}.{number}")["name"]) for number in range(count)]
+
+
+def subscribe(api: Connection, sink: RunningSink, wanted: Sequence[str]) -> list[str]:
+    """Create a subscriber for each entry, with a subscription to that event type; return their names."""
+    run = next(_numbers)
+    names = [f"bench-{run}.{number}" for number in range(len(wanted))]
+    for number, (name, event_type) in enumerate(zip(names, wanted, strict=True)):
+        api.create("subscribers", name=name)
+        api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=sink.endpoint(number))
+    return names
+
+
+def publisher_key(api: Connection) -> str:
+    """Create a publisher; return its key."""
+    name = f"bench-{next(_numbers)}"
+    api.create("publishers", name=name)
+    return str(api.create("api-keys", kind="PUBLISHER", publisher=name, label="bench")["token"])

@@ -1,0 +1,87 @@
+"""What a scenario works with: a running stack, its management API, and how long to measure."""
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from benchmarks.children import RunningSink
+from benchmarks.connection import Connection
+from broker_project.stack import stacks
+from broker_project.stack.application import python
+from broker_project.stack.folders import ROOT
+
+THROUGH_SECONDS: Final = 60.0
+"""How long what is under way may take to arrive once nobody publishes any more."""
+LOOK_SECONDS: Final = 0.02
+SERVICES: Final = ("web", "beat", "flower", "redis", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """One run of one scenario."""
+
+    stack: stacks.Stack
+    api: Connection
+    """With a management key."""
+    token: str
+    """That key."""
+    seconds: float
+    """How long to measure, once everything is at work."""
+    warm_seconds: float
+    say: Callable[[str], None]
+
+    def roots(self) -> dict[str, int]:
+        """Return the process id of every service, by name."""
+        workers = (f"worker{number + 1}" for number in range(os.cpu_count() or 1))
+        found = {name: self.stack.supervisor[name].pid for name in (*SERVICES, *workers)}
+        return {name: pid for name, pid in found.items() if pid is not None}
+
+    def ask(self, query: str) -> list[tuple[object, ...]]:
+        """Ask the database something."""
+        with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    def wait_until_through(self, sink: RunningSink, deliveries: int) -> None:
+        """Return when so many deliveries have arrived and nothing is open any more, or after a minute."""
+        until = time.monotonic() + THROUGH_SECONDS
+        while time.monotonic() < until and not self._is_through(sink, deliveries):
+            time.sleep(LOOK_SECONDS)
+
+    def _is_through(self, sink: RunningSink, deliveries: int) -> bool:
+        return sink.delivered >= deliveries and not self.ask("SELECT FROM delivery_open LIMIT 1")
+
+
+@contextlib.contextmanager
+def running(folder: Path, *, seconds: float, warm_seconds: float, say: Callable[[str], None]) -> Iterator[Bench]:
+    """Run a fresh stack, durable as a real one, for one scenario."""
+    with stacks.running(folder, fresh=True, say=say) as stack, on(stack, seconds, warm_seconds, say) as bench:
+        yield bench
+
+
+@contextlib.contextmanager
+def on(stack: stacks.Stack, seconds: float, warm_seconds: float, say: Callable[[str], None]) -> Iterator[Bench]:
+    """Measure on a stack that is running."""
+    token = _management_key(stack)
+    api = Connection(stack.web, token)
+    try:
+        yield Bench(stack, api, token, seconds, warm_seconds, say)
+    finally:
+        api.close()
+
+
+def _management_key(stack: stacks.Stack) -> str:
+    return subprocess.run(  # noqa: S603 - our own command
+        python("django", "create_api_key", "--label", "bench"),
+        cwd=ROOT,
+        env={**os.environ, **stack.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()

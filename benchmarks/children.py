@@ -1,0 +1,102 @@
+"""The processes around the broker: the sink, the publishers, and what a bare client can do."""
+
+import contextlib
+import multiprocessing
+from collections.abc import Iterator
+from ctypes import c_bool, c_int64
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Final, cast
+
+from benchmarks import publisher, sink
+from benchmarks.bare import post_bare
+from benchmarks.publisher import Plan, Published
+from benchmarks.receipts import Receipts
+from benchmarks.wire import path_of
+from broker_project.stack.ports import LOOPBACK
+
+CONTEXT: Final = multiprocessing.get_context("spawn")
+END_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSink:
+    """The sink's process, as seen from outside."""
+
+    process: BaseProcess
+    control: Connection
+    port: int
+    count: c_int64
+
+    @property
+    def delivered(self) -> int:
+        """How many deliveries it has got."""
+        return self.count.value
+
+    def endpoint(self, subscriber: int) -> str:
+        """Return a subscriber's address."""
+        return f"http://{LOOPBACK}:{self.port}{path_of(subscriber)}"
+
+    def report(self) -> Receipts:
+        """Return what came since the last report."""
+        self.control.send(sink.REPORT)
+        return cast("Receipts", self.control.recv())
+
+    def answer_all(self) -> None:
+        """Let nobody hang any more."""
+        self.control.send(sink.ANSWER_ALL)
+
+    def bare_rate(self, request: bytes, seconds: float) -> float:
+        """Return how many such requests a second a bare client can post here."""
+        with _child(post_bare, self.port, request, seconds) as (_, control):
+            return float(control.recv())
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPublisher:
+    """The publishers' process, as seen from outside."""
+
+    process: BaseProcess
+    control: Connection
+    enough: c_bool
+
+    def stop(self) -> list[Published]:
+        """Let every stream finish its call; return what they have published."""
+        self.enough.value = True
+        return cast("list[Published]", self.control.recv())
+
+
+@contextlib.contextmanager
+def running_sink(*, hanging: int = 0) -> Iterator[RunningSink]:
+    """Run a sink that leaves the first so many subscribers without an answer."""
+    count = CONTEXT.RawValue(c_int64, 0)
+    with _child(sink.serve, count, hanging) as (process, control):
+        yield RunningSink(process, control, control.recv(), count)
+
+
+@contextlib.contextmanager
+def publishing(plan: Plan, to: RunningSink) -> Iterator[RunningPublisher]:
+    """Publish from now on; the window of the plan counts from what the sink has already got."""
+    enough = CONTEXT.RawValue(c_bool, False)
+    counted = replace(plan, window=plan.window + to.delivered)
+    with _child(publisher.publish, counted, to.count, enough) as (process, control):
+        try:
+            yield RunningPublisher(process, control, enough)
+        finally:
+            enough.value = True
+
+
+@contextlib.contextmanager
+def _child(target: object, *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=target, args=(theirs, *arguments), daemon=True)  # type: ignore[arg-type]
+    process.start()
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        ours.close()
+        process.join(END_SECONDS)
+        process.kill()

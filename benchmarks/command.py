@@ -1,0 +1,75 @@
+"""`./broker bench`: run scenarios, each on a fresh stack of its own, and print what they measured."""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks import bench
+from benchmarks.figures import Figure, Outcome, table, write
+from benchmarks.scenarios import SCENARIOS
+from broker_project.stack.folders import STATE
+
+FOLDER: Final = STATE / "bench"
+SECONDS: Final = 10.0
+WARM_SECONDS: Final = 4.0
+
+
+def main(*arguments: str) -> int:
+    """Run a command line; return 0 unless a run was of no value, however fast it was."""
+    options = parser().parse_args(arguments)
+    if options.list:
+        print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
+        return 0
+    chosen = options.scenarios or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
+    outcomes = {name: _run(name, options.seconds) for name in chosen}
+    figures = [figure for outcome in outcomes.values() for figure in outcome.figures]
+    print(table(figures), flush=True)
+    if options.json:
+        write(figures, options.json)
+    return _judged(outcomes)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what understands the command line."""
+    made = argparse.ArgumentParser(prog="./broker bench", description="Measures the broker on this machine.")
+    made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenario, help="all short ones if none")
+    made.add_argument("--list", action="store_true", help="say which scenarios there are")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
+    made.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="how long to measure each")
+    return made
+
+
+def _scenario(name: str) -> str:
+    if name not in SCENARIOS:
+        raise argparse.ArgumentTypeError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+    return name
+
+
+def _run(name: str, seconds: float) -> Outcome:
+    for variable in [
+        name for name in os.environ if name.startswith("BROKER_") or name in {"DATABASE_URL", "REDIS_URL"}
+    ]:
+        del os.environ[variable]
+    _say(f"{name}: {SCENARIOS[name].about}")
+    try:
+        with bench.running(FOLDER, seconds=seconds, warm_seconds=WARM_SECONDS, say=_say) as running:
+            outcome = SCENARIOS[name].run(running)
+    finally:
+        shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
+    print(table(outcome.figures), flush=True)
+    return outcome
+
+
+def _judged(outcomes: dict[str, Outcome]) -> int:
+    for name, outcome in outcomes.items():
+        for problem in outcome.problems:
+            print(f"{name}: {problem}", file=sys.stderr)
+    return 1 if any(outcome.problems for outcome in outcomes.values()) else 0
+
+
+def _say(text: str) -> None:
+    print(f"bench: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,91 @@
+"""What a scenario hands back: figures, each beside its limit and its target, and what went wrong."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+FIELDS: Final = ("scenario", "figure", "value", "unit", "bare")
+COLUMNS: Final = "{:<16} {:<34} {:>12} {:<8} {:>12}  {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure is to reach: at least or at most so much."""
+
+    sign: str
+    value: float
+
+    def is_met(self, value: float) -> bool:
+        """Say whether a figure reaches it."""
+        return value >= self.value if self.sign == "≥" else value <= self.value
+
+
+def at_least(value: float) -> Target:
+    """Return the target of a figure that is to be large."""
+    return Target("≥", value)
+
+
+def at_most(value: float) -> Target:
+    """Return the target of a figure that is to be small."""
+    return Target("≤", value)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number that was measured."""
+
+    scenario: str
+    figure: str
+    value: float
+    unit: str
+    bare: float | None = None
+    """The same with nothing but a client and the sink, in the same run; None where that makes no sense."""
+    target: Target | None = None
+
+    def __str__(self) -> str:
+        bare = "" if self.bare is None else rounded(self.bare)
+        return COLUMNS.format(
+            self.scenario, self.figure, rounded(self.value), self.unit, bare, self._verdict()
+        ).rstrip()
+
+    def _verdict(self) -> str:
+        if self.target is None:
+            return ""
+        missed = "" if self.target.is_met(self.value) else ", missed"
+        return f"target {self.target.sign} {rounded(self.target.value)}{missed}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one scenario brought."""
+
+    figures: Sequence[Figure]
+    problems: Sequence[str] = field(default_factory=tuple)
+    """Why its figures do not count."""
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """Return figures as text, a line each."""
+    head = COLUMNS.format("scenario", "figure", "value", "unit", "bare", "")
+    return "\n".join([head.rstrip(), *map(str, figures)])
+
+
+def write(figures: Iterable[Figure], path: Path) -> None:
+    """Write figures as a JSON list."""
+    rows = [{name: getattr(figure, name) for name in FIELDS} for figure in figures]
+    path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def rounded(value: float) -> str:
+    """Return a number with three or four digits that count."""
+    decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2  # noqa: PLR2004 - a thousandth is enough
+    return f"{value:,.{decimals}f}"
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """Return the value that so many percent of the sorted values do not exceed; 0 of nothing."""
+    if not ordered:
+        return 0.0
+    return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]

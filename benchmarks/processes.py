@@ -1,0 +1,76 @@
+"""CPU time and memory of whole process trees, read from /proc."""
+
+import contextlib
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a process and all its descendants have used."""
+
+    cpu_seconds: float
+    """Of those that ended meanwhile too."""
+    pss_bytes: int
+    """Memory, that which is shared by several counted in parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Process:
+    pid: int
+    parent: int
+    cpu_seconds: float
+
+
+def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
+    """Return the CPU time of each tree, by name of its root."""
+    children = _by_parent()
+    return {name: sum(each.cpu_seconds for each in _tree(root, children)) for name, root in roots.items()}
+
+
+def usage(roots: Mapping[str, int]) -> dict[str, Usage]:
+    """Return CPU time and memory of each tree, by name of its root; reading memory costs some ms a process."""
+    children = _by_parent()
+    trees = {name: list(_tree(root, children)) for name, root in roots.items()}
+    return {
+        name: Usage(sum(each.cpu_seconds for each in tree), sum(_pss(each.pid) for each in tree))
+        for name, tree in trees.items()
+    }
+
+
+def _by_parent() -> dict[int, list[_Process]]:
+    """Return all processes of the machine by their parent; each also under its own negative number."""
+    found: dict[int, list[_Process]] = defaultdict(list)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            process = _read(int(folder.name), (folder / "stat").read_text())
+            found[process.parent].append(process)
+            found[-process.pid].append(process)
+    return found
+
+
+def _read(pid: int, status: str) -> _Process:
+    """Read /proc/PID/stat: the times of a process include those of the children it has collected."""
+    fields = status.rpartition(")")[2].split()
+    return _Process(pid, int(fields[1]), sum(map(int, fields[11:15])) * TICK)
+
+
+def _tree(root: int, children: Mapping[int, list[_Process]]) -> Iterator[_Process]:
+    yield from children.get(-root, [])
+    for child in children.get(root, []):
+        yield from _tree(child.pid, children)
+
+
+def _pss(pid: int) -> int:
+    """Return a process's share of the memory; 0 if it has just ended."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0

@@ -1,0 +1,136 @@
+"""Publishers in one process: streams of calls over keep-alive connections, as fast as the broker keeps pace, or by the clock."""
+
+import threading
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from ctypes import c_bool, c_int64
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Control
+from typing import Final
+
+from benchmarks.connection import Connection, Refused
+from benchmarks.wire import body_of
+
+ACCEPTED: Final = 202
+LOOK_SECONDS: Final = 0.0005
+"""How soon a stream notices that the broker has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is published: calls of so many messages over all event types in turn, from so many connections."""
+
+    web: str
+    token: str
+    event_types: Sequence[str]
+    connections: int
+    per_call: int
+    copies: int = 1
+    """How many subscribers want each message."""
+    window: int = 0
+    """Deliveries under way at most: nobody publishes while there are more."""
+    per_second: float = 0.0
+    """Messages a second, evenly spaced; 0: as fast as the window lets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What one stream has published."""
+
+    stream: int
+    counts: Sequence[int]
+    """Of each event type."""
+    accept_seconds: "array[float]"
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class Flow:
+    """What the streams share: how much is under way, and whether it is enough."""
+
+    plan: Plan
+    delivered: c_int64
+    enough: c_bool
+    _published: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def turns(self, stream: int) -> Iterator[float]:
+        """Yield the moment of each call of a stream, when it has come."""
+        return self._by_the_clock(stream) if self.plan.per_second else self._by_the_window()
+
+    def _by_the_window(self) -> Iterator[float]:
+        room = self.plan.per_call * self.plan.copies
+        while not self.enough.value:
+            with self._lock:
+                goes = self._published + room - self.delivered.value <= self.plan.window
+                self._published += room * goes
+            if goes:
+                yield time.monotonic()
+            else:
+                time.sleep(LOOK_SECONDS)
+
+    def _by_the_clock(self, stream: int) -> Iterator[float]:
+        """Keep to the timetable: a call that is late counts from the moment at which it was due."""
+        step = self.plan.per_call / self.plan.per_second
+        due = time.monotonic() + stream * step
+        while not self.enough.value:
+            time.sleep(max(0.0, due - time.monotonic()))
+            yield due
+            due += step * self.plan.connections
+
+
+class Stream:
+    """One connection and its counters."""
+
+    def __init__(self, number: int, flow: Flow) -> None:
+        self._number = number
+        self._flow = flow
+        self._plan = flow.plan
+        self._connection = Connection(self._plan.web, self._plan.token)
+        self._counts = [0] * len(self._plan.event_types)
+        self._next = number * self._plan.per_call
+        self._accept_seconds = array("d")
+        self._problem = ""
+
+    def run(self) -> None:
+        """Publish until it is enough."""
+        try:
+            for due in self._flow.turns(self._number):
+                self._publish(due)
+        except (Refused, OSError) as problem:
+            self._problem = str(problem)
+
+    def published(self) -> Published:
+        """Return what it has published."""
+        self._connection.close()
+        return Published(self._number, self._counts, self._accept_seconds, self._problem)
+
+    def _publish(self, due: float) -> None:
+        sent = int(due * 1e9)
+        items = [self._item(sent) for _ in range(self._plan.per_call)]
+        if self._plan.per_call == 1:
+            ((name, body),) = items
+            self._connection.post(b"/api/v1/events/" + name, body, expected=ACCEPTED)
+        else:
+            texts = [b'{"event":"%s","body":%s}' % item for item in items]
+            self._connection.post(b"/api/v1/events", b'{"events":[%s]}' % b",".join(texts), expected=ACCEPTED)
+        self._accept_seconds.append(time.monotonic() - due)
+
+    def _item(self, sent: int) -> tuple[bytes, bytes]:
+        position = self._next % len(self._counts)
+        self._next += 1
+        self._counts[position] += 1
+        return self._plan.event_types[position].encode(), body_of(self._number, self._counts[position], sent)
+
+
+def publish(control: Control, plan: Plan, delivered: c_int64, enough: c_bool) -> None:
+    """Be the publishers: the whole life of a process."""
+    flow = Flow(plan, delivered, enough)
+    streams = [Stream(number, flow) for number in range(plan.connections)]
+    threads = [threading.Thread(target=stream.run) for stream in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    control.send([stream.published() for stream in streams])

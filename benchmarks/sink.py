@@ -1,0 +1,175 @@
+"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, a constant answer.
+
+It notes each request and checks it against the one before of the same stream: some 10 µs, so that what is measured
+is the broker.
+"""
+
+import gc
+import os
+import select
+import socket
+import time
+from ctypes import c_int64
+from multiprocessing.connection import Connection
+from typing import Final
+
+from benchmarks.receipts import Receipts
+from benchmarks.wire import NUMBER, PATH, SENT, STREAM
+from broker_project.stack.ports import LOOPBACK
+
+ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+HEAD_END: Final = b"\r\n\r\n"
+LENGTH: Final = b"ontent-Length: "
+SEQUENCE: Final = b"Webhook-Sequence: "
+FLAG: Final = b"Webhook-Possible-Duplicate: true"
+CHUNK: Final = 262_144
+BACKLOG: Final = 4096
+
+REPORT: Final = "report"
+"""Asks for the receipts since the last report."""
+ANSWER_ALL: Final = "answer all"
+"""Ends the hanging."""
+
+
+class Log:
+    """What came, and whether it was its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.example = b""
+        """The last request as it came."""
+        self._receipts = Receipts()
+        self._sequences: dict[int, int] = {}
+
+    def note(self, subscriber: int, head: bytes, body: bytes) -> None:
+        """Note a request."""
+        receipts, key, number = self._receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
+        start = head.index(SEQUENCE) + len(SEQUENCE)
+        sequence = int(head[start : head.find(b"\r", start)])
+        if number != receipts.last.get(key, 0) + 1 or sequence != self._sequences.get(subscriber, 0) + 1:
+            self._note_odd(head, key, number)
+            if number <= receipts.last.get(key, 0):
+                return
+        receipts.last[key] = number
+        self._sequences[subscriber] = sequence
+        receipts.at.append(time.monotonic_ns())
+        receipts.sent.append(int(body[SENT]))
+        receipts.subscriber.append(subscriber)
+        self.count += 1
+
+    def report(self) -> Receipts:
+        """Return what came since the last report."""
+        reported = self._receipts
+        reported.example = self.example
+        self._receipts = Receipts(last=reported.last, faults=reported.faults)
+        return reported
+
+    def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
+        last = self._receipts.last.get(key, 0)
+        if number == last and FLAG in head:
+            return  # as announced: it may have been here before
+        self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
+
+
+class Sink:
+    """Connections by descriptor, and the requests that come over them."""
+
+    def __init__(self, control: Connection, delivered: c_int64, hanging: int) -> None:
+        self._control = control
+        self._delivered = delivered
+        self._hanging = hanging
+        """Subscribers below this number are left without an answer."""
+        self._unanswered: list[int] = []
+        self._partial: dict[int, bytes] = {}
+        self._log = Log()
+        self._poll = select.epoll()
+        self._listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
+
+    def serve(self) -> None:
+        """Say on which port it listens; serve until the control connection is closed."""
+        self._control.send(self._listener.getsockname()[1])
+        listener, control = self._listener.fileno(), self._control.fileno()
+        self._poll.register(listener, select.EPOLLIN)
+        self._poll.register(control, select.EPOLLIN)
+        while True:
+            for descriptor, _ in self._poll.poll():
+                if descriptor == listener:
+                    self._accept()
+                elif descriptor != control:
+                    self._read(descriptor)
+                elif not self._obey():
+                    return
+            self._delivered.value = self._log.count
+
+    def _accept(self) -> None:
+        accepted, _ = self._listener.accept()
+        accepted.setblocking(False)
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._poll.register(accepted.detach(), select.EPOLLIN)
+
+    def _obey(self) -> bool:
+        try:
+            wish = self._control.recv()
+        except EOFError:
+            return False
+        if wish == ANSWER_ALL:
+            self._answer_all()
+        else:
+            self._control.send(self._log.report())
+        return True
+
+    def _read(self, descriptor: int) -> None:
+        """Take what has come: usually one whole request."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except ConnectionError:
+            data = b""
+        if not data:
+            self._close(descriptor)
+            return
+        if descriptor in self._partial:
+            data = self._partial.pop(descriptor) + data
+        while data:
+            end = _end_of_request(data)
+            if end > len(data):
+                self._partial[descriptor] = data
+                return
+            self._take(descriptor, data[:end])
+            data = data[end:]
+
+    def _take(self, descriptor: int, request: bytes) -> None:
+        head, _, body = request.partition(HEAD_END)
+        subscriber = int(head[PATH])
+        self._log.note(subscriber, head, body)
+        self._log.example = request
+        if subscriber < self._hanging:
+            self._unanswered.append(descriptor)
+        else:
+            os.write(descriptor, ANSWER)
+
+    def _answer_all(self) -> None:
+        self._hanging = 0
+        for descriptor in self._unanswered:
+            os.write(descriptor, ANSWER)
+        self._unanswered.clear()
+
+    def _close(self, descriptor: int) -> None:
+        os.close(descriptor)
+        self._partial.pop(descriptor, None)
+        if descriptor in self._unanswered:
+            self._unanswered.remove(descriptor)
+
+
+def _end_of_request(data: bytes) -> int:
+    """Return where the first request ends; behind the data where it is not complete."""
+    head = data.find(HEAD_END)
+    if head < 0:
+        return len(data) + 1
+    start = data.index(LENGTH) + len(LENGTH)
+    return head + len(HEAD_END) + int(data[start : data.index(b"\r", start)])
+
+
+def serve(control: Connection, delivered: c_int64, hanging: int) -> None:
+    """Be the sink: the whole life of a process."""
+    gc.disable()
+    Sink(control, delivered, hanging).serve()

@@ -1,0 +1,114 @@
+"""How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import time
+
+from benchmarks import arranging
+from benchmarks.bench import Bench
+from benchmarks.children import RunningPublisher, RunningSink, publishing, running_sink
+from benchmarks.figures import Figure, Outcome, Target
+from benchmarks.processes import cpu_seconds
+from benchmarks.publisher import Plan, Published
+from benchmarks.receipts import Key, problems
+
+BARE_SECONDS: Final = 2.0
+MARGIN: Final = 3.0
+"""So many times as fast as the figure a bare client must be, else the sink may have been the limit."""
+GROUPS: Final = {"beat": "beat+flower", "flower": "beat+flower"}
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is published, for whom, and what is expected of it."""
+
+    name: str
+    subscribers: int
+    per_call: int
+    window: int
+    """Deliveries under way at most."""
+    target: Target
+    connections: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What had been delivered and used by then."""
+
+    at: float
+    delivered: int
+    cpu: Mapping[str, float]
+
+
+def measure(bench: Bench, load: Load) -> Outcome:
+    """Run a load against subscribers of whom each wants an event type of its own."""
+    with running_sink() as sink:
+        event_types = arranging.event_types(bench.api, load.subscribers)
+        arranging.subscribe(bench.api, sink, event_types)
+        plan = Plan(
+            bench.stack.web,
+            arranging.publisher_key(bench.api),
+            event_types,
+            load.connections,
+            load.per_call,
+            window=load.window,
+        )
+        with publishing(plan, sink) as publisher:
+            begin, end = _steady(bench, sink, publisher)
+            published = publisher.stop()
+            bench.wait_until_through(sink, sum(sum(stream.counts) for stream in published))
+        receipts = sink.report()
+        bare = sink.bare_rate(receipts.example, BARE_SECONDS) if receipts.example else 0.0
+    rate = (end.delivered - begin.delivered) / (end.at - begin.at)
+    wrong = [*_problems_of(published), *problems(receipts, wanted_from(published)), *_void(rate, bare)]
+    speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
+    return Outcome([speed, *_cpu(load.name, begin, end)], wrong)
+
+
+def wanted_from(published: Sequence[Published]) -> dict[Key, int]:
+    """Return how many deliveries each subscriber is to get of each stream, where each has its own event type."""
+    return {
+        (subscriber, stream.stream): count
+        for stream in published
+        for subscriber, count in enumerate(stream.counts)
+        if count
+    }
+
+
+def _steady(bench: Bench, sink: RunningSink, publisher: RunningPublisher) -> tuple[Moment, Moment]:
+    """Return what had been done before and after the time of measuring."""
+    roots = bench.roots() | {"sink": sink.process.pid or 0, "publisher": publisher.process.pid or 0}
+    time.sleep(bench.warm_seconds)
+    begin = _now(sink, roots)
+    time.sleep(bench.seconds)
+    return begin, _now(sink, roots)
+
+
+def _now(sink: RunningSink, roots: Mapping[str, int]) -> Moment:
+    return Moment(time.monotonic(), sink.delivered, cpu_seconds(roots))
+
+
+def _cpu(name: str, begin: Moment, end: Moment) -> Iterator[Figure]:
+    """Yield what each group of processes used for one delivery, and its share of all."""
+    used: dict[str, float] = {}
+    for service, seconds in end.cpu.items():
+        group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
+        used[group] = used.get(group, 0.0) + seconds - begin.cpu[service]
+    deliveries = max(1, end.delivered - begin.delivered)
+    for group, seconds in used.items():
+        yield Figure(name, f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
+    for group, seconds in used.items():
+        yield Figure(name, f"share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
+    yield Figure(name, "CPU in use", sum(used.values()) / (end.at - begin.at), "cores")
+
+
+def _problems_of(published: Sequence[Published]) -> list[str]:
+    return [f"publishing failed: {stream.problem}" for stream in published if stream.problem]
+
+
+def _void(rate: float, bare: float) -> list[str]:
+    if bare >= MARGIN * rate:
+        return []
+    return [f"void: a bare client reached {bare:,.0f}/s, less than {MARGIN:.0f} times the figure"]

@@ -1,0 +1,1 @@
+"""Scenarios of topics: one subscriber, one line."""
