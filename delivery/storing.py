@@ -12,32 +12,35 @@ from delivery import wakeups
 from delivery.idempotency import fingerprint_of
 from delivery.models import MessageOutcome
 from subscriptions.database import rows
-from subscriptions.matching import Match, matching_subscriptions
-
-NEW_IDS: Final = "SELECT nextval('delivery_message_id_seq') FROM generate_series(1, %s)"
+from subscriptions.matching import Kind, Match, matching_subscriptions
 
 STORE: Final = """
-WITH message AS (
-  SELECT * FROM unnest(%(id)s::bigint[], %(body)s::bytea[])
-    WITH ORDINALITY AS b (id, body, position)
-    JOIN json_to_recordset(%(messages)s::json)
-      AS m (id bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb, filter_string text,
-            outcome text, deliveries_count int)
-   USING (id)),
+WITH message AS MATERIALIZED (
+  SELECT nextval('delivery_message_id_seq') AS id, m.* FROM (
+    SELECT * FROM unnest(%(body)s::bytea[]) WITH ORDINALITY AS b (body, position)
+      JOIN json_to_recordset(%(messages)s::json)
+        AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
+              filter_string text, outcome text, deliveries_count int)
+     USING (position) ORDER BY position) m),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
                                 outcome, deliveries_count, published_at)
   SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, outcome,
-         deliveries_count, clock_timestamp() FROM message)
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
-SELECT m.id, l.id, d.subscription_id, 'PENDING', octet_length(m.body)
-  FROM unnest(%(d_message_id)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[])
-    WITH ORDINALITY AS d (message_id, subscription_id, subscriber_id, position)
-  JOIN message m ON m.id = d.message_id
-  JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
- ORDER BY d.position
-RETURNING line_id
+         deliveries_count, clock_timestamp() FROM message),
+lined_up AS (
+  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
+  SELECT m.id, l.id, d.subscription_id, 'PENDING', octet_length(m.body)
+    FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[])
+      WITH ORDINALITY AS d (position, subscription_id, subscriber_id, place)
+    JOIN message m ON m.position = d.position
+    JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
+   ORDER BY d.place
+  RETURNING line_id)
+SELECT position, id FROM message
+UNION ALL
+SELECT DISTINCT 0, line_id FROM lined_up
 """
+"""Ids are given out in the order of the messages, and of each one's deliveries; returns both ids and lines."""
 
 
 @dataclass(frozen=True)
@@ -75,53 +78,50 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None) -> list[Acce
     if not messages:
         return []
     matches = _matches(messages)
-    ids = [message_id for (message_id,) in rows(NEW_IDS, [len(messages)])]
-    answers = [
-        Accepted(message_id, MessageOutcome.ROUTED if qualified else MessageOutcome.UNROUTED, len(qualified))
-        for message_id, qualified in zip(ids, matches, strict=True)
-    ]
-    deliveries = [
-        (message_id, *match) for message_id, qualified in zip(ids, matches, strict=True) for match in qualified
-    ]
-    line_ids = rows(
+    placed = [(place, *match) for place, qualified in enumerate(matches, 1) for match in qualified]
+    found = rows(
         STORE,
         {
-            "id": ids,
             "body": [message.body for message in messages],
-            "messages": _columns(messages, answers, publisher_id),
-            "d_message_id": [message_id for message_id, _, _ in deliveries],
-            "d_subscription_id": [subscription_id for _, subscription_id, _ in deliveries],
-            "d_subscriber_id": [subscriber_id for _, _, subscriber_id in deliveries],
+            "messages": _columns(messages, matches, publisher_id),
+            "d_position": [place for place, _, _ in placed],
+            "d_subscription_id": [subscription_id for _, subscription_id, _ in placed],
+            "d_subscriber_id": [subscriber_id for _, _, subscriber_id in placed],
         },
     )
-    if woken := sorted({line_id for (line_id,) in line_ids}):
+    if woken := sorted(line_id for place, line_id in found if not place):
         transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, woken), robust=True)
-    return answers
+    ids = [message_id for place, message_id in sorted(found) if place]
+    return [
+        Accepted(message_id, _outcome(qualified), len(qualified))
+        for message_id, qualified in zip(ids, matches, strict=True)
+    ]
 
 
 def _matches(messages: Sequence[NewMessage]) -> list[list[Match]]:
     """Return the qualifying subscriptions of each message; like messages are matched once."""
-    by_kind: dict[tuple[int, str | None], list[Match]] = {}
-    for message in messages:
-        kind = (message.event_type_id, message.filter_string)
-        if kind not in by_kind:
-            by_kind[kind] = matching_subscriptions(*kind)
-    return [by_kind[message.event_type_id, message.filter_string] for message in messages]
+    kinds = [Kind(message.event_type_id, message.filter_string) for message in messages]
+    matches = matching_subscriptions(dict.fromkeys(kinds))
+    return [matches.get(kind, []) for kind in kinds]
 
 
-def _columns(messages: Sequence[NewMessage], answers: Sequence[Accepted], publisher_id: int | None) -> str:
+def _outcome(qualified: Sequence[Match]) -> MessageOutcome:
+    return MessageOutcome.ROUTED if qualified else MessageOutcome.UNROUTED
+
+
+def _columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]], publisher_id: int | None) -> str:
     return orjson.dumps(
         [
             {
-                "id": answer.id,
+                "position": place,
                 "event_type_id": message.event_type_id,
                 "publisher_id": publisher_id,
                 "content_type": message.content_type,
                 "headers": message.headers,
                 "filter_string": message.filter_string,
-                "outcome": answer.outcome,
-                "deliveries_count": answer.deliveries,
+                "outcome": _outcome(qualified),
+                "deliveries_count": len(qualified),
             }
-            for message, answer in zip(messages, answers, strict=True)
+            for place, (message, qualified) in enumerate(zip(messages, matches, strict=True), 1)
         ]
     ).decode()
