@@ -23,14 +23,19 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
     """
     connection.ensure_connection()
     raw = connection.connection
-    # Django switches preparing off for its own cursors; 2 keeps one-off statements out of the server's memory.
-    raw.prepare_threshold = 2
+    if raw.prepare_threshold is None:
+        _prepare_statements(raw)
     with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
-        # One type for every integer: by default it follows the value, and each type makes a statement of its own.
-        cursor.adapters.register_dumper(int, Int8Dumper)
-        cursor.adapters.register_dumper(int, Int8BinaryDumper)
         cursor.execute(statement, arguments, prepare=True, binary=True)
         return cursor.fetchall() if cursor.description else []
+
+
+def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
+    """Let a new connection prepare statements, which Django switches off for its own cursors."""
+    raw.prepare_threshold = 2  # keeps one-off statements out of the server's memory
+    # One type for every integer: by default it follows the value, and each type makes a statement of its own.
+    raw.adapters.register_dumper(int, Int8Dumper)
+    raw.adapters.register_dumper(int, Int8BinaryDumper)
 
 
 def forget_connection() -> None:
