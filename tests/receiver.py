@@ -82,15 +82,19 @@ async def reset(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     return False
 
 
-async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Answer 200 and then send a byte every tenth of a second, for ever."""
-    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
-    while not reader.at_eof():
-        writer.write(b".")
-        await writer.drain()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(reader.read(), 0.1)
-    return False
+def dripping(every: float) -> Behaviour:
+    """Answer 200 and then send a byte every so many seconds, for ever."""
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not reader.at_eof():
+            writer.write(b".")
+            await writer.drain()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(reader.read(), every)
+        return False
+
+    return drip
 
 
 async def endless(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -114,6 +118,7 @@ class Gate:
         return await self._then(reader, writer)
 
     def open(self) -> None:
+        """May be called from any thread."""
         self._loop.call_soon_threadsafe(self._opened.set)
 
 
@@ -163,6 +168,10 @@ class Receiver(threading.Thread):
         gate = Gate(self._loop, then)
         self.on(path, gate, *(afterwards or (then,)))
         return gate
+
+    def soon(self, act: Callable[[], object]) -> None:
+        """Let the receiver's own thread do this next."""
+        self._loop.call_soon_threadsafe(act)
 
     def close_port(self) -> None:
         """Refuse connections from now on, and drop those there are."""

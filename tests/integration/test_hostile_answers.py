@@ -19,7 +19,7 @@ from tests.driving import (
     working,
 )
 from tests.factories import subscription
-from tests.receiver import Behaviour, Receiver, answer, drip, endless, hang, raw, wait_until
+from tests.receiver import Behaviour, Receiver, answer, dripping, endless, hang, raw, wait_until
 
 NOT_TEXT = b"\xff\xfe\x00\xc3\x28"
 
@@ -78,7 +78,7 @@ def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subsc
 
 
 @pytest.mark.behaviour("4.8", "4.11")
-@pytest.mark.parametrize("slow", [hang, drip], ids=["hang", "drip"])
+@pytest.mark.parametrize("slow", [hang, dripping(0.1)], ids=["hang", "drip"])
 def test_a_request_ends_at_its_deadline_and_the_next_try_is_flagged(
     receiver: Receiver, wanted: Subscription, slow: Behaviour
 ) -> None:
