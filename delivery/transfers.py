@@ -1,5 +1,6 @@
 """One request on its way through libcurl: what it sends, what it takes of the answer, what came of it."""
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,10 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
 """What is read of an answer's body; the rest is left unread and the connection closed."""
 MAX_HEADER_BYTES: Final = 65_536
+STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+\d{3}(?!\d)", re.IGNORECASE)
+"""libcurl takes the first three digits for the status, and so 2000 for 200."""
+NO_STATUS: Final = "the status of the answer is not a number of three digits"
+HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTES // 1024} KiB"
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 
 
@@ -45,6 +50,8 @@ class Transfer:
     body: bytearray = field(default_factory=bytearray)
     too_much: bool = False
     was_begun: bool = False
+    refused: str = ""
+    """Why the head of the answer was not taken."""
 
     def prepare(self, handle: Any) -> None:
         """Set on the handle what belongs to this request."""
@@ -67,10 +74,13 @@ class Transfer:
         return verdict
 
     def take_head(self, line: bytes) -> int:
-        """Keep a line of the answer's head, up to the cap."""
-        if line.startswith(b"HTTP/"):
+        """Keep a line of the answer's head, up to the cap; refuse one without a proper status."""
+        if line[:5].upper() == b"HTTP/":
             self.head.clear()  # an interim answer came before this one
+            self.refused = "" if STATUS_LINE.match(line) else NO_STATUS
         if len(self.head) + len(line) > MAX_HEADER_BYTES:
+            self.refused = HEAD_TOO_LARGE
+        if self.refused:
             return -1
         self.head += line
         return len(line)
@@ -93,7 +103,7 @@ class Transfer:
         else:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
             reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
-            result = RequestNotCompleted(reason or f"libcurl error {number}", was_sent=was_sent)
+            result = RequestNotCompleted(self.refused or reason or f"libcurl error {number}", was_sent=was_sent)
         return Answer(self.token, result, bytes(self.head), duration_ms)
 
     def _response(self, status: int) -> requests.Response:

@@ -40,6 +40,7 @@ ANSWERED = {
 UNANSWERED = {
     "zero bytes": raw(b"\x00" * 100),
     "a status that is no number": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
+    "a status of four digits": raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
     "a version that is none": raw(b"HTTP/9.9 200 OK\r\n\r\n"),
     "a zero byte in a header": raw(b"HTTP/1.1 200 -\r\nX: a\x00b\r\nContent-Length: 0\r\n\r\n"),
     "a negative length": raw(b"HTTP/1.1 200 -\r\nContent-Length: -1\r\n\r\n"),
