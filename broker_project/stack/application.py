@@ -120,9 +120,13 @@ def answers(url: str) -> bool:
 
 
 def is_listening(redis_url: str, worker: str) -> bool:
-    """Say whether a worker answers a ping through Redis."""
-    with Celery(broker=redis_url, set_as_current=False) as asking:
+    """Say whether a worker answers a ping through Redis.
+
+    Over a connection of its own: those of the pool, which a process keeps by address, may still lead to the Redis of
+    an earlier stack at the same port.
+    """
+    with Celery(broker=redis_url, set_as_current=False) as asking, asking.connection_for_write() as connection:
         try:
-            return bool(asking.control.ping(destination=[worker], timeout=1.0))
+            return bool(asking.control.ping(destination=[worker], timeout=1.0, connection=connection))
         except OSError:
             return False
