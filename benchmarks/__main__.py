@@ -3,6 +3,7 @@
 import sys
 
 from benchmarks.command import main
+from broker_project.stack.command_line import run
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(run(main, *sys.argv[1:]))

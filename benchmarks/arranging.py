@@ -8,7 +8,7 @@ from benchmarks.children import RunningSink
 from benchmarks.connection import Connection
 
 _numbers: Final[Iterator[int]] = itertools.count(1)
-"""Keeps apart the names of several scenarios on one stack."""
+"""Keep apart the names of several scenarios on one stack."""
 
 
 def event_types(api: Connection, count: int) -> list[str]:
@@ -17,14 +17,13 @@ def event_types(api: Connection, count: int) -> list[str]:
     return [str(api.create("event-types", name=f"Bench-{run}.{number}")["name"]) for number in range(count)]
 
 
-def subscribe(api: Connection, sink: RunningSink, wanted: Sequence[str]) -> list[str]:
-    """Create a subscriber for each entry, with a subscription to that event type; return their names."""
+def subscribe(api: Connection, sink: RunningSink, wanted: Sequence[str]) -> None:
+    """Create a subscriber for each entry, with a subscription to that event type."""
     run = next(_numbers)
-    names = [f"bench-{run}.{number}" for number in range(len(wanted))]
-    for number, (name, event_type) in enumerate(zip(names, wanted, strict=True)):
+    for number, event_type in enumerate(wanted):
+        name = f"bench-{run}.{number}"
         api.create("subscribers", name=name)
         api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=sink.endpoint(number))
-    return names
 
 
 def publisher_key(api: Connection) -> str:

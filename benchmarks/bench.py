@@ -17,10 +17,30 @@ from broker_project.stack import stacks
 from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
 
-THROUGH_SECONDS: Final = 60.0
+THROUGH_SECONDS: Final = 90.0
 """How long what is under way may take to arrive once nobody publishes any more."""
 LOOK_SECONDS: Final = 0.02
+OPEN: Final = """
+    SELECT FROM delivery_open
+    JOIN subscriptions_subscription subscription ON subscription.id = subscription_id
+    JOIN subscriptions_subscriber subscriber ON subscriber.id = subscriber_id
+    WHERE subscriber.name LIKE 'bench-%' LIMIT 1
+"""
+"""Anything that may still be sent, or sent again."""
 SERVICES: Final = ("web", "beat", "flower", "redis", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What can be chosen on the command line."""
+
+    seconds: float = 10.0
+    """How long to measure, once everything is at work."""
+    warm_seconds: float = 4.0
+    minutes: float = 30.0
+    """How long the soak takes."""
+    rate: float = 0.0
+    """Deliveries a second of the soak; 0: half of what the broker can do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +52,7 @@ class Bench:
     """With a management key."""
     token: str
     """That key."""
-    seconds: float
-    """How long to measure, once everything is at work."""
-    warm_seconds: float
+    options: Options
     say: Callable[[str], None]
 
     def roots(self) -> dict[str, int]:
@@ -49,29 +67,29 @@ class Bench:
             return connection.execute(query.encode()).fetchall()
 
     def wait_until_through(self, sink: RunningSink, deliveries: int) -> None:
-        """Return when so many deliveries have arrived and nothing is open any more, or after a minute."""
+        """Return when so many deliveries have arrived and nothing is open any more, or after a time."""
         until = time.monotonic() + THROUGH_SECONDS
         while time.monotonic() < until and not self._is_through(sink, deliveries):
             time.sleep(LOOK_SECONDS)
 
     def _is_through(self, sink: RunningSink, deliveries: int) -> bool:
-        return sink.delivered >= deliveries and not self.ask("SELECT FROM delivery_open LIMIT 1")
+        return sink.delivered >= deliveries and not self.ask(OPEN)
 
 
 @contextlib.contextmanager
-def running(folder: Path, *, seconds: float, warm_seconds: float, say: Callable[[str], None]) -> Iterator[Bench]:
+def running(folder: Path, options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
     """Run a fresh stack, durable as a real one, for one scenario."""
-    with stacks.running(folder, fresh=True, say=say) as stack, on(stack, seconds, warm_seconds, say) as bench:
+    with stacks.running(folder, fresh=True, say=say) as stack, on(stack, options, say) as bench:
         yield bench
 
 
 @contextlib.contextmanager
-def on(stack: stacks.Stack, seconds: float, warm_seconds: float, say: Callable[[str], None]) -> Iterator[Bench]:
+def on(stack: stacks.Stack, options: Options, say: Callable[[str], None]) -> Iterator[Bench]:
     """Measure on a stack that is running."""
     token = _management_key(stack)
     api = Connection(stack.web, token)
     try:
-        yield Bench(stack, api, token, seconds, warm_seconds, say)
+        yield Bench(stack, api, token, options, say)
     finally:
         api.close()
 

@@ -2,7 +2,8 @@
 
 import contextlib
 import multiprocessing
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from ctypes import c_bool, c_int64
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
@@ -88,10 +89,10 @@ def publishing(plan: Plan, to: RunningSink) -> Iterator[RunningPublisher]:
 
 
 @contextlib.contextmanager
-def _child(target: object, *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
+def _child(target: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
     """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=target, args=(theirs, *arguments), daemon=True)  # type: ignore[arg-type]
+    process = CONTEXT.Process(target=_be, args=(target, theirs, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -100,3 +101,9 @@ def _child(target: object, *arguments: object) -> Iterator[tuple[BaseProcess, Co
         ours.close()
         process.join(END_SECONDS)
         process.kill()
+
+
+def _be(target: Callable[..., None], *arguments: object) -> None:
+    """Live this process's life; Ctrl-C, which the terminal sends to all, is for whoever started it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    target(*arguments)

@@ -4,18 +4,17 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from benchmarks import bench
-from benchmarks.figures import Figure, Outcome, table, write
+from benchmarks.bench import Options
+from benchmarks.figures import Outcome, table, write
 from benchmarks.scenarios import SCENARIOS
 from broker_project.stack.folders import STATE
 
 FOLDER: Final = STATE / "bench"
-SECONDS: Final = 10.0
-WARM_SECONDS: Final = 4.0
+DEFAULTS: Final = Options()
 
 
 def main(*arguments: str) -> int:
@@ -24,12 +23,11 @@ def main(*arguments: str) -> int:
     if options.list:
         print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
         return 0
+    _forget_other_stacks()
     chosen = options.scenarios or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
-    outcomes = {name: _run(name, options.seconds) for name in chosen}
-    figures = [figure for outcome in outcomes.values() for figure in outcome.figures]
-    print(table(figures), flush=True)
+    outcomes = {name: _run(name, Options(options.seconds)) for name in chosen}
     if options.json:
-        write(figures, options.json)
+        write([figure for outcome in outcomes.values() for figure in outcome.figures], options.json)
     return _judged(outcomes)
 
 
@@ -39,7 +37,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenario, help="all short ones if none")
     made.add_argument("--list", action="store_true", help="say which scenarios there are")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    made.add_argument("--seconds", type=float, default=SECONDS, metavar="N", help="how long to measure each")
+    made.add_argument("--seconds", type=float, default=DEFAULTS.seconds, metavar="N", help="how long to measure each")
     return made
 
 
@@ -49,19 +47,25 @@ def _scenario(name: str) -> str:
     return name
 
 
-def _run(name: str, seconds: float) -> Outcome:
+def _run(name: str, options: Options) -> Outcome:
     for variable in [
         name for name in os.environ if name.startswith("BROKER_") or name in {"DATABASE_URL", "REDIS_URL"}
     ]:
         del os.environ[variable]
     _say(f"{name}: {SCENARIOS[name].about}")
     try:
-        with bench.running(FOLDER, seconds=seconds, warm_seconds=WARM_SECONDS, say=_say) as running:
+        with bench.running(FOLDER, options, _say) as running:
             outcome = SCENARIOS[name].run(running)
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(table(outcome.figures), flush=True)
     return outcome
+
+
+def _forget_other_stacks() -> None:
+    """Measure the stack as it comes, on stores of its own."""
+    for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
+        del os.environ[name]
 
 
 def _judged(outcomes: dict[str, Outcome]) -> int:

@@ -1,4 +1,4 @@
-"""One keep-alive connection to the broker with as little around it as possible: a publisher must cost next to nothing."""
+"""One keep-alive connection to the broker with little around it: a publisher must cost next to nothing."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Publishers in one process: streams of calls over keep-alive connections, as fast as the broker keeps pace, or by the clock."""
+"""Publishers in one process: streams of calls, as fast as the broker keeps pace, or by the clock."""
 
 import threading
 import time
@@ -13,7 +13,7 @@ from benchmarks.connection import Connection, Refused
 from benchmarks.wire import body_of
 
 ACCEPTED: Final = 202
-LOOK_SECONDS: Final = 0.0005
+LOOK_SECONDS: Final = 0.001
 """How soon a stream notices that the broker has caught up."""
 
 
@@ -41,7 +41,10 @@ class Published:
     stream: int
     counts: Sequence[int]
     """Of each event type."""
+    due: "array[float]"
+    """The moment of each call, on the monotonic clock."""
     accept_seconds: "array[float]"
+    """How long after it the answer was there."""
     problem: str = ""
 
 
@@ -90,6 +93,8 @@ class Stream:
         self._connection = Connection(self._plan.web, self._plan.token)
         self._counts = [0] * len(self._plan.event_types)
         self._next = number * self._plan.per_call
+        """Of all messages, those of the other connections counted: whose turn it is."""
+        self._due = array("d")
         self._accept_seconds = array("d")
         self._problem = ""
 
@@ -104,22 +109,23 @@ class Stream:
     def published(self) -> Published:
         """Return what it has published."""
         self._connection.close()
-        return Published(self._number, self._counts, self._accept_seconds, self._problem)
+        return Published(self._number, self._counts, self._due, self._accept_seconds, self._problem)
 
     def _publish(self, due: float) -> None:
-        sent = int(due * 1e9)
-        items = [self._item(sent) for _ in range(self._plan.per_call)]
+        sent, first = int(due * 1e9), self._next
+        self._next += self._plan.connections * self._plan.per_call
+        items = [self._item(sent, first + position) for position in range(self._plan.per_call)]
         if self._plan.per_call == 1:
             ((name, body),) = items
             self._connection.post(b"/api/v1/events/" + name, body, expected=ACCEPTED)
         else:
             texts = [b'{"event":"%s","body":%s}' % item for item in items]
             self._connection.post(b"/api/v1/events", b'{"events":[%s]}' % b",".join(texts), expected=ACCEPTED)
+        self._due.append(due)
         self._accept_seconds.append(time.monotonic() - due)
 
-    def _item(self, sent: int) -> tuple[bytes, bytes]:
-        position = self._next % len(self._counts)
-        self._next += 1
+    def _item(self, sent: int, message: int) -> tuple[bytes, bytes]:
+        position = message % len(self._counts)
         self._counts[position] += 1
         return self._plan.event_types[position].encode(), body_of(self._number, self._counts[position], sent)
 

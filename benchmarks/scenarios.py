@@ -6,7 +6,7 @@ from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
-from benchmarks.topic import dense, single
+from benchmarks.topic import dense, fanout, hanging, latency, single
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +22,7 @@ class Scenario:
 SCENARIOS: Final = {
     dense.NAME: Scenario(dense.run, "100 subscribers with an event type each, batches of 100 as fast as they go"),
     single.NAME: Scenario(single.run, "one subscriber, batches of 100 as fast as they go"),
+    latency.NAME: Scenario(latency.run, "200 single publishes a second over 20 subscribers"),
+    fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
+    hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
 }

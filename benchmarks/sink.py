@@ -6,6 +6,7 @@ is the broker.
 
 import gc
 import os
+import resource
 import select
 import socket
 import time
@@ -145,13 +146,19 @@ class Sink:
         if subscriber < self._hanging:
             self._unanswered.append(descriptor)
         else:
-            os.write(descriptor, ANSWER)
+            self._answer(descriptor)
 
     def _answer_all(self) -> None:
         self._hanging = 0
         for descriptor in self._unanswered:
-            os.write(descriptor, ANSWER)
+            self._answer(descriptor)
         self._unanswered.clear()
+
+    def _answer(self, descriptor: int) -> None:
+        try:
+            os.write(descriptor, ANSWER)
+        except ConnectionError:
+            return  # reading from it will say so
 
     def _close(self, descriptor: int) -> None:
         os.close(descriptor)
@@ -172,4 +179,6 @@ def _end_of_request(data: bytes) -> int:
 def serve(control: Connection, delivered: c_int64, hanging: int) -> None:
     """Be the sink: the whole life of a process."""
     gc.disable()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     Sink(control, delivered, hanging).serve()

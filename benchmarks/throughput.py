@@ -1,16 +1,15 @@
 """How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-
-import time
 
 from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import RunningPublisher, RunningSink, publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import busy_seconds, cpu_seconds
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Key, problems
 
@@ -30,7 +29,7 @@ class Load:
     window: int
     """Deliveries under way at most."""
     target: Target
-    connections: int = 2
+    connections: int = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +39,8 @@ class Moment:
     at: float
     delivered: int
     cpu: Mapping[str, float]
+    busy: float
+    """CPU time of the whole machine."""
 
 
 def measure(bench: Bench, load: Load) -> Outcome:
@@ -62,7 +63,7 @@ def measure(bench: Bench, load: Load) -> Outcome:
         receipts = sink.report()
         bare = sink.bare_rate(receipts.example, BARE_SECONDS) if receipts.example else 0.0
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
-    wrong = [*_problems_of(published), *problems(receipts, wanted_from(published)), *_void(rate, bare)]
+    wrong = [*publishing_problems(published), *problems(receipts, wanted_from(published)), *void(rate, bare)]
     speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
     return Outcome([speed, *_cpu(load.name, begin, end)], wrong)
 
@@ -77,17 +78,22 @@ def wanted_from(published: Sequence[Published]) -> dict[Key, int]:
     }
 
 
+def publishing_problems(published: Sequence[Published]) -> list[str]:
+    """Say what kept the publishers from publishing."""
+    return [f"publishing failed: {stream.problem}" for stream in published if stream.problem]
+
+
 def _steady(bench: Bench, sink: RunningSink, publisher: RunningPublisher) -> tuple[Moment, Moment]:
     """Return what had been done before and after the time of measuring."""
     roots = bench.roots() | {"sink": sink.process.pid or 0, "publisher": publisher.process.pid or 0}
-    time.sleep(bench.warm_seconds)
+    time.sleep(bench.options.warm_seconds)
     begin = _now(sink, roots)
-    time.sleep(bench.seconds)
+    time.sleep(bench.options.seconds)
     return begin, _now(sink, roots)
 
 
 def _now(sink: RunningSink, roots: Mapping[str, int]) -> Moment:
-    return Moment(time.monotonic(), sink.delivered, cpu_seconds(roots))
+    return Moment(time.monotonic(), sink.delivered, cpu_seconds(roots), busy_seconds())
 
 
 def _cpu(name: str, begin: Moment, end: Moment) -> Iterator[Figure]:
@@ -100,15 +106,14 @@ def _cpu(name: str, begin: Moment, end: Moment) -> Iterator[Figure]:
     for group, seconds in used.items():
         yield Figure(name, f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
     for group, seconds in used.items():
-        yield Figure(name, f"share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
-    yield Figure(name, "CPU in use", sum(used.values()) / (end.at - begin.at), "cores")
+        yield Figure(name, f"CPU share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
+    seconds, ours = end.at - begin.at, sum(used.values())
+    yield Figure(name, "CPU in use", ours / seconds, "cores")
+    yield Figure(name, "CPU in use by other programs", max(0.0, end.busy - begin.busy - ours) / seconds, "cores")
 
 
-def _problems_of(published: Sequence[Published]) -> list[str]:
-    return [f"publishing failed: {stream.problem}" for stream in published if stream.problem]
-
-
-def _void(rate: float, bare: float) -> list[str]:
+def void(rate: float, bare: float) -> list[str]:
+    """Say so if the sink or the machine may have been the limit, not the broker."""
     if bare >= MARGIN * rate:
         return []
     return [f"void: a bare client reached {bare:,.0f}/s, less than {MARGIN:.0f} times the figure"]

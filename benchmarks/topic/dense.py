@@ -7,7 +7,7 @@ from benchmarks.figures import Outcome, at_least
 from benchmarks.throughput import Load, measure
 
 NAME: Final = "topic.dense"
-BATCHES_UNDER_WAY: Final = 10
+BATCHES_UNDER_WAY: Final = 40
 
 
 def run(bench: Bench, *, subscribers: int = 100) -> Outcome:

@@ -7,7 +7,7 @@ from benchmarks.figures import Outcome, at_least
 from benchmarks.throughput import Load, measure
 
 NAME: Final = "topic.single"
-BATCHES_UNDER_WAY: Final = 10
+BATCHES_UNDER_WAY: Final = 20
 
 
 def run(bench: Bench, *, per_call: int = 100) -> Outcome:

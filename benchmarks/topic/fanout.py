@@ -1,0 +1,55 @@
+"""`topic.fanout`: one message for a thousand subscribers, from the call to the last receipt."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from benchmarks import arranging
+from benchmarks.bench import Bench
+from benchmarks.children import RunningSink, running_sink
+from benchmarks.connection import Connection
+from benchmarks.figures import Figure, Outcome, at_most
+from benchmarks.publisher import ACCEPTED
+from benchmarks.receipts import Receipts, problems
+from benchmarks.throughput import BARE_SECONDS, void
+from benchmarks.wire import body_of
+
+NAME: Final = "topic.fanout"
+TARGET: Final = at_most(0.6)
+STREAM: Final = 0
+
+
+def run(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
+    """Publish one message after the other, each when the one before has arrived everywhere; the first warms up."""
+    with running_sink() as sink:
+        (event_type,) = arranging.event_types(bench.api, 1)
+        arranging.subscribe(bench.api, sink, [event_type] * subscribers)
+        publisher = Connection(bench.stack.web, arranging.publisher_key(bench.api))
+        rounds = [_round(bench, sink, publisher, event_type, number + 1, subscribers) for number in range(times + 1)]
+        publisher.close()
+        bare = sink.bare_rate(rounds[-1].example, BARE_SECONDS)
+    seconds = sorted(_seconds(receipts) for receipts in rounds[1:])
+    wanted = {(subscriber, STREAM): times + 1 for subscriber in range(subscribers)}
+    return _outcome(
+        seconds, bare / subscribers, [*problems(rounds[-1], wanted), *void(1 / seconds[0], bare / subscribers)]
+    )
+
+
+def _round(
+    bench: Bench, sink: RunningSink, publisher: Connection, event_type: str, number: int, subscribers: int
+) -> Receipts:
+    """Publish one message and return its receipts once nothing of it is open."""
+    body = body_of(STREAM, number, time.monotonic_ns())
+    publisher.post(f"/api/v1/events/{event_type}".encode(), body, expected=ACCEPTED)
+    bench.wait_until_through(sink, number * subscribers)
+    return sink.report()
+
+
+def _seconds(receipts: Receipts) -> float:
+    """Return the time to the last receipt."""
+    return receipts.seconds()[-1]
+
+
+def _outcome(seconds: Sequence[float], bare: float, wrong: Sequence[str]) -> Outcome:
+    median = Figure(NAME, "to the last, median", seconds[len(seconds) // 2], "s", 1 / bare, TARGET)
+    return Outcome([median, Figure(NAME, "to the last, worst", seconds[-1], "s", 1 / bare, TARGET)], wrong)
