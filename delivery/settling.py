@@ -1,102 +1,24 @@
 """Recording outcomes durably: one statement for every line that finished in this round, under its epoch.
 
-In one statement, since two would not be atomic and cost twice: lock the lines (locked, not rewritten: a row that each
-settle rewrites degrades first under a long snapshot), file what ended, put back what stays, record the attempts,
-mark what is sent next, and write the lines that are let go or renewed. A line that somebody else has locked is left
-out and settled later: one that is being cancelled holds nobody up.
+Lock the lines, file what ended, put back what stays, record the attempts, mark what is sent next, and write the lines
+that are let go or renewed. A line that somebody else has locked is left out and settled later: one that is being
+cancelled holds nobody up.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
 from delivery.claiming import LEASE_SECONDS
-from delivery.filing import FILE_GONE
+from delivery.settle_statements import settle_statement
 from delivery.settlements import LineState, Mark, Settled, Settlement
+from delivery.statuses import DeliveryStatus
 from subscriptions.database import rows
 
-OPEN: Final = "d.closed_on = '9999-12-31'"
-
-SETTLE: Final = f"""
-WITH settled AS MATERIALIZED (
-  SELECT * FROM json_to_recordset(%(settlements)s::json)
-    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, unsent bool, reason text,
-          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
-next AS MATERIALIZED (
-  SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),
-ours AS MATERIALIZED (
-  SELECT l.id FROM delivery_line l
-    JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
-      ON l.id = o.line_id AND l.epoch = o.epoch),
-owned AS MATERIALIZED (
-  SELECT l.id FROM delivery_line l
-    JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
-      ON l.id = o.line_id AND l.epoch = o.epoch
-   ORDER BY l.id FOR NO KEY UPDATE OF l SKIP LOCKED),
-gone AS (
-  DELETE FROM delivery_open d USING settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
-     AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.size, d.attempts + 1 AS attempts, d.times_set_aside,
-            d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested, d.created_at,
-            d.uncertain OR s.uncertain AS uncertain, s.reason,
-            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status),
-filed AS ({FILE_GONE}),
-stayed AS (
-  UPDATE delivery_open d
-     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
-         sequence = CASE WHEN NOT s.unsent THEN d.sequence END,
-         times_set_aside = d.times_set_aside + (s.pause IS NOT NULL)::int,
-         due_at = COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at)
-    FROM settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
-     AND s.status = 'PENDING' AND NOT d.cancel_requested
-  RETURNING d.id, d.attempts),
-ended AS (SELECT id, attempts FROM gone UNION ALL SELECT id, attempts FROM stayed),
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been received'
-    FROM gone WHERE status = 'CANCELLED' AND uncertain AND sequence IS NOT NULL),
-recorded AS (
-  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                                answer_excerpt)
-  SELECT e.id, e.attempts, s.started_at, s.duration_ms, s.status_code,
-         CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END, decode(s.answer_headers, 'hex'),
-         decode(s.answer_excerpt, 'hex')
-    FROM ended e JOIN settled s ON s.delivery_id = e.id),
-started AS (
-  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
-    FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
-   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
-     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
-     AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
-     -- marked already: by this very statement, whose commit was not heard of
-     AND d.status IN ('PENDING', 'IN_FLIGHT')
-  RETURNING d.id, d.sequence),
-written AS (
-  UPDATE delivery_line l
-     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
-         aside_next = w.aside_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
-         lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
-         due_at = clock_timestamp() + make_interval(secs => w.pause),
-         held_since = CASE WHEN w.pause IS NOT NULL THEN COALESCE(l.held_since, clock_timestamp())
-                           WHEN w.head_id IS NOT NULL THEN l.held_since END,
-         held_reason = w.reason, held_stamp = w.stamp
-    FROM owned o,
-         json_to_recordset(%(states)s::json)
-           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
-                 pause float8, reason text, stamp bigint)
-   WHERE o.id = w.line_id AND l.id = o.id
-     -- not let go with a delivery under way that this statement missed, or nobody would ever settle that
-     AND NOT (w.let_go AND EXISTS (
-           SELECT FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
-            WHERE s.line_id = w.line_id AND s.delivery_id NOT IN (SELECT id FROM ended))))
-SELECT 'owned', id, NULL::bigint FROM owned
-UNION ALL SELECT 'ours', id, NULL::bigint FROM ours
-UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
-UNION ALL SELECT 'started', id, sequence FROM started
+OURS: Final = """
+SELECT l.id FROM delivery_line l
+  JOIN unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch) ON l.id = o.line_id AND l.epoch = o.epoch
 """
 
 
@@ -113,26 +35,35 @@ def settle(
         django.db.Error: nothing, or everything, has been recorded.
 
     """
+    statement = settle_statement(
+        stays=any(one.status is DeliveryStatus.PENDING for one in settlements), writes=bool(states)
+    )
     arguments = {
-        "lease": LEASE_SECONDS,
         "line_id": [*epochs.keys()],
         "epoch": [*epochs.values()],
         "settlements": _json(settlements),
         "marks": _json(marks),
-        "states": _json(states),
     }
-    found = rows(SETTLE, arguments)
-    by_kind: dict[str, dict[int, int]] = {"ours": {}, "owned": {}, "ended": {}, "started": {}}
-    for kind, row_id, sequence in found:
+    written = {"states": _json(states), "lease": LEASE_SECONDS} if states else {}
+    by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}}
+    for kind, row_id, sequence in rows(statement, arguments | written):
         by_kind[kind][row_id] = sequence
+    owned = frozenset(by_kind["owned"])
     return Settled(
-        owned=frozenset(by_kind["owned"]),
-        locked=frozenset(by_kind["ours"]) - frozenset(by_kind["owned"]),
+        owned=owned,
+        locked=_still_ours({line_id: epoch for line_id, epoch in epochs.items() if line_id not in owned}),
         ended=frozenset(by_kind["ended"]),
         started=by_kind["started"],
     )
 
 
-def _json(values: Sequence[Settlement | Mark | LineState]) -> str:
+def _still_ours(missing: Mapping[int, int]) -> frozenset[int]:
+    """Return which of the lines that were not settled are ours all the same: somebody has locked them."""
+    if not missing:
+        return frozenset()
+    return frozenset(line_id for (line_id,) in rows(OURS, [[*missing.keys()], [*missing.values()]]))
+
+
+def _json(values: Sequence[Any]) -> str:
     """Return the values as one parameter: its type never varies, so the statement is prepared once."""
     return orjson.dumps(values, default=bytes.hex).decode()

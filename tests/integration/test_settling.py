@@ -12,6 +12,7 @@ from delivery.batches import Batch
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.settle_statements import settle_statement
 from delivery.settlements import Settled
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
@@ -133,8 +134,8 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
-    assert settling.SETTLE.count(OWNED) == 1
-    monkeypatch.setattr(settling, "SETTLE", settling.SETTLE.replace(OWNED, LATE))
+    assert settle_statement(stays=True, writes=True).count(OWNED) == 1
+    monkeypatch.setattr(settling, "settle_statement", lambda **parts: settle_statement(**parts).replace(OWNED, LATE))
     thread = in_thread(act)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(7)")

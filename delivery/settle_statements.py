@@ -1,0 +1,111 @@
+"""The statement that records a round: its parts, and which of them a round needs.
+
+One statement, since two would not be atomic and cost twice. What a round has no use for is left out: the server sets
+every part up anew each time it runs, which for a single line costs more than the work itself.
+"""
+
+from functools import cache
+from typing import Final, LiteralString
+
+from delivery.filing import FILE_GONE
+
+OPEN: Final = "d.closed_on = '9999-12-31'"
+
+OWNED: Final = """
+settled AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(settlements)s::json)
+    AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, unsent bool, reason text,
+          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
+next AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(marks)s::json)
+    AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),
+owned AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l
+    JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
+      ON l.id = o.line_id AND l.epoch = o.epoch
+   ORDER BY l.id FOR NO KEY UPDATE OF l SKIP LOCKED)"""
+"""The lines that are still ours, locked: not rewritten, since a row that each settle rewrites degrades first."""
+
+FILED: Final = f"""
+gone AS (
+  DELETE FROM delivery_open d USING settled s, owned o
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+     AND (s.status <> 'PENDING' OR d.cancel_requested)
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.size, d.attempts + 1 AS attempts, d.times_set_aside,
+            d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested, d.created_at,
+            d.uncertain OR s.uncertain AS uncertain, s.reason,
+            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status),
+filed AS ({FILE_GONE})"""
+"""What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it."""
+
+ONLY_GONE: Final = """
+ended AS (SELECT id, attempts FROM gone)"""
+
+STAYED: Final = f"""
+stayed AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
+         sequence = CASE WHEN NOT s.unsent THEN d.sequence END,
+         times_set_aside = d.times_set_aside + (s.pause IS NOT NULL)::int,
+         due_at = COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at)
+    FROM settled s, owned o
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+     AND s.status = 'PENDING' AND NOT d.cancel_requested
+  RETURNING d.id, d.attempts),
+ended AS (SELECT id, attempts FROM gone UNION ALL SELECT id, attempts FROM stayed),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been received'
+    FROM gone WHERE status = 'CANCELLED' AND uncertain AND sequence IS NOT NULL)"""
+"""What does not end goes back to its place, or is set aside."""
+
+STARTED: Final = f"""
+recorded AS (
+  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                                answer_excerpt)
+  SELECT e.id, e.attempts, s.started_at, s.duration_ms, s.status_code,
+         CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END, decode(s.answer_headers, 'hex'),
+         decode(s.answer_excerpt, 'hex')
+    FROM ended e JOIN settled s ON s.delivery_id = e.id),
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
+    FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+     AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND d.status IN ('PENDING', 'IN_FLIGHT')
+  RETURNING d.id, d.sequence)"""
+"""The attempts, and what is sent next: as it was read, or marked already by this statement, its commit not heard of."""
+
+WRITTEN: Final = f"""
+written AS (
+  UPDATE delivery_line l
+     SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
+         aside_next = w.aside_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
+         lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
+         due_at = clock_timestamp() + make_interval(secs => w.pause),
+         held_since = CASE WHEN w.pause IS NOT NULL THEN COALESCE(l.held_since, clock_timestamp())
+                           WHEN w.head_id IS NOT NULL THEN l.held_since END,
+         held_reason = w.reason, held_stamp = w.stamp
+    FROM owned o,
+         json_to_recordset(%(states)s::json)
+           AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
+                 pause float8, reason text, stamp bigint)
+   WHERE o.id = w.line_id AND l.id = o.id
+     AND NOT (w.let_go AND EXISTS (
+           SELECT FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
+            WHERE s.line_id = w.line_id AND s.delivery_id NOT IN (SELECT id FROM ended))))"""
+"""Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it."""
+
+RESULT: Final = """
+SELECT 'owned', id, NULL::bigint FROM owned
+UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
+UNION ALL SELECT 'started', id, sequence FROM started
+"""
+
+
+@cache
+def settle_statement(*, stays: bool, writes: bool) -> LiteralString:
+    """Return the statement for a round in which something stays pending, or lines are let go or renewed."""
+    parts = (OWNED, FILED, STAYED if stays else ONLY_GONE, STARTED, *((WRITTEN,) if writes else ()))
+    return "WITH" + ",".join(parts) + RESULT
