@@ -16,9 +16,9 @@ from delivery.settlements import LineState, Mark
 from delivery.steps import Hold, Reply, Rest, Step
 from delivery.webhooks import Numbers, webhook_request
 
-FIRST_PAGE: Final = 32
-PAGE_GROWTH: Final = 4
-"""A line that empties its page reads a larger one; one behind a slow endpoint never reads what it cannot send."""
+SMALLEST_PAGE: Final = 16
+PAGE_MARGIN: Final = 1.25
+"""A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
 
 
 @dataclass(slots=True, eq=False)
@@ -33,12 +33,15 @@ class DrivenLine:
     generator: Generator[Step, Reply, Rest] | None = None
     held: int = 0
     """Bytes of bodies taken from the process's budget: in hand, about to be sent, under way."""
+    taken_at: float = field(default_factory=time.monotonic)
+    sent: int = 0
+    """Requests in this turn."""
     under_way: InHand | None = None
     started_at: datetime | None = None
     started_mono: float = 0.0
     sequence: int = 0
     """The number of what is under way."""
-    page_size: int = FIRST_PAGE
+    page_size: int = SMALLEST_PAGE
     last_sequence: int = 0
     head_id: int | None = None
     failures: int = 0
@@ -52,7 +55,7 @@ class DrivenLine:
         self.head_id = self.claim.head_id
         self.failures = self.claim.failures
         self.aside_next = self.claim.aside_next
-        self.page_size = min(FIRST_PAGE, self.claim.capacity)
+        self.page_size = min(SMALLEST_PAGE, self.claim.capacity)
 
     @property
     def id(self) -> int:
@@ -90,6 +93,7 @@ class DrivenLine:
     def start(self, delivery: InHand, sequence: int, *, at: datetime) -> None:
         """Note that `delivery` goes out now, under its number."""
         self.may_be_marked = False
+        self.sent += 1
         self.last_sequence = max(self.last_sequence, sequence)
         self.under_way, self.sequence = delivery, sequence
         self.started_at, self.started_mono = at, time.monotonic()
@@ -130,9 +134,12 @@ class DrivenLine:
             self.aside_next = not delivery.is_aside
         self.failures = 0
 
-    def grow_page(self) -> None:
-        """Read more the next time."""
-        self.page_size = min(self.page_size * PAGE_GROWTH, self.claim.capacity)
+    def size_page(self) -> None:
+        """Choose how much is read next."""
+        now = time.monotonic()
+        pace = self.sent / (now - self.taken_at)
+        left = pace * max(0.0, self.run.until - now)
+        self.page_size = min(max(SMALLEST_PAGE, int(left * PAGE_MARGIN)), self.claim.capacity)
 
     def mark(self, delivery: InHand) -> Mark:
         """Return what marks `delivery` as under way, with the line's next number."""

@@ -1,9 +1,12 @@
 """Loading what requests need beside the delivery: the message's content, and where it goes."""
 
 import json
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Collection, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
+from weakref import WeakValueDictionary
 
 import structlog
 from django.core.exceptions import ValidationError
@@ -30,22 +33,51 @@ SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text
 UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
 """Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
 
+RECENT_BYTES: Final = 4 * 1024 * 1024
+"""Bodies kept although no line has them in hand."""
+
 log = structlog.get_logger(__name__)
 
 
+class _Contents:
+    """The contents that some line has in hand, and some that were read lately: a message never changes.
+
+    A line reads its next page while it still has some of the last, and anew in each turn; one message goes to many.
+    """
+
+    def __init__(self) -> None:
+        self._alive: WeakValueDictionary[int, Content] = WeakValueDictionary()
+        self._recent: deque[Content] = deque()
+        self._recent_bytes = 0
+
+    def among(self, message_ids: Collection[int]) -> dict[int, Content]:
+        return {message_id: content for message_id in message_ids if (content := self._alive.get(message_id))}
+
+    def keep(self, content: Content) -> None:
+        self._alive[content.message_id] = content
+        self._recent.append(content)
+        self._recent_bytes += len(content.body)
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= len(self._recent.popleft().body)
+
+
+_contents = _Contents()
+
+
 def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
-    """Return what is delivered of each message, by its id; one that is gone is missing."""
-    if not message_ids:
-        return {}
-    return {
-        message_id: Content(message_id, event_type, body, _forwarded(content_type, headers))
-        for message_id, event_type, body, content_type, headers in rows(MESSAGES, [sorted(message_ids)])
-    }
+    """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
+    known = _contents.among(message_ids)
+    if unknown := sorted(set(message_ids) - known.keys()):
+        for message_id, event_type, body, content_type, headers in rows(MESSAGES, [unknown]):
+            known[message_id] = Content(message_id, event_type, body, _forwarded(content_type, headers))
+            _contents.keep(known[message_id])
+    return known
 
 
-def _forwarded(content_type: str, headers: str) -> dict[str, str]:
+@lru_cache(maxsize=1024)
+def _forwarded(content_type: str, headers: str) -> Mapping[str, str]:
     pairs = [(name, value) for name, value in json.loads(headers)]
-    return merged(dict(forwarded(pairs)), {"Content-Type": content_type})
+    return MappingProxyType(merged(dict(forwarded(pairs)), {"Content-Type": content_type}))
 
 
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:

@@ -66,7 +66,7 @@ def _next_delivery(
 ) -> Generator[Step, Reply, tuple[InHand | None, Settlement | None]]:
     """Read as needed; return what goes next, None where the line stops, and what is still to be settled."""
     if line.hand.is_low:
-        line.grow_page()
+        line.size_page()
         yield Read(ended)
         ended = None
     reads = 0

@@ -28,7 +28,7 @@ class Destination:
     signing_key: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Content:
     """What is delivered of a message."""
 
