@@ -81,6 +81,13 @@ class Child:
             _kill_group(process.pid)
             process.wait()
 
+    def take_down(self) -> None:
+        """Kill the process group at once; nobody restarts it until `start`."""
+        with self._lock:
+            self._wanted = False
+        self.kill()
+        self._clear()
+
     def restart_if_ended(self) -> bool:
         """Start the process again if it ended by itself and its back-off is over; say whether it did."""
         with self._lock:

@@ -1,6 +1,7 @@
 """Keeps services running: starts them in order, restarts those that end, stops them in reverse."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from threading import Event, Thread
 from typing import Self
 
@@ -28,6 +29,10 @@ class Supervisor:
         """Return one service's process."""
         return self._children[name]
 
+    def __iter__(self) -> Iterator[Child]:
+        """Give every service's process."""
+        return iter([*self._children.values()])
+
     def __enter__(self) -> Self:
         self._watcher.start()
         return self
@@ -43,11 +48,20 @@ class Supervisor:
         for child in children:
             child.wait_until_ready()
 
+    @contextmanager
+    def meanwhile(self, *services: Service) -> Iterator[None]:
+        """Run further services inside; stop them at the end, and forget them."""
+        try:
+            self.start(*services)
+            yield
+        finally:
+            for service in services:
+                self._children.pop(service.name).stop()
+
     def stop(self) -> None:
         """Stop the application, then the stores; within each side by side."""
-        children = self._children.values()
         for are_stores in (False, True):
-            stopping = [Thread(target=child.stop) for child in children if child.service.is_store is are_stores]
+            stopping = [Thread(target=child.stop) for child in self if child.service.is_store is are_stores]
             for thread in stopping:
                 thread.start()
             for thread in stopping:
@@ -66,7 +80,7 @@ class Supervisor:
         looks = 0
         while not self._ended.wait(LOOK_EVERY):
             looks += 1
-            for child in list(self._children.values()):
+            for child in self:
                 self._look_after(child)
                 if looks % SHORTEN_LOGS_EVERY == 0:
                     child.shorten_log()
