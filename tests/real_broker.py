@@ -94,11 +94,16 @@ class Broker:
         except requests.RequestException:
             return False
 
+    def driver_of(self, subscriber: Subscribed) -> str:
+        """Return the name of the worker that holds this subscriber's line, or held it last."""
+        return str(self.get(f"subscribers/{subscriber.name}/line")["worker"])
+
     def worker_driving(self, subscriber: Subscribed) -> Child:
         """Return the worker that holds this subscriber's line."""
-        holder = self.get(f"subscribers/{subscriber.name}/line")["worker"]
-        assert holder, f"nobody drives {subscriber.name}"
-        return self.stack.supervisor[str(holder).partition(".")[0]]
+        driver = self.driver_of(subscriber)
+        assert driver, f"nobody drives {subscriber.name}"
+        names = {child.service.environment.get("BROKER_WORKER_NAME"): child for child in self.stack.supervisor}
+        return names[driver]
 
     def workers(self) -> list[Child]:
         """Return all workers: one a core."""

@@ -16,7 +16,19 @@ def bench(*arguments: str) -> int:
     os.execv(sys.executable, python("benchmarks", *arguments))  # noqa: S606 - becoming it, not asking a shell
 
 
-COMMANDS: dict[str, Callable[..., int]] = {"bench": bench, "demo": demo, "manage": manage, "test": test, "up": up}
+def faults(*arguments: str) -> int:
+    """Become the fault suite: likewise."""
+    os.execv(sys.executable, python("tests.faults", *arguments))  # noqa: S606 - becoming it, not asking a shell
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "bench": bench,
+    "demo": demo,
+    "faults": faults,
+    "manage": manage,
+    "test": test,
+    "up": up,
+}
 
 
 if __name__ == "__main__":

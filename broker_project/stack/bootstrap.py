@@ -35,6 +35,10 @@ COMMANDS = {
     "demo": ("[--exit]", "start everything, send sample events through it, show what arrived; --exit: then stop"),
     "up": ("", "start the whole stack and keep it up until Ctrl-C; what it stores is kept for the next start"),
     "test": ("[args...]", "every check and test; with arguments only pytest with these"),
+    "faults": (
+        "[case...]",
+        "break a running broker in every way and judge; --list: the cases; --json FILE: the figures",
+    ),
     "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
     "bench": ("[name...]", "measure the broker on this machine; --list: what there is to measure"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
@@ -42,8 +46,11 @@ COMMANDS = {
 }
 """What each takes, and what it does."""
 
-ANYTHING = {"test", "manage", "bench"}
+ANYTHING = {"test", "manage", "bench", "faults"}
 """Commands that hand on whatever arguments they get."""
+
+DEVELOPING = {"test", "faults"}
+"""Commands that need the development lock."""
 
 HELP_WORDS = {"help", "-h", "--help"}
 
@@ -235,7 +242,7 @@ def main(command: str = "help", *arguments: str) -> None:
             compile_locks()
             return
         has_development = "development.txt" in stamp_of(ENVIRONMENT)
-        lock = "development.txt" if command == "test" or has_development else "runtime.txt"
+        lock = "development.txt" if command in DEVELOPING or has_development else "runtime.txt"
         if not is_complete(lock):
             install_environment(lock)
     python = str(ENVIRONMENT / "bin" / "python")

@@ -1,64 +1,68 @@
 """What a fault did, by the logs of publishers and endpoints alone: lost, duplicated, inverted, altered."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import pairwise
 
-from broker_project.stack.demo.arrivals import inverted, sets_aside
 from broker_project.stack.demo.records import Published
+from tests.faults.exchanges import (
+    Exchange,
+    Fault,
+    extra_copies,
+    longest_pause,
+    misnumbered,
+    most_of_a_fault,
+    out_of_order,
+    overlapping,
+    unexplained,
+)
 
-
-@dataclass(slots=True)
-class Exchange:
-    """One request as an endpoint got it, and what the endpoint made of it."""
-
-    number: int
-    """Of the event in its body."""
-    webhook_id: str
-    sequence: int
-    flagged: bool
-    """Whether it said that it may be a duplicate."""
-    altered: bool
-    """Whether its body is not what was published."""
-    at: float
-    status: int | None = None
-    """None: not answered."""
-
-    @property
-    def may_have_been_taken(self) -> bool:
-        """Whether another request for the same event is one copy more: it was not refused."""
-        return self.status is None or self.status // 100 == 2
+MUST_BE_NONE = (
+    "lost",
+    "unexpected",
+    "unflagged",
+    "not_under_way",
+    "overlapping",
+    "inverted",
+    "misnumbered",
+    "altered",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one case, over all lines; those that have to be 0 come from `lost` on."""
+    """The figures of one case, over all lines."""
 
-    acknowledged: int
+    acknowledged: int = 0
     """Events whose publish was answered 2xx."""
-    delivered: int
+    delivered: int = 0
     """Deliveries that were answered 2xx."""
-    recovered: int
-    """Of those, the ones whose publish call was never answered 2xx."""
-    duplicated: int
-    """Requests that were one copy more."""
-    most_of_a_line: int
-    """Of those, in the line that had the most."""
-    pause: float
-    """The longest time in seconds without any request in a line that always has work, from the fault on."""
-    lost: int
+    lost: int = 0
     """Deliveries of acknowledged events that were never answered 2xx."""
-    unexpected: int
+    recovered: int = 0
+    """Of those delivered, the ones whose publish call was never answered 2xx."""
+    unexpected: int = 0
     """Requests for events that nobody began to publish."""
-    unflagged: int
-    """Copies that did not say that they may be one, or came under another webhook id."""
-    inverted: int
+    duplicated: int = 0
+    """Requests that were one copy more."""
+    inverted: int = 0
     """Events first sent, or accepted unless set aside, after one whose publish call began when theirs had ended."""
-    misnumbered: int
+    unflagged: int = 0
+    """Copies that did not say that they may be one, or came under another webhook id."""
+    not_under_way: int = 0
+    """Copies of requests that were not under way when something broke."""
+    overlapping: int = 0
+    """Requests of a line that came while another of it was under way."""
+    misnumbered: int = 0
     """Events whose number is not one more than that of the event first sent before it in its line."""
-    altered: int
+    altered: int = 0
     """Requests with another body than was published."""
+    most_of_a_line: int = 0
+    """Of the copies, those in the line that had the most."""
+    most_of_a_fault: int = 0
+    """Of those, the ones that repeat what was under way in one line when something broke once, at most."""
+    pause: float = 0.0
+    """The longest time in seconds without any request in a line that always has work, from the fault on."""
 
     def __str__(self) -> str:
         counts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
@@ -67,8 +71,7 @@ class Figures:
     @property
     def broken(self) -> dict[str, int]:
         """Return what should be 0 and is not."""
-        names = ("lost", "unexpected", "unflagged", "inverted", "misnumbered", "altered")
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+        return {name: getattr(self, name) for name in MUST_BE_NONE if getattr(self, name)}
 
 
 def figures(
@@ -78,37 +81,32 @@ def figures(
     *,
     steady: Collection[str] = (),
     fault_at: float = 0.0,
+    faults: Collection[Fault] = (),
 ) -> Figures:
-    """Judge the lines, each with its exchanges in the order of arrival; every event was for every line."""
+    """Judge the lines, each with its exchanges in the order of arrival; every event was for every line.
+
+    Without `faults` nothing is said about what a copy repeats.
+    """
     events = {event.number: event for event in published}
     accepted = {name: {one.number for one in line if one.status == 200} for name, line in lines.items()}
-    copies = {name: extra_copies(line) for name, line in lines.items()}
+    copies = [[*extra_copies(line)] for line in lines.values()]
     return Figures(
         acknowledged=len(events),
         delivered=sum(map(len, accepted.values())),
-        recovered=sum(len(numbers - events.keys()) for numbers in accepted.values()),
-        duplicated=sum(map(len, copies.values())),
-        most_of_a_line=max(map(len, copies.values())),
-        pause=round(max((longest_pause(lines[name], fault_at) for name in steady), default=0.0), 1),
         lost=sum(len(events.keys() - numbers) for numbers in accepted.values()),
+        recovered=sum(len(numbers - events.keys()) for numbers in accepted.values()),
         unexpected=sum(one.number not in begun for line in lines.values() for one in line),
-        unflagged=sum(not one.flagged for extra in copies.values() for one in extra) + renamed(lines),
+        duplicated=sum(map(len, copies)),
         inverted=sum(out_of_order(line, events) for line in lines.values()),
+        unflagged=sum(not copy.request.flagged for extra in copies for copy in extra) + renamed(lines),
+        not_under_way=sum(unexplained(extra, faults) for extra in copies) if faults else 0,
+        overlapping=sum(overlapping(line) for line in lines.values()),
         misnumbered=sum(misnumbered(line) for line in lines.values()),
         altered=sum(one.altered for line in lines.values() for one in line),
+        most_of_a_line=max(map(len, copies), default=0),
+        most_of_a_fault=max((most_of_a_fault(extra, faults) for extra in copies), default=0),
+        pause=round(max((longest_pause(lines[name], fault_at) for name in steady), default=0.0), 1),
     )
-
-
-def extra_copies(line: Sequence[Exchange]) -> list[Exchange]:
-    """Return the requests for events that an earlier request may have delivered already."""
-    taken: set[int] = set()
-    extra = []
-    for one in line:
-        if one.number in taken:
-            extra.append(one)
-        if one.may_have_been_taken:
-            taken.add(one.number)
-    return extra
 
 
 def renamed(lines: Mapping[str, Sequence[Exchange]]) -> int:
@@ -118,33 +116,3 @@ def renamed(lines: Mapping[str, Sequence[Exchange]]) -> int:
         for one in exchanges:
             names[line, one.number].add((one.webhook_id, one.sequence))
     return sum(len(each) > 1 for each in names.values())
-
-
-def first_sent(line: Sequence[Exchange]) -> list[Exchange]:
-    """Return the first request for each event."""
-    first: dict[int, Exchange] = {}
-    for one in line:
-        first.setdefault(one.number, one)
-    return [*first.values()]
-
-
-def out_of_order(line: Sequence[Exchange], events: Mapping[int, Published]) -> int:
-    """Count the inversions among the first requests, and among the accepted ones of events never set aside."""
-    aside = {one.number for one in line if one.status is not None and sets_aside(one.status)}
-    straight = first_sent([one for one in line if one.status == 200 and one.number not in aside])
-    orders = (first_sent(line), straight)
-    return sum(inverted(events[one.number] for one in order if one.number in events) for order in orders)
-
-
-def misnumbered(line: Sequence[Exchange]) -> int:
-    """Count the events that do not carry the next number, from 1 on."""
-    numbers = [0, *(one.sequence for one in first_sent(line))]
-    return sum(after != before + 1 for before, after in pairwise(numbers)) + sum(
-        count > 1 for count in Counter(numbers).values()
-    )
-
-
-def longest_pause(line: Sequence[Exchange], since: float) -> float:
-    """Return the longest time between two requests, or between `since` and the first after it."""
-    moments = [since, *(one.at for one in line if one.at > since)]
-    return max((after - before for before, after in pairwise(moments)), default=0.0)

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from broker_project.stack.demo.records import Published
-from tests.faults.figures import Exchange, Figures, figures
+from tests.faults.exchanges import SETTLE_SECONDS, Exchange, Fault
+from tests.faults.figures import Figures, figures
 
 
 def event(number: int) -> Published:
@@ -15,6 +16,10 @@ def event(number: int) -> Published:
 
 def got(number: int, sequence: int | None = None, status: int | None = 200, *, flagged: bool = False) -> Exchange:
     return Exchange(number, f"dlv_{number}", sequence or number, flagged, altered=False, at=number, status=status)
+
+
+def took(number: int, at: float, answered_at: float | None, *, hung_up: bool = False, copy: bool = False) -> Exchange:
+    return Exchange(number, f"dlv_{number}", number, copy, False, at, 200, answered_at, hung_up)
 
 
 def judged(line: Sequence[Exchange], events: int = 3) -> Figures:
@@ -71,3 +76,40 @@ def test_what_was_never_acknowledged_but_delivered_is_recovered() -> None:
 def test_the_pause_counts_from_the_fault() -> None:
     line = [got(1), got(2), got(9, 3)]
     assert figures([], set(), {"line": line}, steady=["line"], fault_at=1.5).pause == 7.0
+
+
+OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31), took(2, 50, 51, copy=True)]
+
+
+@pytest.mark.parametrize(
+    ("faults", "not_under_way", "most_of_a_fault"),
+    [
+        ([], 0, 0),
+        ([Fault(10.5, 10.6), Fault(30.5, 30.6)], 0, 1),
+        ([Fault(8.0, 10.0 - SETTLE_SECONDS), Fault(31.0 + SETTLE_SECONDS, 40.0)], 0, 1),
+        ([Fault(10.5, 35.0)], 0, 2),
+        ([Fault(10.5, 10.6)], 1, 1),
+        ([Fault(10.5, 10.6), Fault(33.0, 40.0)], 1, 1),
+        ([Fault(22.5, 22.6), Fault(50.5, 51.0)], 2, 0),
+    ],
+)
+def test_a_copy_is_explained_by_a_fault_while_what_it_repeats_was_under_way(
+    faults: list[Fault], not_under_way: int, most_of_a_fault: int
+) -> None:
+    made = figures([event(1), event(2)], {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
+    assert (made.not_under_way, made.most_of_a_fault, made.duplicated) == (not_under_way, most_of_a_fault, 2)
+
+
+@pytest.mark.parametrize(
+    ("first", "overlapping"),
+    [
+        (took(1, 10, 11), 0),
+        (took(1, 10, 13), 1),
+        (took(1, 10, 13, hung_up=True), 0),
+        (took(1, 10, None), 0),
+    ],
+)
+def test_two_requests_of_a_line_at_once_are_found_unless_the_first_was_given_up(
+    first: Exchange, overlapping: int
+) -> None:
+    assert figures([], {1, 2}, {"line": [first, took(2, 12, 14)]}).overlapping == overlapping

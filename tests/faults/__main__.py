@@ -1,0 +1,109 @@
+"""`./broker faults`: the cases of this folder one after the other, with a verdict on each."""
+
+import argparse
+import contextlib
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from broker_project.stack import command_line
+from broker_project.stack.testing import prepared
+from tests.faults.verdicts import VERDICT, Verdict
+
+FOLDER = Path(__file__).parent
+CONFIGURATION = FOLDER.parents[1] / "pyproject.toml"
+NOT_RUN = "it was not run"
+
+
+@dataclass(slots=True)
+class Cases:
+    """A plugin for pytest: chooses the cases, and keeps a file with what became of them up to date."""
+
+    wanted: Sequence[str] = ()
+    """All, when there is none."""
+    file: Path | None = None
+    known: list[str] = field(default_factory=list)
+    """Every case there is."""
+    unknown: list[str] = field(default_factory=list)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    _names: dict[str, str] = field(default_factory=dict)
+    """By what pytest calls them."""
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Leave those wanted, in that order."""
+        cases = {item.stash[VERDICT].case: item for item in items}
+        self.known = [*cases]
+        self.unknown = [name for name in self.wanted if name not in cases]
+        chosen = dict.fromkeys(self.wanted or cases)
+        items[:] = [] if self.unknown else [cases[name] for name in chosen]
+        self._names = {item.nodeid: item.stash[VERDICT].case for item in items}
+        self.verdicts = {name: Verdict(name, reason=NOT_RUN) for name in self._names.values()}
+        self.write()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say what is going on."""
+        print(f"{self._names[nodeid]} ...", flush=True)
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
+        """Print no dots between the verdicts."""
+        return report.outcome if report.when == "call" or not report.passed else "", "", ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep what became of a case."""
+        for verdict in [value for _, value in report.user_properties if isinstance(value, Verdict)]:
+            self.verdicts[verdict.case] = verdict
+            self.write()
+
+    def write(self) -> None:
+        """Write down all verdicts so far; what has not been run has not passed."""
+        if self.file:
+            self.file.write_text(json.dumps([verdict.as_object() for verdict in self.verdicts.values()], indent=1))
+
+    @property
+    def all_passed(self) -> bool:
+        """Say whether there were any, and each passed."""
+        return bool(self.verdicts) and not any(verdict.reason for verdict in self.verdicts.values())
+
+
+def faults(*arguments: str) -> int:
+    """Run the cases that are named, or all; return 0 if all passed."""
+    options = parser().parse_args(arguments)
+    cases = Cases(options.case, options.json)
+    cases.write()
+    with prepared() as (_, variables):
+        os.environ.update(variables)
+        if options.list:
+            print(*list_of_cases(), sep="\n")
+            return 0
+        status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short"], plugins=[cases])
+    if cases.unknown:
+        print(f"broker: unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}", file=sys.stderr)
+        return 2
+    return 0 if status == 0 and cases.all_passed else 1
+
+
+def list_of_cases() -> list[str]:
+    """Return every name."""
+    cases = Cases()
+    with contextlib.redirect_stdout(io.StringIO()):
+        pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--collect-only"], plugins=[cases])
+    return cases.known
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return what the command understands."""
+    made = argparse.ArgumentParser("./broker faults", description="Break a running broker, and judge by logs alone.")
+    made.add_argument("case", nargs="*", help="only these, in this order")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every case there")
+    made.add_argument("--list", action="store_true", help="print the names of the cases")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(command_line.run(faults, *sys.argv[1:]))

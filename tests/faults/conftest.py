@@ -1,0 +1,55 @@
+"""What every case has: load, its figures, and a line with the verdict."""
+
+from collections.abc import Callable, Generator, Iterator
+
+import pytest
+
+from tests.faults.figures import Figures
+from tests.faults.load import Load, loaded
+from tests.faults.verdicts import VERDICT, Verdict, name_of
+from tests.real_broker import Broker
+from tests.receiver import Receiver
+
+
+@pytest.fixture
+def load(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Load]:
+    """Three subscribers, one of which answers 500 now and then."""
+    with loaded(broker, receiver) as load:
+        load.subscribe("steady-1")
+        load.subscribe("steady-2")
+        load.subscribe("failing", fails=lambda number: number % 20 == 0)
+        yield load
+        request.node.stash[VERDICT].figures = load.figures()
+
+
+@pytest.fixture
+def figures(load: Load) -> Callable[[], Figures]:
+    """Wait until everything is through; return the figures."""
+
+    def after_all() -> Figures:
+        load.stop()
+        return load.figures()
+
+    return after_all
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Take every test of this folder for a case."""
+    item.add_marker("faults")
+    item.add_marker("case")
+    item.stash[VERDICT] = Verdict(name_of(item))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Print the verdict at the end of a case, and hand it on with the report."""
+    report = yield
+    verdict = item.stash[VERDICT]
+    if call.excinfo:
+        verdict.fail(report.when or "", call.excinfo.exconly())
+    if report.when == "teardown":
+        report.user_properties.append(("verdict", verdict))
+        print(verdict, flush=True)
+    return report

@@ -1,0 +1,71 @@
+"""A subscriber's application that answers as it is told and writes everything down."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+
+from tests.faults.exchanges import Exchange
+from tests.receiver import Received, Receiver, answer
+
+ANSWER_SECONDS = 0.003
+"""How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""
+
+
+def body_of(number: int) -> bytes:
+    """Return an event's body, odd enough to tell whether anybody wrote it anew."""
+    return f'{{ "number":{number}, "size":1.50, "size":"{"x" * (number % 700)}" }}'.encode()
+
+
+class Endpoint:
+    """One subscriber's application: answers after a moment as it is told, and writes everything down."""
+
+    def __init__(self, name: str, receiver: Receiver, *, fails: Callable[[int], bool] = lambda _: False) -> None:
+        self.exchanges: list[Exchange] = []
+        self.is_busy = False
+        """Whether it answers 503."""
+        self.is_stuck = False
+        """Whether it lets every request wait until it is no longer so."""
+        self.name = name
+        self._receiver = receiver
+        self._fails = fails
+        self._failed: set[int] = set()
+        receiver.on(f"/{name}", self)
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        exchange = exchange_of(self._receiver.log[-1])  # it is logged right before we are asked
+        self.exchanges.append(exchange)
+        await asyncio.sleep(ANSWER_SECONDS)
+        while self.is_stuck:
+            await asyncio.sleep(ANSWER_SECONDS)
+        exchange.status = self._status(exchange.number)
+        exchange.hung_up = reader.at_eof()
+        exchange.answered_at = time.monotonic()
+        return await answer(exchange.status, Retry_After="1")(reader, writer)
+
+    def has_one_under_way(self) -> bool:
+        return bool(self.exchanges) and self.exchanges[-1].status is None
+
+    def accepted(self) -> set[int]:
+        return {one.number for one in self.exchanges if one.status == 200}
+
+    def _status(self, number: int) -> int:
+        if self.is_busy:
+            return 503
+        if self._fails(number) and number not in self._failed:
+            self._failed.add(number)
+            return 500
+        return 200
+
+
+def exchange_of(request: Received) -> Exchange:
+    """Return what an endpoint writes down of a request."""
+    number = int(json.loads(request.body)["number"])
+    return Exchange(
+        number=number,
+        webhook_id=request.headers["webhook-id"],
+        sequence=request.sequence,
+        flagged=request.is_flagged,
+        altered=request.body != body_of(number),
+        at=request.begun,
+    )

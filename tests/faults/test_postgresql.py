@@ -1,0 +1,115 @@
+"""PostgreSQL killed, restarted, away, its sessions ended: what was acknowledged is kept, in order."""
+
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.breaking import restarted, send, terminate_a_backend, terminating
+from tests.faults.figures import Figures
+from tests.faults.load import Load
+
+AFTERWARDS = 50
+"""Events acknowledged after a fault."""
+LONGEST_RESTART = 15.0
+AWAY_SECONDS = 60.0
+LONGEST_REFUSAL = 8.0
+"""After which a publisher knows that its call was not taken."""
+BEGINNING = 1.0
+"""Calls that were under way when it went away may have been answered 2xx."""
+TERMINATIONS = 50
+TERMINATE_EVERY = 0.5
+
+Report = Callable[[], Figures]
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("postgresql-killed")
+def test_postgresql_is_killed_under_load(load: Load, figures: Report) -> None:
+    load.start()
+    postgres = load.broker.stack.supervisor["postgres"]
+    with load.fault(), restarted(postgres):
+        postgres.kill()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert seen.broken == {}
+    assert seen.most_of_a_line <= 1
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.selected
+@pytest.mark.case("postgresql-restarted")
+def test_postgresql_is_restarted_at_once_under_load(load: Load, figures: Report) -> None:
+    load.start()
+    postgres = load.broker.stack.supervisor["postgres"]
+    with load.fault(), restarted(postgres):
+        send(signal.SIGQUIT, postgres)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert seen.broken == {}
+    assert seen.most_of_a_line <= 1
+    assert seen.pause <= LONGEST_RESTART
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("postgresql-killed-before-the-answers")
+def test_what_is_answered_while_postgresql_is_away_is_not_forgotten(load: Load, figures: Report) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    postgres = load.broker.stack.supervisor["postgres"]
+    with load.fault(), restarted(postgres):
+        postgres.kill()
+        load.go_on()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert (seen.broken, seen.duplicated) == ({}, 0)
+    assert seen.pause <= LONGEST_RESTART
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("postgresql-away-60s")
+def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
+    load.start()
+    postgres = load.broker.stack.supervisor["postgres"]
+    postgres.take_down()
+    try:
+        with load.fault():
+            time.sleep(AWAY_SECONDS)
+    finally:
+        postgres.start()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert seen.broken == {}
+    assert seen.most_of_a_line <= 1
+    assert seen.pause <= AWAY_SECONDS + LONGEST_RESTART
+    calls = [call for call in load.calls() if call.begun > load.faults[-1].begun + BEGINNING]
+    assert len(calls) >= AWAY_SECONDS / LONGEST_REFUSAL
+    assert {call.status for call in calls} == {503}
+    assert max(call.seconds for call in calls) <= LONGEST_REFUSAL
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("postgresql-sessions-ended")
+def test_database_sessions_are_ended_at_random(load: Load, figures: Report) -> None:
+    load.start()
+    with load.fault(), terminating(load.broker) as connection:
+        ended = 0
+        for _ in range(TERMINATIONS):
+            ended += terminate_a_backend(connection) is not None
+            time.sleep(TERMINATE_EVERY)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert ended > TERMINATIONS // 2
+    assert seen.broken == {}
+    assert seen.most_of_a_line <= TERMINATIONS
+    assert seen.pause <= LONGEST_RESTART

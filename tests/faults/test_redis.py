@@ -1,0 +1,109 @@
+"""Redis flushed, away, hung: nothing lost, nothing twice, nobody waits for long."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.breaking import away, flush_redis, frozen
+from tests.faults.figures import Figures
+from tests.faults.load import Load
+
+pytestmark = [pytest.mark.behaviour("11.3"), pytest.mark.behaviour("4.10"), pytest.mark.behaviour("4.11")]
+
+PENDING = 1_000
+AFTERWARDS = 50
+"""Events acknowledged after a fault."""
+LONGEST_PAUSE = 5.0
+LONGEST_PUBLISH = 2.0
+"""A call whose process finds out that Redis does not answer, on a busy machine; the others do not even ask."""
+
+FLUSHES = 12
+FLUSH_EVERY = 2.0
+KILLS = 10
+AWAY_SECONDS = 60.0
+HUNG_SECONDS = 25.0
+
+Report = Callable[[], Figures]
+
+
+def assert_unharmed(seen: Figures) -> None:
+    assert (seen.broken, seen.duplicated) == ({}, 0)
+    assert seen.pause <= LONGEST_PAUSE
+
+
+def assert_publishing_went_on(load: Load) -> None:
+    """Every call that lay within the fault was taken, and quickly."""
+    calls = load.calls()
+    assert len(calls) > AFTERWARDS
+    assert {call.status for call in calls} <= {200, 202}
+    assert max(call.seconds for call in calls) <= LONGEST_PUBLISH
+
+
+def assert_deliveries_went_on(load: Load) -> None:
+    """Every endpoint got requests until the end of the fault."""
+    fault = load.faults[-1]
+    for endpoint in load.endpoints.values():
+        last = max(one.at for one in endpoint.exchanges if one.at <= fault.ended)
+        assert fault.ended - last <= LONGEST_PAUSE
+
+
+@pytest.mark.selected
+@pytest.mark.case("redis-flushed")
+def test_redis_is_flushed_while_a_thousand_deliveries_are_pending(load: Load, figures: Report) -> None:
+    busy = [load.subscribe("busy-1"), load.subscribe("busy-2")]
+    for endpoint in busy:
+        endpoint.is_busy = True
+    load.start()
+    load.publish(PENDING // len(busy))
+    assert load.pending() >= PENDING
+    with load.fault():
+        flush_redis(load.broker)
+    load.wait_for(AFTERWARDS)
+    for endpoint in busy:
+        assert endpoint.accepted() == set()
+        endpoint.is_busy = False
+    assert_unharmed(figures())
+
+
+@pytest.mark.case("redis-flushed-every-2s")
+def test_redis_is_flushed_again_and_again(load: Load, figures: Report) -> None:
+    load.start()
+    for _ in range(FLUSHES):
+        with load.fault():
+            flush_redis(load.broker)
+        time.sleep(FLUSH_EVERY)
+    load.wait_for(AFTERWARDS)
+    assert_unharmed(figures())
+
+
+@pytest.mark.case("redis-away-60s")
+def test_redis_is_killed_and_stays_away(load: Load, figures: Report) -> None:
+    load.start()
+    with load.fault(), away(load.broker.stack.supervisor["redis"]):
+        time.sleep(AWAY_SECONDS)
+    load.wait_for(AFTERWARDS)
+    assert_unharmed(figures())
+    assert_publishing_went_on(load)
+    assert_deliveries_went_on(load)
+
+
+@pytest.mark.case("redis-killed-ten-times")
+def test_redis_is_killed_and_started_again_and_again(load: Load, figures: Report) -> None:
+    load.start()
+    for _ in range(KILLS):
+        with load.fault(), away(load.broker.stack.supervisor["redis"]):
+            load.wait_for(AFTERWARDS)
+        load.wait_for(AFTERWARDS)
+    assert_unharmed(figures())
+
+
+@pytest.mark.case("redis-hung")
+def test_redis_hangs(load: Load, figures: Report) -> None:
+    load.start()
+    with load.fault(), frozen(load.broker.stack.supervisor["redis"]):
+        time.sleep(HUNG_SECONDS)
+    load.wait_for(AFTERWARDS)
+    assert_unharmed(figures())
+    assert_publishing_went_on(load)
+    assert_deliveries_went_on(load)

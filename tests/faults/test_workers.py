@@ -1,0 +1,155 @@
+"""Workers killed, frozen, asked to stop: at most what was under way comes once more, and says so."""
+
+import random
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from broker_project.stack.children import Child
+from tests.faults.breaking import flush_redis, frozen, restarted, send
+from tests.faults.figures import Figures
+from tests.faults.fleets import more_workers
+from tests.faults.load import Load
+from tests.real_broker import Broker
+from tests.receiver import wait_until
+
+AFTERWARDS = 50
+"""Events acknowledged after a fault."""
+LONGEST_RESTART = 15.0
+"""A worker that comes back takes its lines back, long before their leases run out."""
+LEASE_SECONDS = 20.0
+STOP_SECONDS = 20.0
+KILLS = 8
+KILL_EVERY = 5.0
+
+Report = Callable[[], Figures]
+
+
+def first_driver(load: Load) -> Child:
+    """Return the worker that drives the first subscriber's line."""
+    return load.broker.worker_driving(next(iter(load.endpoints)))
+
+
+def any_worker(broker: Broker) -> Child:
+    """Return one that runs, once there is one."""
+    wait_until(lambda: any(worker.pid for worker in broker.workers()), LONGEST_RESTART)
+    return random.choice([worker for worker in broker.workers() if worker.pid])  # noqa: S311 - whichever
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.selected
+@pytest.mark.case("worker-killed")
+def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Report) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    victim = first_driver(load)
+    with restarted(victim):
+        with load.fault():
+            victim.kill()
+        load.go_on()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert (seen.broken, seen.most_of_a_line) == ({}, 1)
+    assert seen.pause <= LONGEST_RESTART
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("worker-killed-every-5s")
+def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None:
+    load.start()
+    for _ in range(KILLS):
+        victim = any_worker(load.broker)
+        with load.fault():
+            victim.kill()
+        time.sleep(KILL_EVERY)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert seen.broken == {}
+    assert seen.most_of_a_fault <= 1
+    assert seen.duplicated > 0
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("workers-killed-redis-flushed")
+def test_every_worker_is_killed_and_redis_flushed_at_the_same_time(load: Load, figures: Report) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    with restarted(*load.broker.workers()):
+        with load.fault():
+            for worker in load.broker.workers():
+                worker.kill()
+            flush_redis(load.broker)
+        load.go_on()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert (seen.broken, seen.most_of_a_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= LONGEST_RESTART
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("celery-killed")
+def test_all_of_celery_is_killed(load: Load, figures: Report) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    celery = [*load.broker.workers(), load.broker.stack.supervisor["beat"]]
+    with restarted(*celery):
+        with load.fault():
+            for process in celery:
+                process.kill()
+        load.go_on()
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert (seen.broken, seen.most_of_a_line, seen.duplicated) == ({}, 1, len(load.endpoints))
+    assert seen.pause <= LONGEST_RESTART
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("worker-frozen-past-its-lease")
+def test_a_worker_stands_still_until_others_have_taken_over(load: Load, figures: Report) -> None:
+    with more_workers(load.broker):
+        load.start()
+        load.wait_until_all_are_under_way()
+        victim = first_driver(load)
+        with frozen(victim):
+            with load.fault():
+                pass
+            load.go_on()  # the answers wait for it to wake up
+            wait_until(lambda: victim not in map(load.broker.worker_driving, load.endpoints), LEASE_SECONDS * 2)
+            load.wait_for(AFTERWARDS)
+        load.wait_for(AFTERWARDS)
+        seen = figures()
+    assert (seen.broken, seen.most_of_a_line) == ({}, 1)
+    assert LEASE_SECONDS - LONGEST_RESTART <= seen.pause <= LEASE_SECONDS + LONGEST_RESTART
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.selected
+@pytest.mark.case("worker-asked-to-stop")
+def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Report) -> None:
+    load.start()
+    load.wait_until_all_are_under_way()
+    worker = first_driver(load)
+    asked = worker.pid
+    with restarted(worker):
+        with load.fault():
+            send(signal.SIGTERM, worker)
+        wait_until(lambda: "Warm shutdown" in worker.tail(), saying=worker.tail)
+        wait_until(lambda: not worker.service.is_ready())
+        assert worker.pid == asked
+        load.go_on()
+        wait_until(lambda: worker.pid != asked, STOP_SECONDS)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    assert (seen.broken, seen.duplicated) == ({}, 0)
+    assert not any(one.flagged for endpoint in load.endpoints.values() for one in endpoint.exchanges)

@@ -1,0 +1,42 @@
+"""What is said of each case: its figures, and whether all that it expects came true."""
+
+from dataclasses import asdict, dataclass, field
+
+import pytest
+
+from tests.faults.figures import Figures
+
+LONGEST_REASON = 300
+
+
+@dataclass(slots=True)
+class Verdict:
+    """One case and how it went, as far as it went."""
+
+    case: str
+    figures: Figures = field(default_factory=Figures)
+    reason: str = ""
+    """Why it did not pass."""
+
+    def __str__(self) -> str:
+        return f"{self.case}: {self.figures}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
+
+    def as_object(self) -> dict[str, object]:
+        """Return it as an object for JSON."""
+        why = {"reason": self.reason} if self.reason else {}
+        return {"case": self.case, **asdict(self.figures), "passed": not self.reason, **why}
+
+    def fail(self, part: str, problem: str) -> None:
+        """Keep the first reason, shortly."""
+        self.reason = self.reason or f"{part}: {' '.join(problem.split())}"[:LONGEST_REASON]
+
+
+VERDICT = pytest.StashKey[Verdict]()
+
+
+def name_of(item: pytest.Item) -> str:
+    """Return what a case is called: as its mark says, else as its function, always in words with hyphens."""
+    mark = item.get_closest_marker("case")
+    if mark and mark.args:
+        return str(mark.args[0])
+    return item.name.removeprefix("test_").rstrip("]").replace("[", "-").replace("_", "-")
