@@ -37,6 +37,8 @@ class Options:
     seconds: float = 10.0
     """How long to measure, once everything is at work."""
     warm_seconds: float = 4.0
+    bare_seconds: float = 2.0
+    """How long to measure a bare client."""
     minutes: float = 30.0
     """How long the soak takes."""
     rate: float = 0.0

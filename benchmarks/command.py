@@ -1,6 +1,7 @@
 """`./broker bench`: run scenarios, each on a fresh stack of its own, and print what they measured."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -25,7 +26,8 @@ def main(*arguments: str) -> int:
         return 0
     _forget_other_stacks()
     chosen = options.scenarios or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
-    outcomes = {name: _run(name, Options(options.seconds)) for name in chosen}
+    wanted = Options(seconds=options.seconds, minutes=options.minutes, rate=options.rate)
+    outcomes = {name: _run(name, wanted) for name in chosen}
     if options.json:
         write([figure for outcome in outcomes.values() for figure in outcome.figures], options.json)
     return _judged(outcomes)
@@ -36,8 +38,16 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="./broker bench", description="Measures the broker on this machine.")
     made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenario, help="all short ones if none")
     made.add_argument("--list", action="store_true", help="say which scenarios there are")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    made.add_argument("--seconds", type=float, default=DEFAULTS.seconds, metavar="N", help="how long to measure each")
+    made.add_argument("--json", type=_file, metavar="FILE", help="write the figures there too")
+    made.add_argument(
+        "--seconds", type=_positive, default=DEFAULTS.seconds, metavar="N", help="how long to measure each"
+    )
+    made.add_argument(
+        "--minutes", type=_positive, default=DEFAULTS.minutes, metavar="N", help="how long the soak takes"
+    )
+    made.add_argument(
+        "--rate", type=_positive, default=DEFAULTS.rate, metavar="N", help="deliveries a second of the soak"
+    )
     return made
 
 
@@ -47,11 +57,26 @@ def _scenario(name: str) -> str:
     return name
 
 
+def _file(name: str) -> Path:
+    """Return a path that can be written to: found out before and not after half an hour."""
+    try:
+        Path(name).open("a").close()
+    except OSError as problem:
+        raise argparse.ArgumentTypeError(f"{name} cannot be written: {problem.strerror}") from None
+    return Path(name)
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
 def _run(name: str, options: Options) -> Outcome:
-    for variable in [
-        name for name in os.environ if name.startswith("BROKER_") or name in {"DATABASE_URL", "REDIS_URL"}
-    ]:
-        del os.environ[variable]
     _say(f"{name}: {SCENARIOS[name].about}")
     try:
         with bench.running(FOLDER, options, _say) as running:
@@ -69,10 +94,10 @@ def _forget_other_stacks() -> None:
 
 
 def _judged(outcomes: dict[str, Outcome]) -> int:
-    for name, outcome in outcomes.items():
-        for problem in outcome.problems:
-            print(f"{name}: {problem}", file=sys.stderr)
-    return 1 if any(outcome.problems for outcome in outcomes.values()) else 0
+    wrong = [(name, text) for name, outcome in outcomes.items() for text in (*outcome.problems, outcome.void) if text]
+    for name, text in wrong:
+        _say(f"{name}: {text}")
+    return 1 if wrong else 0
 
 
 def _say(text: str) -> None:

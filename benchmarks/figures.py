@@ -63,7 +63,9 @@ class Outcome:
 
     figures: Sequence[Figure]
     problems: Sequence[str] = field(default_factory=tuple)
-    """Why its figures do not count."""
+    """What the broker did wrong: figures of a broker that loses or reorders are of no value."""
+    void: str = ""
+    """Why the figures may say nothing about the broker."""
 
 
 def table(figures: Iterable[Figure]) -> str:

@@ -1,15 +1,20 @@
 """What the sink got, and whether it is what was published: everything once, each stream in order, nothing missing."""
 
+import time
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from benchmarks.wire import NUMBER, SENT, STREAM
+
 Key = tuple[int, int]
 """A subscriber, and the stream that a request of it came from."""
 
 NANOSECONDS: Final = 1e9
+SEQUENCE: Final = b"Webhook-Sequence: "
+FLAG: Final = b"Webhook-Possible-Duplicate: true"
 
 
 def _instants() -> "array[int]":
@@ -33,6 +38,45 @@ class Receipts:
         """Return how long each took from the publisher to the sink, sorted, but for some of the subscribers."""
         rows = zip(self.at, self.sent, self.subscriber, strict=True)
         return sorted((at - sent) / NANOSECONDS for at, sent, subscriber in rows if subscriber not in but)
+
+
+class Log:
+    """What came, and whether it was its turn."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.example = b""
+        """The last request as it came."""
+        self._receipts = Receipts()
+        self._sequences: dict[int, int] = {}
+
+    def note(self, subscriber: int, head: bytes, body: bytes) -> None:
+        """Note a request."""
+        receipts, key, number = self._receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
+        sequence = int(head.partition(SEQUENCE)[2].partition(b"\r")[0])
+        if number != receipts.last.get(key, 0) + 1 or sequence != self._sequences.get(subscriber, 0) + 1:
+            self._note_odd(head, key, number)
+            if number <= receipts.last.get(key, 0):
+                return
+        receipts.last[key] = number
+        self._sequences[subscriber] = sequence
+        receipts.at.append(time.monotonic_ns())
+        receipts.sent.append(int(body[SENT]))
+        receipts.subscriber.append(subscriber)
+        self.count += 1
+
+    def report(self) -> Receipts:
+        """Return what came since the last report."""
+        reported = self._receipts
+        reported.example = self.example
+        self._receipts = Receipts(last=reported.last, faults=reported.faults)
+        return reported
+
+    def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
+        last = self._receipts.last.get(key, 0)
+        if number == last and FLAG in head:
+            return  # as announced: it may have been here before
+        self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
 
 
 def problems(receipts: Receipts, wanted: Mapping[Key, int]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from benchmarks import soak
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.topic import dense, fanout, hanging, latency, single
@@ -25,4 +26,7 @@ SCENARIOS: Final = {
     latency.NAME: Scenario(latency.run, "200 single publishes a second over 20 subscribers"),
     fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
     hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
+    soak.NAME: Scenario(
+        soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
+    ),
 }

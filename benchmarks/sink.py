@@ -9,20 +9,17 @@ import os
 import resource
 import select
 import socket
-import time
 from ctypes import c_int64
 from multiprocessing.connection import Connection
 from typing import Final
 
-from benchmarks.receipts import Receipts
-from benchmarks.wire import NUMBER, PATH, SENT, STREAM
+from benchmarks.receipts import Log
+from benchmarks.wire import PATH
 from broker_project.stack.ports import LOOPBACK
 
 ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
-SEQUENCE: Final = b"Webhook-Sequence: "
-FLAG: Final = b"Webhook-Possible-Duplicate: true"
 CHUNK: Final = 262_144
 BACKLOG: Final = 4096
 
@@ -30,46 +27,6 @@ REPORT: Final = "report"
 """Asks for the receipts since the last report."""
 ANSWER_ALL: Final = "answer all"
 """Ends the hanging."""
-
-
-class Log:
-    """What came, and whether it was its turn."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.example = b""
-        """The last request as it came."""
-        self._receipts = Receipts()
-        self._sequences: dict[int, int] = {}
-
-    def note(self, subscriber: int, head: bytes, body: bytes) -> None:
-        """Note a request."""
-        receipts, key, number = self._receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
-        start = head.index(SEQUENCE) + len(SEQUENCE)
-        sequence = int(head[start : head.find(b"\r", start)])
-        if number != receipts.last.get(key, 0) + 1 or sequence != self._sequences.get(subscriber, 0) + 1:
-            self._note_odd(head, key, number)
-            if number <= receipts.last.get(key, 0):
-                return
-        receipts.last[key] = number
-        self._sequences[subscriber] = sequence
-        receipts.at.append(time.monotonic_ns())
-        receipts.sent.append(int(body[SENT]))
-        receipts.subscriber.append(subscriber)
-        self.count += 1
-
-    def report(self) -> Receipts:
-        """Return what came since the last report."""
-        reported = self._receipts
-        reported.example = self.example
-        self._receipts = Receipts(last=reported.last, faults=reported.faults)
-        return reported
-
-    def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
-        last = self._receipts.last.get(key, 0)
-        if number == last and FLAG in head:
-            return  # as announced: it may have been here before
-        self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
 
 
 class Sink:

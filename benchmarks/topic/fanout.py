@@ -1,7 +1,7 @@
 """`topic.fanout`: one message for a thousand subscribers, from the call to the last receipt."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from benchmarks import arranging
@@ -11,7 +11,7 @@ from benchmarks.connection import Connection
 from benchmarks.figures import Figure, Outcome, at_most
 from benchmarks.publisher import ACCEPTED
 from benchmarks.receipts import Receipts, problems
-from benchmarks.throughput import BARE_SECONDS, void
+from benchmarks.throughput import void
 from benchmarks.wire import body_of
 
 NAME: Final = "topic.fanout"
@@ -27,12 +27,11 @@ def run(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
         publisher = Connection(bench.stack.web, arranging.publisher_key(bench.api))
         rounds = [_round(bench, sink, publisher, event_type, number + 1, subscribers) for number in range(times + 1)]
         publisher.close()
-        bare = sink.bare_rate(rounds[-1].example, BARE_SECONDS)
+        bare = sink.bare_rate(rounds[-1].example, bench.options.bare_seconds)
     seconds = sorted(_seconds(receipts) for receipts in rounds[1:])
     wanted = {(subscriber, STREAM): times + 1 for subscriber in range(subscribers)}
-    return _outcome(
-        seconds, bare / subscribers, [*problems(rounds[-1], wanted), *void(1 / seconds[0], bare / subscribers)]
-    )
+    wrong = list(problems(rounds[-1], wanted))
+    return Outcome(list(_figures(seconds, subscribers / bare)), wrong, void(subscribers / seconds[0], bare))
 
 
 def _round(
@@ -50,6 +49,6 @@ def _seconds(receipts: Receipts) -> float:
     return receipts.seconds()[-1]
 
 
-def _outcome(seconds: Sequence[float], bare: float, wrong: Sequence[str]) -> Outcome:
-    median = Figure(NAME, "to the last, median", seconds[len(seconds) // 2], "s", 1 / bare, TARGET)
-    return Outcome([median, Figure(NAME, "to the last, worst", seconds[-1], "s", 1 / bare, TARGET)], wrong)
+def _figures(seconds: Sequence[float], bare: float) -> Iterator[Figure]:
+    yield Figure(NAME, "to the last, median", seconds[len(seconds) // 2], "s", bare, TARGET)
+    yield Figure(NAME, "to the last, worst", seconds[-1], "s", bare, TARGET)
