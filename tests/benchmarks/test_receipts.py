@@ -1,0 +1,67 @@
+"""A benchmark of a broker that loses, repeats or reorders fails."""
+
+import pytest
+
+from benchmarks.receipts import Log, problems
+from benchmarks.throughput import void
+from benchmarks.wire import BODY_BYTES, body_of
+
+LATE = ["1 requests came again, or too late"]
+EARLY = ["1 requests came too early"]
+
+
+def received(*numbers: int, sequences: list[int] | None = None, flagged: bool = False) -> list[str]:
+    """Return what is wrong when one stream's deliveries 1 to 3 come like this."""
+    log = Log()
+    for number, sequence in zip(numbers, sequences or numbers, strict=True):
+        flag = "\r\nWebhook-Possible-Duplicate: true" if flagged else ""
+        log.note(7, f"POST /00007 HTTP/1.1\r\nWebhook-Sequence: {sequence}{flag}".encode(), body_of(1, number, 0))
+    return list(problems(log.report(), {(7, 1): 3}))
+
+
+def test_everything_once_and_in_order_is_right() -> None:
+    assert received(1, 2, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wrong"),
+    [
+        ((1, 2), ["1 deliveries never arrived"]),
+        ((1, 2, 2, 3), LATE),
+        ((1, 3, 2), [*LATE, *EARLY]),
+        ((1, 3), EARLY),
+        ((2, 3), EARLY),
+    ],
+)
+def test_what_is_lost_or_repeated_or_out_of_order_is_said(numbers: tuple[int, ...], wrong: list[str]) -> None:
+    assert received(*numbers) == wrong
+
+
+def test_a_repetition_that_says_so_is_right() -> None:
+    assert received(1, 2, 2, 3, flagged=True) == []
+
+
+def test_the_brokers_own_numbers_must_rise_by_one() -> None:
+    assert received(1, 2, 3, sequences=[1, 2, 4]) == EARLY
+
+
+def test_what_nobody_has_published_is_said() -> None:
+    log = Log()
+    log.note(9, b"POST /00009 HTTP/1.1\r\nWebhook-Sequence: 1\r\n", body_of(1, 1, 0))
+    assert list(problems(log.report(), {})) == ["requests of 1 streams that nobody had published"]
+
+
+def test_a_report_begins_anew_but_remembers_what_came_last() -> None:
+    log = Log()
+    log.note(7, b"POST /00007 HTTP/1.1\r\nWebhook-Sequence: 1", body_of(1, 1, 0))
+    assert len(log.report().at) == 1
+    assert (len(log.report().at), log.report().last) == (0, {(7, 1): 1})
+
+
+def test_a_figure_is_void_unless_a_bare_client_is_three_times_as_fast() -> None:
+    assert void(1_000, 3_000) == ""
+    assert "void" in void(1_000, 2_999)
+
+
+def test_bodies_are_always_of_the_same_size() -> None:
+    assert {len(body_of(99, 10**8 - 1, 10**16 - 1)), len(body_of(0, 0, 0))} == {BODY_BYTES}

@@ -1,0 +1,72 @@
+"""Each scenario, small, on a real broker: that it measures and verifies, never how fast anything is."""
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from benchmarks import soak
+from benchmarks.bench import Bench, Options, on
+from benchmarks.figures import FIELDS, Outcome, write
+from benchmarks.topic import dense, fanout, hanging, latency, single
+from tests.real_broker import Broker
+
+pytestmark = pytest.mark.faults
+
+GROUPS = ("web", "workers", "postgres", "redis", "beat+flower", "sink", "publisher")
+SHORT = Options(seconds=0.5, warm_seconds=0.3, bare_seconds=0.2, minutes=0.02, rate=20.0)
+
+
+@pytest.fixture
+def bench(broker: Broker) -> Iterator[Bench]:
+    with on(broker.stack, SHORT, lambda _: None) as running:
+        yield running
+
+
+def values(outcome: Outcome) -> dict[str, float]:
+    assert outcome.problems == []
+    return {figure.figure: figure.value for figure in outcome.figures}
+
+
+@pytest.mark.parametrize(
+    "run", [partial(dense.run, subscribers=4), partial(single.run, per_call=5)], ids=["dense", "single"]
+)
+def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, run: Callable[[Bench], Outcome]) -> None:
+    outcome = run(bench)
+    found = values(outcome)
+    assert found["delivered"] > 0
+    assert found["CPU of workers"] > 0
+    assert {f"CPU of {group}" for group in GROUPS} < found.keys()
+    assert sum(found[f"CPU share of {group}"] for group in GROUPS) == pytest.approx(100)
+    assert outcome.figures[0].bare
+
+
+def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:
+    found = values(latency.run(bench, subscribers=3, per_second=40))
+    assert 0 < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]
+    assert 0 < found["delivered p50"] <= found["delivered p95"] <= found["delivered p99"]
+    assert found["delivered"] > 0
+
+
+def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
+    outcome = fanout.run(bench, subscribers=5, times=2)
+    found = values(outcome)
+    assert 0 < found["to the last, median"] <= found["to the last, worst"]
+    assert outcome.figures[0].bare
+
+
+def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
+    found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40))
+    assert 0 < found["delivered"] < found["accepted"]
+
+
+def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
+    outcome = soak.run(bench, subscribers=4, sample_seconds=0.2)
+    found = values(outcome)
+    assert found["growth of memory of worker1"] > 0
+    assert found["delivery_open indexes"] > 0
+    assert found["CPU of postgres, last quarter"] >= 0
+    write(outcome.figures, tmp_path / "figures.json")
+    assert [list(row) for row in json.loads((tmp_path / "figures.json").read_text())] == [list(FIELDS)] * len(found)

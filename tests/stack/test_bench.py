@@ -1,0 +1,40 @@
+"""The command line of `./broker bench`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.scenarios import SCENARIOS
+from broker_project.stack.folders import ROOT
+
+
+def bench(*arguments: str | Path) -> "subprocess.CompletedProcess[str]":
+    command = (sys.executable, "-m", "broker_project.stack", "bench", *arguments)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_the_list_names_every_scenario() -> None:
+    answer = bench("--list")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert [line.split()[0] for line in answer.stdout.splitlines()] == list(SCENARIOS)
+
+
+def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:
+    answer = bench("topic.dense", "topic.dens")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert f"there is no scenario 'topic.dens'; there are {', '.join(SCENARIOS)}" in answer.stderr
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "nan", "inf", "soon"])
+def test_a_time_must_be_a_number_above_zero(number: str) -> None:
+    answer = bench(f"--seconds={number}")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "is not a number above 0" in answer.stderr
+
+
+def test_where_the_figures_go_must_be_writable(tmp_path: Path) -> None:
+    answer = bench("--json", tmp_path / "no" / "figures.json")
+    assert (answer.returncode, answer.stdout) == (2, "")
+    assert "cannot be written: No such file or directory" in answer.stderr
