@@ -29,7 +29,9 @@ CLAIM: Final = f"""
 WITH picked AS (
   SELECT l.id, l.lease_until FROM delivery_line l
    WHERE l.id = ANY(%s) AND (l.lease_until IS NULL OR l.lease_until < clock_timestamp()) AND {LINE_IS_DUE}
-   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED)
+   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING picked WHERE p.line_id = picked.id AND picked.lease_until IS NULL)
 UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
   FROM picked, subscriptions_subscriber u
@@ -40,18 +42,18 @@ RETURNING l.id, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next, u
 
 MEND: Final = f"""
 WITH mine AS (
-  SELECT l.id, l.subscriber_id, l.last_sequence, l.head_id, i.since
+  SELECT l.id, l.last_sequence, l.head_id, i.since
     FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
+read AS (
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
-  SELECT m.id AS line_id, d.id, d.status, d.sequence, d.cancel_requested
-    FROM mine m
-    JOIN subscriptions_subscription s ON s.subscriber_id = m.subscriber_id
+  SELECT r.line_id, d.id, d.status, d.sequence, d.cancel_requested
+    FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
    CROSS JOIN LATERAL (
-      SELECT * FROM delivery_open f WHERE f.subscription_id = s.id AND f.due_at IS NULL
-      UNION ALL
-      SELECT * FROM delivery_open a WHERE a.subscription_id = s.id AND a.due_at IS NOT NULL) d
-   WHERE d.line_id = m.id AND d.sequence IS NOT NULL),
+      SELECT * FROM delivery_open o
+       WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id LIMIT 1) d
+   WHERE d.sequence IS NOT NULL),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
     FROM sent WHERE sent.status = 'IN_FLIGHT' AND NOT sent.cancel_requested AND d.id = sent.id
@@ -81,6 +83,7 @@ UPDATE delivery_line l
  WHERE l.id = m.id
 RETURNING l.id, l.last_sequence, l.head_id
 """
+"""What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at."""
 
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'

@@ -8,10 +8,13 @@ FILE_GONE: Final = """
                                  closed_on)
   SELECT id, message_id, line_id, subscription_id, status, size, attempts, times_set_aside, due_at, sequence,
          uncertain, cancel_requested, reason, created_at, clock_timestamp(),
-         (SELECT max(day) FROM delivery_storageday WHERE day <= (clock_timestamp() AT TIME ZONE 'UTC')::date)
+         (SELECT day
+            FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
+           WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)
     FROM gone"""
 """Files the rows of a CTE `gone`, deleted from `delivery_open`, under today.
 
 DELETE and INSERT, not an UPDATE that moves the row: whoever waits for the row then finds it gone, and gets no error.
-The day is the newest that has a partition, so a late maintenance job stops nothing.
+The day is the newest that has a partition, so a late maintenance job stops nothing; or the first one that has, so
+neither does a clock set back.
 """

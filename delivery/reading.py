@@ -18,7 +18,8 @@ active AS (
   SELECT w.line_id, w.capacity, s.id
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE')
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE'),
+page AS MATERIALIZED (
 SELECT w.line_id, 0 AS part, {ROW}
   FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
   JOIN active a ON a.line_id = w.line_id AND a.id = d.subscription_id
@@ -37,7 +38,16 @@ SELECT w.line_id, 2, {ROW}
      WHERE d.subscription_id = a.id AND d.line_id = w.line_id AND d.due_at <= (SELECT clock_timestamp())
        AND d.status = 'PENDING'
      ORDER BY d.due_at, d.id LIMIT w.capacity) f
-   WHERE a.line_id = w.line_id ORDER BY f.due_at, f.id LIMIT w.capacity) d
+   WHERE a.line_id = w.line_id ORDER BY f.due_at, f.id LIMIT w.capacity) d),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM page GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+"""Reads the pages, and notes for mending what is in them.
+
+The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
 """
 
 

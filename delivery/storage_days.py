@@ -1,4 +1,4 @@
-"""Days in the database: opening them ahead; the only module that knows the names of partitions.
+"""Days in the database: opening them ahead, and dropping them; the only module that knows the names of partitions.
 
 Messages and attempts are partitioned by `id`. Ids come from ordinary sequences that are moved forward when a day
 opens, `YYMMDD · 10^10 + n`: the key stays plain, the day can be read off it, no clock takes part in the order of
@@ -16,14 +16,20 @@ IDS_PER_DAY: Final = 10**10
 """991231 · 10^10 is above 2^53, 900712 · 10^10 is not: ids are safe in JavaScript until the year 2090."""
 
 DAYS_AHEAD: Final = 7
-BY_ID: Final = ("delivery_message", "delivery_attempt")
+MESSAGES: Final = "delivery_message"
+ATTEMPTS: Final = "delivery_attempt"
+DELIVERIES: Final = "delivery_delivery"
 SEQUENCES: Final = ("delivery_message_id_seq", "delivery_delivery_id_seq", "delivery_attempt_id_seq")
+
+ONE_AT_A_TIME: Final = "hashtext('delivery.storage_days')"
+"""The advisory lock that keeps those apart who open or drop days."""
 
 FILED_INDEXES: Final = """
 CREATE INDEX ON {leaf} (line_id, sequence);
 CREATE INDEX ON {leaf} (subscription_id, id);
 CREATE INDEX ON {leaf} (message_id);
 CREATE INDEX ON {leaf} (status, id) WHERE status <> 'DELIVERED';
+CREATE INDEX ON {leaf} (subscription_id, status, id) WHERE status <> 'DELIVERED';
 CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
 """
 
@@ -33,39 +39,70 @@ def first_id(day: dt.date) -> int:
     return int(day.strftime("%y%m%d")) * IDS_PER_DAY
 
 
+def ids_of(day: dt.date) -> tuple[int, int]:
+    """Return the lowest id of `day`, and the lowest of the day after."""
+    return first_id(day), first_id(day + dt.timedelta(days=1))
+
+
+def leaf_of(table: str, day: dt.date) -> str:
+    """Return the name of the partition that holds `day`."""
+    return f"{table}_{day:%Y%m%d}"
+
+
+def today() -> dt.date:
+    """Return the database's day: one clock for all, and a worker's that is wrong opens and drops nothing."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
+        day: dt.date = cursor.fetchone()[0]
+        return day
+
+
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:
     """Make sure that `today` and the days ahead have partitions, and move the ids into today; safe at any time."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('delivery.storage_days'))")
         cursor.execute("SET LOCAL lock_timeout = '2s'")
+        cursor.execute(f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})")
         for day in (today + dt.timedelta(days=n) for n in range(ahead + 1)):
             _open(cursor, day)
         for sequence in SEQUENCES:
             # Forward only: a clock set back must not give out an id twice.
             cursor.execute(
-                f"SELECT setval('{sequence}', %s, false) FROM {sequence} WHERE last_value < %s",  # noqa: S608
+                f"SELECT setval('{sequence}', %s, false) FROM {sequence} WHERE last_value < %s",
                 [first_id(today)] * 2,
             )
 
 
 def _open(cursor: CursorWrapper, day: dt.date) -> None:
-    after = day + dt.timedelta(days=1)
-    for table in BY_ID:
-        _attach(cursor, table, day, str(first_id(day)), str(first_id(after)))
-    if _attach(cursor, "delivery_delivery", day, f"'{day}'", f"'{after}'"):
-        cursor.execute(FILED_INDEXES.format(leaf=f"delivery_delivery_{day:%Y%m%d}"))
-    cursor.execute("INSERT INTO delivery_storageday (day) VALUES (%s) ON CONFLICT DO NOTHING", [day])
+    low, high = ids_of(day)
+    for table in (MESSAGES, ATTEMPTS):
+        if not exists(cursor, leaf_of(table, day)):
+            attach(cursor, table, new_leaf(cursor, table, leaf_of(table, day)), str(low), str(high))
+    if not exists(cursor, leaf_of(DELIVERIES, day)):
+        leaf = new_leaf(cursor, DELIVERIES, leaf_of(DELIVERIES, day))
+        cursor.execute(FILED_INDEXES.format(leaf=leaf))
+        attach(cursor, DELIVERIES, leaf, f"'{day}'", f"'{day + dt.timedelta(days=1)}'")
+    cursor.execute(
+        "INSERT INTO delivery_storageday (day) VALUES (%s)"
+        " ON CONFLICT (day) DO UPDATE SET dropped_at = NULL WHERE delivery_storageday.dropped_at IS NOT NULL",
+        [day],
+    )
 
 
-def _attach(cursor: CursorWrapper, table: str, day: dt.date, low: str, high: str) -> bool:
-    """Attach the leaf of `day` unless it is there; say whether it was made.
+def exists(cursor: CursorWrapper, leaf: str) -> bool:
+    """Tell whether there is such a partition."""
+    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [leaf])
+    return bool(cursor.fetchone()[0])
+
+
+def new_leaf(cursor: CursorWrapper, table: str, leaf: str) -> str:
+    """Create a table that can be attached to `table`; return its name."""
+    cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL)")
+    return leaf
+
+
+def attach(cursor: CursorWrapper, table: str, leaf: str, low: str, high: str) -> None:
+    """Make `leaf` the partition of `table` from `low` to below `high`.
 
     `LIKE` and `ATTACH` take a lock that publishers and workers do not notice; `PARTITION OF` would stop them all.
     """
-    leaf = f"{table}_{day:%Y%m%d}"
-    cursor.execute("SELECT to_regclass(%s)", [leaf])
-    if cursor.fetchone()[0]:
-        return False
-    cursor.execute(f"CREATE TABLE {leaf} (LIKE {table} INCLUDING ALL)")
     cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {leaf} FOR VALUES FROM ({low}) TO ({high})")
-    return True

@@ -29,6 +29,11 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
+-- For lists; only what is set aside pays for it.
+CREATE INDEX delivery_open_aside_listed ON delivery_open (subscription_id, id) WHERE due_at IS NOT NULL;
+
+ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+                                   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
 
 -- Which change of a status is legal is decided in one place (behaviour 10.2); whoever writes another is refused.
 CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
@@ -49,8 +54,10 @@ INSERT INTO delivery_line (subscriber_id, lane) SELECT id, 'main' FROM subscript
 -- read the queue by sequential scan.
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)
   SELECT g / 10, g % 100, g % 100, 'PENDING', 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
-ANALYZE delivery_open;
+INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT g, ARRAY[g] FROM generate_series(1, 10000) g;
+ANALYZE delivery_open, delivery_pageread;
 DELETE FROM delivery_open;
+DELETE FROM delivery_pageread;
 
 -- Deleting a subscription that something unfinished still needs is refused (behaviour 1.8).
 ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_subscription

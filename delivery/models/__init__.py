@@ -5,6 +5,7 @@ from delivery.models.deliveries import OPEN_SHELF, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
 from delivery.models.messages import Message, MessageOutcome
+from delivery.models.page_reads import PageRead
 from delivery.models.storage_days import StorageDay
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "LineEventKind",
     "Message",
     "MessageOutcome",
+    "PageRead",
     "StorageDay",
 ]

@@ -4,9 +4,11 @@ from django.db import models
 
 
 class StorageDay(models.Model):
-    """One day that messages, finished deliveries and attempts can be filed under."""
+    """One day that messages, finished deliveries and attempts are filed under."""
 
     day = models.DateField(primary_key=True)
+    dropped_at = models.DateTimeField(null=True)
+    """When retention dropped it; the day stays listed while something unfinished needs messages of it."""
 
     def __str__(self) -> str:
         return self.day.isoformat()
