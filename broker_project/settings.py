@@ -119,7 +119,7 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 CELERY_TIMEZONE = "UTC"
 CELERY_BEAT_SCHEDULE = {
     "sweep lines": {"task": "delivery.sweep", "schedule": 5.0, "options": {"expires": 5}},
-    "open storage days": {"task": "delivery.open_days", "schedule": 3600.0},
+    "maintain tables": {"task": "delivery.maintain", "schedule": 3600.0},
     "forget idempotency keys": {"task": "delivery.forget_idempotency_keys", "schedule": 600.0},
 }
 
@@ -129,6 +129,8 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
+RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14)
+"""How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
 
 # --- API -----------------------------------------------------------------------------------------

@@ -6,20 +6,19 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 from django.db import Error
 
-from delivery import storage_days, topic_sending, wakeups
+from delivery import topic_sending, wakeups
 from delivery.claiming import DEADLINE_SECONDS, end_leases_of
 from delivery.driving import Driver
+from delivery.maintaining import Maintainer
 from delivery.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection, rows
 
 SWEEP_SECONDS: Final = 1.0
-OPEN_DAYS_SECONDS: Final = 600.0
 NAME_SECONDS: Final = 2.0
 """How long the database may take to notice that an earlier process of our name is gone."""
 START_SECONDS: Final = 10.0
@@ -30,22 +29,23 @@ log = structlog.get_logger(__name__)
 
 
 class Worker(threading.Thread):
-    """The sweeper thread of this process, and the driver it owns.
+    """The sweeper thread of this process, and the driver and the maintainer it owns.
 
     Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken it drives
     them itself, through the same function as a turn.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, keep_days: int) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
         self.driver = Driver(worker=self.worker, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
-        self._days_opened_at = -OPEN_DAYS_SECONDS
+        self._maintainer = Maintainer(keep_days=keep_days)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
+        self._maintainer.start()
         self._guarded(self._begin)
         while not self._stopping.wait(SWEEP_SECONDS):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
@@ -60,10 +60,10 @@ class Worker(threading.Thread):
         self._stopping.set()
         if self.driver.is_alive() and not self.driver.stop(STOP_SECONDS):
             log.error("worker.stopped_late")
+        self._maintainer.stop()
         self.join()
 
     def _begin(self) -> None:
-        self._guarded(self._open_days)
         if self._has_name():
             log.info("worker.started", worker=self.worker, lines_taken_back=end_leases_of(self.worker))
         else:
@@ -85,13 +85,6 @@ class Worker(threading.Thread):
         random.shuffle(due)  # where Redis is away there may be more than one turn takes: each gets its chance
         if due and not wakeups.wake_regardless(wakeups.TOPIC, due):
             topic_sending.drive(due[: wakeups.LINES_A_TASK], self.driver)
-        if time.monotonic() - self._days_opened_at > OPEN_DAYS_SECONDS:
-            self._open_days()
-
-    def _open_days(self) -> None:
-        """Make partitions ahead; there are some for a week, so that nothing waits for this."""
-        self._days_opened_at = time.monotonic()
-        storage_days.open_days(datetime.now(UTC).date())
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:
@@ -113,11 +106,11 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(name: str = "") -> Worker:
+def worker(name: str, *, keep_days: int) -> Worker:
     """Return this process's worker; the first call makes and starts it."""
     with _lock:
         if not _workers:
-            _workers.append(Worker(name))
+            _workers.append(Worker(name, keep_days=keep_days))
             _workers[0].start()
         return _workers[0]
 

@@ -1,12 +1,10 @@
 """Celery tasks: ids in, one call each."""
 
-from datetime import UTC, datetime
-
 from celery import Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
 from django.conf import settings
 
-from delivery import idempotency, running, storage_days, sweeping, topic_sending, wakeups
+from delivery import idempotency, maintaining, running, sweeping, topic_sending, wakeups
 
 
 @shared_task(bind=True, name=wakeups.TURN)
@@ -16,7 +14,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     The chain grows by one link as long as there is work: assigning `request.chain` costs a third of `replace`, and a
     chain of fixed length would travel whole in every link.
     """
-    driver = running.worker(settings.WORKER_NAME).wait_until_started()
+    driver = _worker().wait_until_started()
     lines = line_ids or wakeups.woken_lines(queue)
     unfinished = topic_sending.drive(lines, driver) if driver and lines else []
     if unfinished:
@@ -32,10 +30,10 @@ def sweep() -> None:
         wakeups.wake_regardless(wakeups.TOPIC, due)
 
 
-@shared_task(name="delivery.open_days")
-def open_days() -> None:
-    """Make partitions ahead."""
-    storage_days.open_days(datetime.now(UTC).date())
+@shared_task(name="delivery.maintain")
+def maintain() -> None:
+    """Make partitions ahead, drop what is past its time."""
+    maintaining.maintain(keep_days=settings.RETENTION_DAYS)
 
 
 @shared_task(name="delivery.forget_idempotency_keys")
@@ -47,10 +45,14 @@ def forget_idempotency_keys() -> None:
 @worker_ready.connect
 def start_delivering(**_signal: object) -> None:
     """Drive lines from the start, not from the first task on: earlier work may be waiting."""
-    running.worker(settings.WORKER_NAME)
+    _worker()
 
 
 @worker_shutdown.connect
 def stop_delivering(**_signal: object) -> None:
     """Let the requests under way end and be settled."""
     running.stop()
+
+
+def _worker() -> running.Worker:
+    return running.worker(settings.WORKER_NAME, keep_days=settings.RETENTION_DAYS)

@@ -107,7 +107,7 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
     publish_numbered(wanted.event_type, 2)
     begin_and_vanish(line, worker="sender-1")
-    restarted = running.Worker("sender-1")
+    restarted = running.Worker("sender-1", keep_days=14)
     restarted.start()
     wait_until_done(LEASE_SECONDS / 2)
     restarted.stop()
@@ -122,7 +122,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
-    stopped = running.Worker("sender-1")
+    stopped = running.Worker("sender-1", keep_days=14)
     stopped.start()
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)

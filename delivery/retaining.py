@@ -1,0 +1,145 @@
+"""Keeping data for as long as it is wanted: what is past its time goes a day at once (behaviour 11.4)."""
+
+import datetime as dt
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+from django.db import OperationalError, connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from delivery import storage_days
+from delivery.storage_days import ATTEMPTS, DELIVERIES, MESSAGES, attach, exists, ids_of, leaf_of, new_leaf
+
+LOCK_WAIT: Final = "30ms"
+"""Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
+TRIES: Final = 10
+PAUSE_SECONDS: Final = 0.5
+"""Between two tries, so that whoever waited gets on."""
+COPY_SECONDS: Final = 600
+"""How long copying what is kept may take; nobody waits for it."""
+
+PAST: Final = """
+SELECT day FROM delivery_storageday d
+ WHERE day < %s
+   -- a line abandoned then may find the last number it gave only among what was filed then: mended first
+   AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
+ ORDER BY day
+"""
+
+NEEDED: Final = """
+SELECT {columns} FROM {leaf} m
+ WHERE m.id IN (SELECT d.message_id FROM delivery_open d
+                 WHERE d.closed_on = '9999-12-31' AND d.message_id >= {low} AND d.message_id < {high})
+"""
+
+TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
+
+log = structlog.get_logger(__name__)
+
+
+def drop_past_days(today: dt.date, *, keep_days: int) -> list[dt.date]:
+    """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
+
+    Messages that something unfinished needs are kept, and go once nothing does. Returns the days that are gone or
+    have become smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(PAST, [today - dt.timedelta(days=keep_days)])
+        days = [day for (day,) in cursor.fetchall()]
+    return [day for day in days if _drop(day)]
+
+
+def _drop(day: dt.date) -> bool:
+    began = time.monotonic()
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
+            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+            cursor.execute(f"SELECT pg_try_advisory_xact_lock({storage_days.ONE_AT_A_TIME})")
+            if not cursor.fetchone()[0]:
+                return False  # somebody else is at it
+            locked = _drop_leaves(cursor, day)
+    except OperationalError as refused:
+        log.warning("storage_day.in_use", day=str(day), reason=str(refused).partition("\n")[0])
+        return False
+    if locked:
+        ended = time.monotonic()
+        log.info("storage_day.dropped", day=str(day), seconds=ended - began, locked_seconds=ended - locked)
+    return bool(locked)
+
+
+def _drop_leaves(cursor: CursorWrapper, day: dt.date) -> float | None:
+    """Drop what can go of `day`; return since when others were locked out, None where nothing can go."""
+    leaves = [leaf for table in TABLES if exists(cursor, leaf := leaf_of(table, day))]
+    if leaves == [leaf_of(MESSAGES, day)] and _is_half_needed(cursor, day):
+        return None
+    kept = _copy_of_needed(cursor, day)
+    _lock([*TABLES, *leaves])
+    locked = time.monotonic()
+    for leaf in leaves:
+        cursor.execute(f"DROP TABLE {leaf}")
+    if kept:
+        _put_back(cursor, day, kept)
+        cursor.execute(
+            "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s", [day]
+        )
+    else:
+        cursor.execute("DELETE FROM delivery_storageday WHERE day = %s", [day])
+    return locked
+
+
+def _copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
+    """Copy the messages of `day` that something unfinished needs into a table, while everybody goes on.
+
+    Until the end nobody can add a message to that day, nor lock one to make a new delivery of it.
+    """
+    leaf = leaf_of(MESSAGES, day)
+    if not exists(cursor, leaf):
+        return None
+    cursor.execute(f"LOCK TABLE ONLY {leaf} IN EXCLUSIVE MODE")
+    low, high = ids_of(day)
+    cursor.execute(f"SELECT EXISTS ({NEEDED.format(columns='', leaf=leaf, low=low, high=high)})")
+    if not cursor.fetchone()[0]:
+        return None
+    kept = new_leaf(cursor, MESSAGES, f"{leaf}_kept")
+    cursor.execute(f"INSERT INTO {kept} {NEEDED.format(columns='m.*', leaf=leaf, low=low, high=high)}")
+    # Says what attaching would have to look for.
+    cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
+    return kept
+
+
+def _is_half_needed(cursor: CursorWrapper, day: dt.date) -> bool:
+    """Tell whether half or more of what was kept the last time is needed still: not worth writing it anew."""
+    low, high = ids_of(day)
+    needed = NEEDED.format(columns="count(*)", leaf=leaf_of(MESSAGES, day), low=low, high=high)
+    cursor.execute(f"SELECT ({needed}) * 2 >= count(*) AND count(*) > 0 FROM {leaf_of(MESSAGES, day)}")
+    return bool(cursor.fetchone()[0])
+
+
+def _lock(tables: Sequence[str]) -> None:
+    """Lock everybody else out of the tables, in the order in which publishers and workers use them.
+
+    Raises:
+        django.db.OperationalError: again and again there was somebody in one of them for too long.
+
+    """
+    names = ", ".join(f"ONLY {table}" for table in tables)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+        except OperationalError:
+            if not tries_left:
+                raise
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return
+
+
+def _put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
+    low, high = ids_of(day)
+    attach(cursor, MESSAGES, kept, str(low), str(high))
+    cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
+    cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")

@@ -1,0 +1,352 @@
+"""Days: opened ahead, dropped past their time; nothing stops for either (behaviour 11.4)."""
+
+import datetime as dt
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+import structlog
+from django.db import OperationalError, connection
+from django.test import Client
+
+from delivery import retaining
+from delivery.cancelling import cancel_deliveries_of
+from delivery.claiming import claim
+from delivery.maintaining import maintain
+from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
+from delivery.retaining import drop_past_days
+from delivery.settling import settle
+from delivery.statuses import DeliveryStatus
+from delivery.storage_days import first_id, leaf_of, open_days, today
+from subscriptions.database import forget_connection
+from subscriptions.models import Publisher, Subscription
+from tests.driving import (
+    begin_and_vanish,
+    expire_lease,
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    settlement,
+    statuses,
+    wait_until_done,
+    working,
+)
+from tests.factories import subscription
+from tests.publishing import publish
+from tests.receiver import Receiver, wait_until
+
+KEEP_DAYS = 14
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def past(storage: None) -> dt.date:
+    """A day past its time that has partitions."""
+    day = today() - dt.timedelta(days=KEEP_DAYS + 6)
+    open_days(day, ahead=0)
+    return day
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, past: dt.date) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int]:
+    """Publish messages and let them have been published on `day`; return their ids."""
+    accepted = publish_bodies(wanted.event_type, *bodies)
+    ids = [
+        first_id(day) + number
+        for number, _ in enumerate(accepted, Message.objects.filter(pk__lt=first_id(day) + 10**10).count())
+    ]
+    for one, new in zip(accepted, ids, strict=True):
+        Delivery.objects.filter(message_id=one.id).update(message_id=new)
+        Message.objects.filter(pk=one.id).update(id=new)
+    return ids
+
+
+def finish_one(wanted: Subscription) -> tuple[int, int]:
+    """Deliver the oldest; return its id and number."""
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    driven.last_sequence = number
+    settle(
+        {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.state(let_go=True)]
+    )
+    return delivery.id, number
+
+
+def midnight(day: dt.date) -> dt.datetime:
+    return dt.datetime.combine(day, dt.time(), dt.UTC)
+
+
+def file_under(day: dt.date, delivery_id: int) -> None:
+    """Let a finished delivery have ended on `day`, and its attempts have been made then."""
+    Delivery.objects.filter(pk=delivery_id).update(closed_on=day, finished_at=midnight(day))
+    for number, attempt in enumerate(Attempt.objects.filter(delivery_id=delivery_id)):
+        Attempt.objects.filter(pk=attempt.pk).update(id=first_id(day) + number)
+
+
+def drop() -> list[dt.date]:
+    return drop_past_days(today(), keep_days=KEEP_DAYS)
+
+
+def leaves(day: dt.date) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"%{day:%Y%m%d}%"])
+        return sorted(name for (name,) in cursor.fetchall())
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"old")
+    delivery_id, _ = finish_one(wanted)
+    file_under(past, delivery_id)
+    assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (1, 1, 1)
+    assert drop() == [past]
+    assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (0, 0, 0)
+    assert (leaves(past), StorageDay.objects.filter(day=past).exists()) == ([], False)
+    assert drop() == []
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_that_ended_less_long_ago_stays(storage: None) -> None:
+    last_kept = today() - dt.timedelta(days=KEEP_DAYS)
+    open_days(last_kept, ahead=0)
+    assert drop() == []
+    assert drop_past_days(today() + dt.timedelta(days=1), keep_days=KEEP_DAYS) == [last_kept]
+
+
+@pytest.mark.behaviour("11.4")
+def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
+    past: dt.date, wanted: Subscription, receiver: Receiver
+) -> None:
+    gone, needed = published_on(past, wanted, b"gone", b"needed \xff\x00")
+    finish_one(wanted)
+    assert drop() == [past]
+    assert [*Message.objects.values_list("id", flat=True)] == [needed]
+    assert leaves(past) == [leaf_of("delivery_message", past)]
+    assert StorageDay.objects.get(day=past).dropped_at is not None
+    assert drop() == []
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"needed \xff\x00"]
+    assert drop() == [past]
+    assert (leaves(past), Message.objects.count(), gone) == ([], 0, first_id(past))
+
+
+@pytest.mark.behaviour("11.4", "1.7")
+def test_of_what_was_kept_most_goes_once_most_is_not_needed(past: dt.date, wanted: Subscription) -> None:
+    beside = subscription(subscriber=wanted.subscriber)
+    published_on(past, wanted, *[b"%d" % number for number in range(5)])
+    (last,) = published_on(past, beside, b"last")
+    assert drop() == [past]
+    assert Message.objects.count() == 6
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert drop() == [past]
+    assert [*Message.objects.values_list("id", flat=True)] == [last]
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_opened_again_takes_what_ends_on_it(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"needed")
+    drop()
+    open_days(past, ahead=0)
+    assert len(leaves(past)) == 3
+    assert StorageDay.objects.get(day=past).dropped_at is None
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_finished_delivery_may_outlive_its_message(
+    past: dt.date, wanted: Subscription, client: Client, publisher: Publisher, admin_client: Client
+) -> None:
+    (message_id,) = published_on(past, wanted, b"old")
+    delivery_id, _ = finish_one(wanted)
+    drop()
+    assert Message.objects.count() == 0
+    assert Delivery.objects.select_related("message").get().message_id == message_id
+    assert client.get(f"/api/v1/messages/{message_id}").status_code == 404
+    assert admin_client.get(f"/admin/delivery/delivery/{delivery_id}/change/").status_code == 200
+    assert admin_client.get("/admin/delivery/delivery/").status_code == 200
+    gone = admin_client.get(f"/admin/delivery/message/{message_id}/change/", follow=True)
+    assert (gone.status_code, b"Perhaps it was deleted?" in gone.content) == (200, True)
+
+
+@pytest.mark.behaviour("11.4", "5.2")
+def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"stuck")
+    line = line_of(wanted.subscriber)
+    driven, delivery, _ = begin_and_vanish(line)
+    aside = settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.state(let_go=True)])
+    Attempt.objects.update(id=first_id(past))
+    drop()
+    assert (Attempt.objects.count(), Delivery.objects.get().attempts) == (0, 1)
+    finish_one(wanted)
+    assert (Attempt.objects.get().number, Delivery.objects.get().attempts) == (2, 2)
+
+
+@pytest.mark.behaviour("11.4", "2.6")
+def test_a_key_is_answered_as_before_though_its_message_is_gone(
+    past: dt.date, wanted: Subscription, publisher: Publisher, client: Client
+) -> None:
+    first = publish(client, Idempotency_Key="once")
+    Message.objects.update(id=first_id(past))
+    drop()
+    again = publish(client, Idempotency_Key="once")
+    assert (again.status_code, again.json()) == (202, {**first.json(), "replayed": True})
+    assert Message.objects.count() == 0
+
+
+@pytest.mark.behaviour("11.4", "4.10")
+def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> None:
+    line = line_of(wanted.subscriber)
+    LineEvent.objects.create(line=line, at=midnight(past), kind="NUMBER_UNCERTAIN")
+    drop()
+    assert LineEvent.objects.count() == 1
+
+
+@pytest.mark.behaviour("11.4", "4.10")
+def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_is_mended(
+    past: dt.date, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    file_under(past, delivery.id)
+    Line.objects.filter(pk=line.pk).update(lease_until=midnight(past) + dt.timedelta(hours=23))
+    assert drop() == []
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.last_sequence, drop()) == (number, [past])
+
+
+@pytest.mark.behaviour("11.4")
+def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.date, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 3)
+    first, _ = finish_one(wanted)
+    file_under(past, first)
+    drop()
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (number, taken.last_sequence) == (2, 2)
+
+
+@pytest.mark.behaviour("11.4")
+@pytest.mark.parametrize("table", ["delivery_message", "delivery_delivery", "delivery_attempt"])
+def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
+    past: dt.date,
+    wanted: Subscription,
+    elsewhere: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+) -> None:
+    monkeypatch.setattr(retaining, "TRIES", 2)
+    published_on(past, wanted, b"needed")
+    before = leaves(past)
+    with elsewhere.transaction(), structlog.testing.capture_logs() as told:
+        elsewhere.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
+        assert drop() == []
+        assert leaves(past) == before
+    assert [one["event"] for one in told] == ["storage_day.in_use"]
+    assert drop() == [past]
+
+
+@pytest.mark.behaviour("11.4")
+def test_two_that_drop_at_once_do_it_once(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+    with elsewhere.transaction():
+        elsewhere.execute("SELECT pg_advisory_xact_lock(hashtext('delivery.storage_days'))")
+        assert drop() == []
+    assert drop() == [past]
+
+
+@pytest.mark.behaviour("11.4")
+def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscription, receiver: Receiver) -> None:
+    published_on(past, wanted, b"needed")
+    days = [past - dt.timedelta(days=number) for number in range(1, 6)]
+    for day in days:
+        open_days(day, ahead=0)
+    done = threading.Event()
+
+    def publish_until_done() -> None:
+        number = 0
+        while not done.is_set() or number < 100:
+            publish_numbered(wanted.event_type, 1, number)
+            number += 1
+        forget_connection()
+
+    publisher = threading.Thread(target=publish_until_done)
+    with working(), structlog.testing.capture_logs() as told:
+        publisher.start()
+        wait_until(lambda: len(receiver.log) > 10)
+        inactivate(wanted)
+        maintain(keep_days=KEEP_DAYS)
+        type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
+        done.set()
+        publisher.join(30)
+        wait_until_done(30)
+    dropped = [one for one in told if one["event"] == "storage_day.dropped"]
+    assert {*days} <= {dt.date.fromisoformat(one["day"]) for one in dropped}
+    assert max(one["locked_seconds"] for one in dropped) < 1
+    assert [request.sequence for request in receiver.log] == [*range(1, len(receiver.log) + 1)]
+    assert set(statuses(wanted)) <= {DELIVERED}
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted: Subscription, past: dt.date) -> None:
+    for day in StorageDay.objects.exclude(day=past):
+        _lose(day.day)
+    publish_numbered(wanted.event_type, 3)
+    finish_one(wanted)
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert {*Delivery.objects.values_list("status", "closed_on")} == {(DELIVERED, past), (CANCELLED, past)}
+    assert Attempt.objects.count() == 1
+
+
+def _lose(day: dt.date) -> None:
+    """Let the delivery leaf of `day` never have been made."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE {leaf_of('delivery_delivery', day)}")
+    StorageDay.objects.filter(day=day).delete()
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_what_ends_while_the_clock_is_before_every_day_is_filed_under_the_first(
+    wanted: Subscription, past: dt.date
+) -> None:
+    open_days(today(), ahead=2)
+    for day in StorageDay.objects.filter(day__lte=today()):
+        _lose(day.day)
+    publish_numbered(wanted.event_type, 1)
+    finish_one(wanted)
+    assert Delivery.objects.get().closed_on == today() + dt.timedelta(days=1)
+
+
+@pytest.mark.behaviour("11.4")
+def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
+    open_days(today(), ahead=1)
+    (before,) = publish_bodies(wanted.event_type, b"before")
+    open_days(today() - dt.timedelta(days=3), ahead=0)
+    (after,) = publish_bodies(wanted.event_type, b"after")
+    assert before.id < after.id
+    open_days(today(), ahead=1)
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
+    wanted: Subscription, elsewhere: psycopg.Connection[Any]
+) -> None:
+    later = today() + dt.timedelta(days=30)
+    with elsewhere.transaction():
+        elsewhere.execute("LOCK TABLE delivery_attempt IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            open_days(later, ahead=0)
+        assert leaves(later) == []
+        publish_numbered(wanted.event_type, 1)
+        finish_one(wanted)
+    assert statuses(wanted) == [DELIVERED]
