@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from broker_project.stack.children import Child
 from tests.faults.endpoints import Endpoint
-from tests.faults.exchanges import Fault
+from tests.faults.exchanges import Copy, Fault, extra_copies
 from tests.faults.figures import Figures, figures
 from tests.faults.publishers import Call, Publisher
 from tests.real_broker import Broker, Subscribed
@@ -113,6 +114,14 @@ class Load:
         until = time.monotonic() + THROUGH_SECONDS
         while not self._is_through() and time.monotonic() < until:
             time.sleep(0.05)
+
+    def first_driver(self) -> Child:
+        """Return the worker that drives the first subscriber's line."""
+        return self.broker.worker_driving(next(iter(self.endpoints)))
+
+    def copies(self) -> list[Copy]:
+        """Return the requests that were one copy more."""
+        return [copy for endpoint in self.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
 
     def figures(self) -> Figures:
         """Return what became of it all."""

@@ -86,6 +86,25 @@ def test_a_stopped_process_stays_stopped_until_it_is_started(supervisor: Supervi
     assert sleeper.pid
 
 
+def test_a_process_that_was_taken_down_stays_so_until_it_is_started(supervisor: Supervisor) -> None:
+    supervisor.start(Service("sleeper", python("import time; time.sleep(600)")))
+    sleeper = supervisor["sleeper"]
+    killed = sleeper.pid
+    sleeper.take_down()
+    assert (sleeper.pid, sleeper.restart_if_ended()) == (None, False)
+    sleeper.start()
+    assert sleeper.pid not in {None, killed}
+
+
+def test_further_services_run_for_a_while(supervisor: Supervisor) -> None:
+    with supervisor.meanwhile(Service("guest", python("import time; time.sleep(600)"))):
+        pid = supervisor["guest"].pid
+        assert pid
+        assert [child.service.name for child in supervisor] == ["guest"]
+    assert [*supervisor] == []
+    assert not is_running(pid)
+
+
 def test_what_a_killed_process_had_started_ends_with_it(supervisor: Supervisor, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     supervisor.start(Service("parent", python(PARENT_AND_CHILD, note), is_ready=note.exists))
