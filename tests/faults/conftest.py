@@ -19,7 +19,7 @@ def load(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
         load.subscribe("steady-2")
         load.subscribe("failing", fails=lambda number: number % 20 == 0)
         yield load
-        request.node.stash[VERDICT].figures = load.figures()
+        request.node.stash[VERDICT].figures += load.figures()
 
 
 @pytest.fixture
@@ -31,6 +31,13 @@ def figures(load: Load) -> Callable[[], Figures]:
         return load.figures()
 
     return after_all
+
+
+@pytest.fixture
+def verdict(load: Load, request: pytest.FixtureRequest) -> Verdict:
+    """What is said of this case; what lies outside the load is added to its figures."""
+    made: Verdict = request.node.stash[VERDICT]
+    return made
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -28,6 +28,9 @@ MUST_BE_NONE = (
     "altered",
 )
 
+GREATEST = ("acknowledged", "most_of_a_line", "most_of_a_fault", "pause")
+"""Those that do not add up over lines."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -63,6 +66,11 @@ class Figures:
     """Of those, the ones that repeat what was under way in one line when something broke once, at most."""
     pause: float = 0.0
     """The longest time in seconds without any request in a line that always has work, from the fault on."""
+
+    def __add__(self, other: "Figures") -> "Figures":
+        """Return the figures of both, which judge different lines."""
+        both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        return Figures(**{name: max(pair) if name in GREATEST else sum(pair) for name, pair in both.items()})
 
     def __str__(self) -> str:
         counts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}

@@ -15,16 +15,20 @@ class Verdict:
 
     case: str
     figures: Figures = field(default_factory=Figures)
+    measured: dict[str, float] = field(default_factory=dict)
+    """What only this case measures, by name."""
     reason: str = ""
     """Why it did not pass."""
 
     def __str__(self) -> str:
-        return f"{self.case}: {self.figures}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
+        more = "".join(f", {name} {value:g}" for name, value in self.measured.items())
+        return f"{self.case}: {self.figures}{more}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
 
     def as_object(self) -> dict[str, object]:
         """Return it as an object for JSON."""
         why = {"reason": self.reason} if self.reason else {}
-        return {"case": self.case, **asdict(self.figures), "passed": not self.reason, **why}
+        more = {"measured": self.measured} if self.measured else {}
+        return {"case": self.case, **asdict(self.figures), **more, "passed": not self.reason, **why}
 
     def fail(self, part: str, problem: str) -> None:
         """Keep the first reason, shortly."""

@@ -113,3 +113,10 @@ def test_two_requests_of_a_line_at_once_are_found_unless_the_first_was_given_up(
     first: Exchange, overlapping: int
 ) -> None:
     assert figures([], {1, 2}, {"line": [first, took(2, 12, 14)]}).overlapping == overlapping
+
+
+def test_figures_of_different_lines_add_up() -> None:
+    one, other = judged(FINE), judged([got(1), got(1), got(2, 3)], events=5)
+    both = one + other
+    assert (both.acknowledged, both.delivered, both.most_of_a_line) == (5, 5, 1)
+    assert both.broken == {"lost": 3, "unflagged": 1, "misnumbered": 1}
