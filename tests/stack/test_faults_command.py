@@ -1,0 +1,112 @@
+"""`./broker faults` runs the cases that are named, and leaves a verdict on each whatever happens."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_project.stack.folders import ROOT
+
+CASES = """
+import pytest
+
+from tests.faults.verdicts import VERDICT
+from tests.faults.figures import Figures
+
+
+@pytest.fixture
+def load(request):
+    yield
+    request.node.stash[VERDICT].figures = Figures(acknowledged=3, pause=0.5)
+
+
+@pytest.fixture
+def no_broker():
+    raise OSError("no broker")
+
+
+@pytest.mark.case("fine")
+def test_one(load): pass
+
+
+def test_lost_something(load):
+    assert {"lost": 1} == {}
+
+
+def test_never_begun(no_broker): pass
+
+
+@pytest.mark.parametrize("kind", ["first_kind"])
+def test_of_some(kind, load): pass
+"""
+
+COMMAND = """
+import sys
+from pathlib import Path
+from tests.faults import __main__ as command
+
+command.FOLDER = Path(sys.argv[1])
+sys.exit(command.faults(*sys.argv[2:]))
+"""
+
+
+def ask(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Cases of our own, with what makes them cases."""
+    made = tmp_path_factory.mktemp("cases")
+    hooks = "from tests.faults.conftest import pytest_itemcollected, pytest_runtest_makereport"
+    (made / "conftest.py").write_text(f"{hooks}\n")
+    (made / "test_cases.py").write_text(CASES)
+    return made
+
+
+def run(folder: Path, *words: str) -> tuple[int, str, list[dict[str, Any]]]:
+    """Run these cases; return the status, what was printed, and the verdicts."""
+    answer = ask("-c", COMMAND, folder, "--json", str(folder / "verdicts.json"), *words)
+    return answer.returncode, answer.stdout + answer.stderr, json.loads((folder / "verdicts.json").read_text())
+
+
+def test_every_case_is_listed() -> None:
+    answer = ask("-m", "tests.faults", "--list")
+    assert (answer.returncode, answer.stderr) == (0, "")
+    assert {"worker-killed-every-5s", "redis-hung", "web-killed"} <= {*answer.stdout.split("\n")}
+
+
+def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> None:
+    status, printed, verdicts = run(folder, "fine", "nope")
+    assert (status, verdicts) == (2, [])
+    assert "unknown: nope; the cases: fine, lost-something, never-begun, of-some-first-kind" in printed
+
+
+def test_cases_that_pass_are_all_that_is_needed(folder: Path) -> None:
+    status, printed, verdicts = run(folder, "of-some-first-kind", "fine")
+    assert (status, [(one["case"], one["passed"], "reason" in one) for one in verdicts]) == (
+        0,
+        [("of-some-first-kind", True, False), ("fine", True, False)],
+    )
+    assert (verdicts[1]["acknowledged"], verdicts[1]["lost"], verdicts[1]["pause"]) == (3, 0, 0.5)
+    assert "fine: acknowledged 3, delivered 0, lost 0, recovered 0, unexpected 0, duplicated 0, inverted 0" in printed
+    assert "pause 0.5, passed yes" in printed
+
+
+def test_a_case_that_fails_is_written_down_with_its_reason(folder: Path) -> None:
+    status, printed, verdicts = run(folder)
+    by_case = {one["case"]: one for one in verdicts}
+    assert status == 1
+    assert {case: one["passed"] for case, one in by_case.items()} == {
+        "fine": True,
+        "lost-something": False,
+        "never-begun": False,
+        "of-some-first-kind": True,
+    }
+    assert by_case["lost-something"]["acknowledged"] == 3
+    assert by_case["lost-something"]["reason"].startswith("call: AssertionError: assert {'lost': 1} == {}")
+    assert by_case["never-begun"]["reason"] == "setup: OSError: no broker"
+    assert "passed no: setup: OSError: no broker" in printed
