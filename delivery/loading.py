@@ -2,9 +2,8 @@
 
 import json
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -12,7 +11,7 @@ import structlog
 from django.core.exceptions import ValidationError
 
 from delivery.forwarded_headers import forwarded, merged
-from delivery.webhooks import Content, Destination
+from delivery.webhooks import Content, Destination, Headers
 from subscriptions.database import rows
 from subscriptions.endpoints import Endpoint, parse_endpoint
 from subscriptions.signing_secrets import key_of
@@ -75,9 +74,9 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
 
 
 @lru_cache(maxsize=1024)
-def _forwarded(content_type: str, headers: str) -> Mapping[str, str]:
+def _forwarded(content_type: str, headers: str) -> Headers:
     pairs = [(name, value) for name, value in json.loads(headers)]
-    return MappingProxyType(merged(dict(forwarded(pairs)), {"Content-Type": content_type}))
+    return tuple(merged(dict(forwarded(pairs)), {"Content-Type": content_type}).items())
 
 
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:

@@ -9,6 +9,8 @@ import certifi
 import pycurl
 import requests
 
+from delivery.header_lines import lines_of
+
 CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
 """What is read of an answer's body; the rest is left unread and the connection closed."""
@@ -59,7 +61,7 @@ class Transfer:
         handle.setopt(pycurl.URL, self.request.url)
         handle.setopt(pycurl.CUSTOMREQUEST, self.request.method)
         handle.setopt(pycurl.POSTFIELDS, self.request.body)
-        handle.setopt(pycurl.HTTPHEADER, [*map(_header_line, self.request.headers.items()), b"Expect:", b"Accept:"])
+        handle.setopt(pycurl.HTTPHEADER, [*lines_of(self.request), b"Expect:", b"Accept:"])
         handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
         handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
         handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
@@ -128,12 +130,6 @@ def new_handle(*, deadline_ms: int) -> Any:
     handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
     handle.setopt(pycurl.TIMEOUT_MS, deadline_ms)
     return handle
-
-
-def _header_line(header: tuple[str, str]) -> bytes:
-    """Return a header as libcurl takes it: on one line, ended by a semicolon if it has no value."""
-    name, value = header
-    return (f"{name}: {value}" if value else f"{name};").encode("latin-1", "replace").translate(None, b"\r\n\0")
 
 
 def _plain(text: str) -> str:

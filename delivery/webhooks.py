@@ -2,21 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
-from requests import PreparedRequest
-from requests.structures import CaseInsensitiveDict
-
 from delivery.forwarded_headers import merged
+from delivery.header_lines import EncodedRequest, header_line
 from delivery.signatures import signature
 
 USER_AGENT: Final = "broker/0.1"
 WEBHOOK_ID_PREFIX: Final = "dlv_"
+OWN: Final = frozenset(
+    {
+        "webhook-id",
+        "webhook-timestamp",
+        "webhook-signature",
+        "webhook-sequence",
+        "webhook-attempt",
+        "webhook-possible-duplicate",
+        "broker-event-type",
+        "broker-message-id",
+    }
+)
+"""Headers that only the broker sets, a value for each request."""
+
+Headers = tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Destination:
-    """Where one subscription's deliveries go, as it was configured at `stamp`."""
+    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
 
     subscription_id: int
     stamp: int
@@ -35,7 +49,7 @@ class Content:
     message_id: int
     event_type: str
     body: bytes
-    headers: Mapping[str, str]
+    headers: Headers
     """Those of the publisher's headers that go on, the content type among them."""
 
 
@@ -49,27 +63,27 @@ class Numbers:
     possible_duplicate: bool
 
 
-def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> PreparedRequest:
+def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:
     """Return the signed request; broker's headers win over the subscription's, the subscriber's, the publisher's."""
     webhook_id = f"{WEBHOOK_ID_PREFIX}{numbers.delivery_id}"
-    own = {
-        "User-Agent": USER_AGENT,
-        "webhook-id": webhook_id,
-        "webhook-timestamp": str(timestamp),
-        "webhook-signature": signature(
-            destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body
-        ),
-        "Webhook-Sequence": str(numbers.sequence),
-        "Webhook-Attempt": str(numbers.attempt),
-        "Broker-Event-Type": content.event_type,
-        "Broker-Message-Id": str(content.message_id),
-    }
+    signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
+    lines = [
+        *_lines_for_all(content.headers, destination),
+        f"webhook-id: {webhook_id}".encode(),
+        f"webhook-timestamp: {timestamp}".encode(),
+        f"webhook-signature: {signed}".encode(),
+        f"Webhook-Sequence: {numbers.sequence}".encode(),
+        f"Webhook-Attempt: {numbers.attempt}".encode(),
+        header_line("Broker-Event-Type", content.event_type),
+        f"Broker-Message-Id: {content.message_id}".encode(),
+    ]
     if numbers.possible_duplicate:
-        own["Webhook-Possible-Duplicate"] = "true"
-    # Attributes set, not `.prepare()`d: that costs 34 µs a request and could only change what is already right.
-    request = PreparedRequest()
-    request.method = destination.method
-    request.url = destination.url
-    request.headers = CaseInsensitiveDict(merged(content.headers, destination.headers, own))
-    request.body = content.body
-    return request
+        lines.append(b"Webhook-Possible-Duplicate: true")
+    return EncodedRequest(destination.method, destination.url, lines, content.body)
+
+
+@lru_cache(maxsize=4096)
+def _lines_for_all(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
+    """Return the headers that do not vary between like messages of one subscription."""
+    layers = merged(dict(headers), destination.headers, {"User-Agent": USER_AGENT})
+    return tuple(header_line(name, value) for name, value in layers.items() if name.lower() not in OWN)

@@ -3,7 +3,7 @@
 from delivery.hands import InHand
 from delivery.webhooks import Content, Destination
 
-CONTENT = Content(1, "Test.Event", b"{}", {})
+CONTENT = Content(1, "Test.Event", b"{}", ())
 DESTINATION = Destination(1, 2, "POST", "http://host/", {}, b"")
 
 

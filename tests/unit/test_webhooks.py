@@ -16,13 +16,14 @@ from delivery.webhooks import Content, Destination, Numbers, webhook_request
 from subscriptions.signing_secrets import secret_of
 
 KEY = b"k" * 32
+JSON = {"Content-Type": "application/json"}
 NOW = int(datetime.now(UTC).timestamp())
 
 
 def request(content: dict[str, str] | None = None, destination: dict[str, str] | None = None, **fields: Any) -> Any:
     """Return the request of delivery 7 of message 5, with the number 3, at its second attempt."""
     return webhook_request(
-        Content(5, "Test.Event", fields.get("body", b'{"a":1}'), content or {"Content-Type": "application/json"}),
+        Content(5, "Test.Event", fields.get("body", b'{"a":1}'), tuple((content or JSON).items())),
         Destination(2, 1, fields.get("method", "POST"), "http://host/path", destination or {}, KEY),
         Numbers(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
         timestamp=fields.get("timestamp", NOW),
