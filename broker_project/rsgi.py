@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from broker_project.garbage import look_less_often
 from broker_project.wsgi import application as wsgi_application
 
 THREADS: Final = int(os.environ.get("BROKER_WEB_THREADS", "128"))
@@ -27,6 +28,8 @@ MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
+
+look_less_often()
 
 
 class _Request:
