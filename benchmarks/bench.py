@@ -63,6 +63,11 @@ class Bench:
         found = {name: self.stack.supervisor[name].pid for name in (*SERVICES, *workers)}
         return {name: pid for name, pid in found.items() if pid is not None}
 
+    def restarted(self) -> list[str]:
+        """Say which services ended meanwhile, though nobody had asked them to."""
+        children = [(name, self.stack.supervisor[name]) for name in self.roots()]
+        return [f"{name} ended and was started again, see {child.log}" for name, child in children if child.restarts]
+
     def ask(self, query: str) -> list[tuple[object, ...]]:
         """Ask the database something."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:

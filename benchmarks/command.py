@@ -1,6 +1,7 @@
 """`./broker bench`: run scenarios, each on a fresh stack of its own, and print what they measured."""
 
 import argparse
+import dataclasses
 import math
 import os
 import shutil
@@ -81,6 +82,7 @@ def _run(name: str, options: Options) -> Outcome:
     try:
         with bench.running(FOLDER, options, _say) as running:
             outcome = SCENARIOS[name].run(running)
+            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *running.restarted()])
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(table(outcome.figures), flush=True)

@@ -13,7 +13,7 @@ from benchmarks.connection import Connection, Refused
 from benchmarks.wire import body_of
 
 ACCEPTED: Final = 202
-LOOK_SECONDS: Final = 0.001
+LOOK_SECONDS: Final = 0.005
 """How soon a stream notices that the broker has caught up."""
 
 

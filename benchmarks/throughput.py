@@ -1,21 +1,19 @@
 """How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from benchmarks import arranging
 from benchmarks.bench import Bench
-from benchmarks.children import RunningPublisher, RunningSink, publishing, running_sink
+from benchmarks.children import publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
-from benchmarks.processes import busy_seconds, cpu_seconds
+from benchmarks.moments import cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Key, problems
 
 MARGIN: Final = 3.0
 """So many times as fast as the figure a bare client must be, else the sink may have been the limit."""
-GROUPS: Final = {"beat": "beat+flower", "flower": "beat+flower"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,6 @@ class Load:
     """Deliveries under way at most."""
     target: Target
     connections: int = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """What had been delivered and used by then."""
-
-    at: float
-    delivered: int
-    cpu: Mapping[str, float]
-    busy: float
-    """CPU time of the whole machine."""
 
 
 def measure(bench: Bench, load: Load) -> Outcome:
@@ -56,7 +43,7 @@ def measure(bench: Bench, load: Load) -> Outcome:
             window=load.window,
         )
         with publishing(plan, sink) as publisher:
-            begin, end = _steady(bench, sink, publisher)
+            begin, end = watched(bench, sink, publisher)
             published = publisher.stop()
             bench.wait_until_through(sink, sum(sum(stream.counts) for stream in published))
         receipts = sink.report()
@@ -64,7 +51,7 @@ def measure(bench: Bench, load: Load) -> Outcome:
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
     wrong = [*publishing_problems(published), *problems(receipts, wanted_from(published))]
     speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
-    return Outcome([speed, *_cpu(load.name, begin, end)], wrong, void(rate, bare))
+    return Outcome([speed, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))
 
 
 def wanted_from(published: Sequence[Published]) -> dict[Key, int]:
@@ -80,35 +67,6 @@ def wanted_from(published: Sequence[Published]) -> dict[Key, int]:
 def publishing_problems(published: Sequence[Published]) -> list[str]:
     """Say what kept the publishers from publishing."""
     return [f"publishing failed: {stream.problem}" for stream in published if stream.problem]
-
-
-def _steady(bench: Bench, sink: RunningSink, publisher: RunningPublisher) -> tuple[Moment, Moment]:
-    """Return what had been done before and after the time of measuring."""
-    roots = bench.roots() | {"sink": sink.process.pid or 0, "publisher": publisher.process.pid or 0}
-    time.sleep(bench.options.warm_seconds)
-    begin = _now(sink, roots)
-    time.sleep(bench.options.seconds)
-    return begin, _now(sink, roots)
-
-
-def _now(sink: RunningSink, roots: Mapping[str, int]) -> Moment:
-    return Moment(time.monotonic(), sink.delivered, cpu_seconds(roots), busy_seconds())
-
-
-def _cpu(name: str, begin: Moment, end: Moment) -> Iterator[Figure]:
-    """Yield what each group of processes used for one delivery, and its share of all."""
-    used: dict[str, float] = {}
-    for service, seconds in end.cpu.items():
-        group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
-        used[group] = used.get(group, 0.0) + seconds - begin.cpu[service]
-    deliveries = max(1, end.delivered - begin.delivered)
-    for group, seconds in used.items():
-        yield Figure(name, f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
-    for group, seconds in used.items():
-        yield Figure(name, f"CPU share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
-    seconds, ours = end.at - begin.at, sum(used.values())
-    yield Figure(name, "CPU in use", ours / seconds, "cores")
-    yield Figure(name, "CPU in use by other programs", max(0.0, end.busy - begin.busy - ours) / seconds, "cores")
 
 
 def void(rate: float, bare: float) -> str:

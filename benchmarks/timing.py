@@ -1,6 +1,5 @@
 """How long single publishes take by the clock: to their answer, and to the subscriber."""
 
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +8,7 @@ from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target, percentile
+from benchmarks.moments import cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import problems
 from benchmarks.throughput import publishing_problems, wanted_from
@@ -40,18 +40,15 @@ def measure(bench: Bench, timetable: Timetable) -> Outcome:
         key = arranging.publisher_key(bench.api)
         plan = Plan(bench.stack.web, key, event_types, CONNECTIONS, per_call=1, per_second=timetable.per_second)
         with publishing(plan, sink) as publisher:
-            if not timetable.is_cold:
-                time.sleep(bench.options.warm_seconds)
-                sink.report()
-            begin = time.monotonic()
-            time.sleep(bench.options.seconds)
+            begin, end = watched(bench, sink, publisher, is_cold=timetable.is_cold)
             published = publisher.stop()
             sink.answer_all()
             bench.wait_until_through(sink, sum(sum(stream.counts) for stream in published))
         receipts = sink.report()
     delivered = receipts.seconds(but=range(timetable.hanging))
     figures = [*_percentiles(timetable, "delivered", delivered)]
-    figures += _percentiles(timetable, "accepted", _accepted(published, since=begin))
+    figures += _percentiles(timetable, "accepted", _accepted(published, since=begin.at))
+    figures += cpu_figures(timetable.name, begin, end)
     return Outcome(figures, [*publishing_problems(published), *problems(receipts, wanted_from(published))])
 
 

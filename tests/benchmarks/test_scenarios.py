@@ -48,6 +48,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
     assert 0 < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]
     assert 0 < found["delivered p50"] <= found["delivered p95"] <= found["delivered p99"]
     assert found["delivered"] > 0
+    assert found["CPU of web"] > 0
 
 
 def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
