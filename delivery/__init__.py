@@ -11,4 +11,5 @@ sent: `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `roun
 `signatures` · `http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settling`, `batches` · `releasing` (what follows when a line is let go) · `cancelling`
+looked at: `standing`, `listing`
 """

@@ -2,13 +2,17 @@
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, link_to
-from delivery.models import Attempt, Delivery
+from delivery.admin.read_only import MAX_ID_DIGITS, SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, link_to
+from delivery.listing import deliveries_of, under_way
+from delivery.models import OPEN_SHELF, Attempt, Delivery
+from delivery.standing import COUNTED_AT_MOST
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhooks import WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+from subscriptions.models import Subscription
 
 
 @admin.register(Delivery)
@@ -39,6 +43,20 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
     )
     readonly_fields = fields
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
+        """Return the rows, narrowed to what a list shows, where the database would not find that along an index."""
+        rows: QuerySet[Delivery] = super().get_queryset(request)
+        asked = request.GET
+        status = asked.get("status__exact")
+        if status == DeliveryStatus.IN_FLIGHT:
+            return rows.filter(pk__in=under_way())
+        if wanted := _subscriptions(asked):
+            newest = deliveries_of([*wanted], status, key=None, downwards=True, limit=COUNTED_AT_MOST)
+            return rows.filter(pk__in=newest)
+        if status in FINAL:
+            return rows.filter(closed_on__lt=OPEN_SHELF)
+        return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
@@ -90,3 +108,16 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
             for one in found
         ]
         return table(["number", "started", "status", "error", "duration"], rows)
+
+
+def _subscriptions(asked: QueryDict) -> list[int]:
+    """Return the subscriptions to whose deliveries a list is narrowed, none where it is not."""
+    subscription, line = _id_in(asked, "subscription__id__exact"), _id_in(asked, "line__id__exact")
+    if subscription:
+        return [subscription]
+    return [*Subscription.objects.filter(subscriber__lines=line).values_list("pk", flat=True)] if line else []
+
+
+def _id_in(asked: QueryDict, name: str) -> int | None:
+    text = asked.get(name) or ""
+    return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else None

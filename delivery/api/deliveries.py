@@ -1,6 +1,7 @@
 """Deliveries and their attempts, to be read: a subscriber's own, or all."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -9,11 +10,12 @@ from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
 from delivery.api.records import Records
-from delivery.models import Attempt, Delivery
-from delivery.statuses import DeliveryStatus
-from subscriptions.api.pagination import Order, PageQuery
-from subscriptions.api.permissions import MayReceive
-from subscriptions.models import ApiKey, KeyKind
+from delivery.listing import deliveries_of, under_way
+from delivery.models import OPEN_SHELF, Attempt, Delivery
+from delivery.statuses import UNFINISHED, DeliveryStatus
+from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.models import ApiKey, KeyKind, Subscription
 
 LARGEST_ID: Final = 2**63 - 1
 COLUMNS: Final = {
@@ -23,6 +25,8 @@ COLUMNS: Final = {
     "message": "message_id",
 }
 """What a list can be filtered by, and where it stands."""
+SUBSCRIPTIONS: Final = {"subscriber": "subscriber__name", "subscription": "pk"}
+"""What of that narrows it to some subscriptions, and where it stands there."""
 
 
 class DeliveryQuery(PageQuery):
@@ -116,7 +120,33 @@ class Deliveries(Records[Delivery]):
 
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
         """Return those the query asks for."""
+        status = query.get("status")
+        if status == DeliveryStatus.IN_FLIGHT:
+            rows = rows.filter(pk__in=under_way())
+        if status is not None:
+            # Spares looking on the shelves where there are none.
+            rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)
         return rows.filter(**{column: query[name] for name, column in COLUMNS.items() if name in query})
+
+    def page(self, query: dict[str, Any]) -> Page[Delivery]:
+        """Return the page that the query asks for; what somebody gets is found subscription by subscription."""
+        rows, status = self.filtered(self.get_queryset(), query), query.get("status")
+        wanted = self._subscriptions(query)
+        if wanted is None or "message" in query or status == DeliveryStatus.IN_FLIGHT:
+            return page_of(rows, self.order, query)
+        ids = [*wanted.values_list("pk", flat=True)]
+
+        def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
+            return rows.filter(pk__in=deliveries_of(ids, status, **asdict(stretch)))
+
+        return page_of(rows, self.order, query, find)
+
+    def _subscriptions(self, query: Mapping[str, Any]) -> QuerySet[Subscription] | None:
+        """Return the subscriptions whose deliveries are asked for, None where it is all of them."""
+        asked = {SUBSCRIPTIONS[name]: query[name] for name in SUBSCRIPTIONS if name in query}
+        if subscriber_id := key_of(self.request).subscriber_id:
+            asked["subscriber"] = subscriber_id
+        return Subscription.objects.filter(**asked) if asked else None
 
     def get_serializer_class(self) -> type[BaseSerializer[Delivery]]:
         """Return what a list shows, or a single one."""

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
+from subscriptions.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.permissions import key_of
 from subscriptions.models import ApiKey
 
@@ -32,6 +32,10 @@ class Records(GenericViewSet[Record], Generic[Record]):
         """Return the rows that the list's own query parameters keep."""
         raise NotImplementedError
 
+    def page(self, query: dict[str, Any]) -> Page[Record]:
+        """Return the page of the list that the query asks for."""
+        return page_of(self.filtered(self.get_queryset(), query), self.order, query)
+
     def get_queryset(self) -> QuerySet[Record]:
         """Return what the request's key can see."""
         return self.scope(key_of(self.request))
@@ -39,7 +43,7 @@ class Records(GenericViewSet[Record], Generic[Record]):
     def list(self, request: Request) -> Response:
         """List them, a page at a time, newest first."""
         query = query_of(request, self.query_class)
-        page = page_of(self.filtered(self.get_queryset(), query), self.order, query)
+        page = self.page(query)
         return page_response(request, page, self.get_serializer(page.rows, many=True).data)
 
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature

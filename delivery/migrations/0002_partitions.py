@@ -18,6 +18,7 @@ ALTER TABLE {t} ALTER COLUMN id SET DEFAULT nextval('{t}_id_seq'), ADD CONSTRAIN
 OPEN_LEAF = """
 CREATE INDEX attempt_delivery ON delivery_attempt (delivery_id);
 CREATE INDEX message_publisher ON delivery_message (publisher_id, id);
+CREATE INDEX message_event_type ON delivery_message (event_type_id, id);
 CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> 'ROUTED';
 ALTER TABLE delivery_line SET (fillfactor = 50);
 

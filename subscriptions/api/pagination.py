@@ -1,6 +1,6 @@
 """Lists a page at a time, by a cursor that nobody but us can make; nothing is counted."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -65,8 +65,24 @@ class Page(Generic[Row]):
     next: str | None
 
 
-def page_of(rows: QuerySet[Row], order: Order, query: dict[str, Any]) -> Page[Row]:
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a page needs of its list: `limit` rows from `key` on, down or up; None: from the end."""
+
+    key: Any
+    downwards: bool
+    limit: int
+
+
+def page_of(
+    rows: QuerySet[Row],
+    order: Order,
+    query: dict[str, Any],
+    find: Callable[[QuerySet[Row], Stretch], QuerySet[Row]] | None = None,
+) -> Page[Row]:
     """Return the page of `rows` that the validated `PageQuery` asks for.
+
+    Where the database would not find them along an index by itself, `find` narrows the rows to those of the page.
 
     Raises:
         InvalidQuery: the cursor was not made by this list.
@@ -77,6 +93,8 @@ def page_of(rows: QuerySet[Row], order: Order, query: dict[str, Any]) -> Page[Ro
     downwards = order.descending != back
     if cursor:
         rows = rows.filter(**{f"{order.column}__{'lt' if downwards else 'gt'}": key})
+    if find:
+        rows = find(rows, Stretch(key, downwards, limit + 1))
     found = list(rows.order_by(f"{'-' if downwards else ''}{order.column}")[: limit + 1])
     more, kept = len(found) > limit, found[:limit]
     kept = kept[::-1] if back else kept
