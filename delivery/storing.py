@@ -17,7 +17,7 @@ from subscriptions.matching import Kind, Match, matching_subscriptions
 STORE: Final = """
 WITH message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.* FROM (
-    SELECT * FROM unnest(%(body)s::bytea[]) WITH ORDINALITY AS b (body, position)
+    SELECT * FROM unnest(%(body)b::bytea[]) WITH ORDINALITY AS b (body, position)
       JOIN json_to_recordset(%(messages)s::json)
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
               filter_string text, outcome text, deliveries_count int)
