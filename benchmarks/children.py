@@ -2,6 +2,7 @@
 
 import contextlib
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterator
 from ctypes import c_bool, c_int64
@@ -15,6 +16,7 @@ from benchmarks.bare import post_bare
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Receipts
 from benchmarks.wire import path_of
+from broker_project.stack.guard import die_with
 from broker_project.stack.ports import LOOPBACK
 
 CONTEXT: Final = multiprocessing.get_context("spawn")
@@ -92,7 +94,7 @@ def publishing(plan: Plan, to: RunningSink) -> Iterator[RunningPublisher]:
 def _child(target: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
     """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
     ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_be, args=(target, theirs, *arguments), daemon=True)
+    process = CONTEXT.Process(target=_be, args=(os.getpid(), target, theirs, *arguments), daemon=True)
     process.start()
     theirs.close()
     try:
@@ -103,7 +105,9 @@ def _child(target: Callable[..., None], *arguments: object) -> Iterator[tuple[Ba
         process.kill()
 
 
-def _be(target: Callable[..., None], *arguments: object) -> None:
-    """Live this process's life; Ctrl-C, which the terminal sends to all, is for whoever started it."""
+def _be(parent: int, target: Callable[..., None], *arguments: object) -> None:
+    """Live this process's life, but not longer than the one that started it; that one alone heeds Ctrl-C."""
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    target(*arguments)
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+        target(*arguments)
