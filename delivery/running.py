@@ -31,8 +31,8 @@ log = structlog.get_logger(__name__)
 class Worker(threading.Thread):
     """The sweeper thread of this process, and the driver and the maintainer it owns.
 
-    Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken it drives
-    them itself, through the same function as a turn.
+    Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken, or nobody
+    has come by the next sweep, it drives them itself, through the same function as a turn.
     """
 
     def __init__(self, name: str, *, keep_days: int) -> None:
@@ -41,6 +41,7 @@ class Worker(threading.Thread):
         self.driver = Driver(worker=self.worker, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
+        self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(keep_days=keep_days)
 
     def run(self) -> None:
@@ -83,8 +84,18 @@ class Worker(threading.Thread):
     def _sweep(self) -> None:
         due = lines_with_due_work()
         random.shuffle(due)  # where Redis is away there may be more than one turn takes: each gets its chance
-        if due and not wakeups.wake_regardless(wakeups.TOPIC, due):
-            topic_sending.drive(due[: wakeups.LINES_A_TASK], self.driver)
+        if due and (left := self._left_to_us(due)):
+            topic_sending.drive(left[: wakeups.LINES_A_TASK], self.driver)
+        self._woken = frozenset(due)
+
+    def _left_to_us(self, due: list[int]) -> list[int]:
+        """Wake the lines; return those for which Redis takes no hint, or nobody has come since the last sweep.
+
+        Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
+        """
+        if not wakeups.wake_regardless(wakeups.TOPIC, due):
+            return due
+        return [line_id for line_id in due if line_id in self._woken]
 
     def _guarded(self, act: Callable[[], None]) -> None:
         try:

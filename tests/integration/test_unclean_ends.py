@@ -39,6 +39,8 @@ from tests.receiver import Receiver, answer, wait_until
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
+LONGEST_PAUSE = 5.0
+
 
 @pytest.fixture
 def wanted(receiver: Receiver, storage: None) -> Subscription:
@@ -113,6 +115,16 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     restarted.stop()
     assert [request.is_flagged for request in receiver.log] == [True, False]
     assert not restarted.driver.is_alive()
+
+
+@pytest.mark.behaviour("11.3")
+def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receiver, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    alone = running.Worker("sender-1", keep_days=14)  # Redis takes its hints, and there is no Celery to read them
+    alone.start()
+    wait_until_done(LONGEST_PAUSE)
+    alone.stop()
+    assert receiver.bodies("/a") == [b"0", b"1"]
 
 
 @pytest.mark.behaviour("4.11", "11.3")
