@@ -10,6 +10,8 @@ from tests.receiver import Received, Receiver, answer
 
 ANSWER_SECONDS = 0.003
 """How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""
+SLOW_EVERY = 20
+SLOW_SECONDS = 0.05
 
 
 def body_of(number: int) -> bytes:
@@ -24,6 +26,8 @@ class Endpoint:
         self.exchanges: list[Exchange] = []
         self.is_busy = False
         """Whether it answers 503."""
+        self.is_slow = False
+        """Whether it takes much longer for every twentieth event."""
         self.is_stuck = False
         """Whether it lets every request wait until it is no longer so."""
         self.name = name
@@ -35,7 +39,8 @@ class Endpoint:
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         exchange = exchange_of(self._receiver.log[-1])  # it is logged right before we are asked
         self.exchanges.append(exchange)
-        await asyncio.sleep(ANSWER_SECONDS)
+        is_late = self.is_slow and exchange.number % SLOW_EVERY == 0
+        await asyncio.sleep(SLOW_SECONDS if is_late else ANSWER_SECONDS)
         while self.is_stuck:
             await asyncio.sleep(ANSWER_SECONDS)
         exchange.status = self._status(exchange.number)
