@@ -1,4 +1,5 @@
 """What no fault may break, shown with real processes under load.
 
-In reading order: figures · load · the tests.
+In reading order: exchanges · figures · endpoints, publishers · load · verdicts · the cases; for those of endpoints
+misbehaving, tricks · measuring, for those of admins in_force, edited, admin_site, editing.
 """
