@@ -281,29 +281,6 @@ class Migration(migrations.Migration):
             model_name="delivery",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    (
-                        "status__in",
-                        [
-                            "PENDING",
-                            "IN_FLIGHT",
-                            "HELD",
-                            "DELIVERED",
-                            "REJECTED",
-                            "3xxNOTSUPPORTED",
-                            "REDUNDANT",
-                            "FAILED",
-                            "EXPIRED",
-                            "CANCELLED",
-                        ],
-                    )
-                ),
-                name="delivery_known_status",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="delivery",
-            constraint=models.CheckConstraint(
-                condition=models.Q(
                     models.Q(
                         ("closed_on", datetime.date(9999, 12, 31)), ("status__in", ["HELD", "IN_FLIGHT", "PENDING"])
                     ),

@@ -64,7 +64,6 @@ class Delivery(models.Model):
     class Meta:
         verbose_name_plural = "deliveries"
         constraints = [
-            models.CheckConstraint(name="delivery_known_status", condition=Q(status__in=DeliveryStatus.values)),
             models.CheckConstraint(
                 name="delivery_open_or_filed",
                 condition=Q(status__in=sorted(UNFINISHED), closed_on=OPEN_SHELF)

@@ -99,7 +99,7 @@ def change(**fields: Any) -> None:
 @pytest.mark.behaviour("10.1", "10.2")
 def test_the_database_refuses_an_unknown_status(stored: Subscription) -> None:
     for shelf in (OPEN_SHELF, TODAY):
-        with pytest.raises(IntegrityError, match="delivery_known_status"):
+        with pytest.raises(IntegrityError, match="delivery_open_or_filed"):
             change(status="NONSENSE", closed_on=shelf, finished_at=dt.datetime.now(dt.UTC))
 
 
