@@ -26,10 +26,8 @@ class Plan:
     event_types: Sequence[str]
     connections: int
     per_call: int
-    copies: int = 1
-    """How many subscribers want each message."""
     window: int = 0
-    """Deliveries under way at most: nobody publishes while there are more."""
+    """Messages under way at most, each for one subscriber: nobody publishes while there are more."""
     per_second: float = 0.0
     """Messages a second, evenly spaced; 0: as fast as the window lets."""
 
@@ -63,11 +61,10 @@ class Flow:
         return self._by_the_clock(stream) if self.plan.per_second else self._by_the_window()
 
     def _by_the_window(self) -> Iterator[float]:
-        room = self.plan.per_call * self.plan.copies
         while not self.enough.value:
             with self._lock:
-                goes = self._published + room - self.delivered.value <= self.plan.window
-                self._published += room * goes
+                goes = self._published + self.plan.per_call - self.delivered.value <= self.plan.window
+                self._published += self.plan.per_call * goes
             if goes:
                 yield time.monotonic()
             else:

@@ -8,7 +8,7 @@ from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
-from benchmarks.moments import cpu_figures, watched
+from benchmarks.moments import Moment, cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Key, problems
 
@@ -51,7 +51,15 @@ def measure(bench: Bench, load: Load) -> Outcome:
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
     wrong = [*publishing_problems(published), *problems(receipts, wanted_from(published))]
     speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
-    return Outcome([speed, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))
+    busy = Figure(load.name, "publishers awaiting answers", _awaiting(published, begin, end), "% of time")
+    return Outcome([speed, busy, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))
+
+
+def _awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> float:
+    """Return for how much of the time publishers waited for answers: near 100, accepting is the limit, not sending."""
+    calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
+    waited = sum(seconds for due, seconds in calls if begin.at <= due <= end.at)
+    return 100 * waited / (len(published) * (end.at - begin.at))
 
 
 def wanted_from(published: Sequence[Published]) -> dict[Key, int]:

@@ -16,7 +16,7 @@ from tests.real_broker import Broker
 pytestmark = pytest.mark.faults
 
 GROUPS = ("web", "workers", "postgres", "redis", "beat+flower", "sink", "publisher")
-SHORT = Options(seconds=0.5, warm_seconds=0.3, bare_seconds=0.2, minutes=0.02, rate=20.0)
+SHORT = Options(seconds=1.0, warm_seconds=0.3, bare_seconds=0.2, minutes=0.02, rate=20.0)
 
 
 @pytest.fixture
@@ -38,6 +38,7 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
     found = values(outcome)
     assert found["delivered"] > 0
     assert found["CPU of workers"] > 0
+    assert found["publishers awaiting answers"] > 0
     assert {f"CPU of {group}" for group in GROUPS} < found.keys()
     assert sum(found[f"CPU share of {group}"] for group in GROUPS) == pytest.approx(100)
     assert outcome.figures[0].bare
