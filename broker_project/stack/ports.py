@@ -29,6 +29,21 @@ def free_from(preferred: int) -> int:
     return next((port for port in range(preferred, preferred + 100) if is_free(port)), any_free())
 
 
+def hold(port: int) -> socket.socket:
+    """Take a port for a server that shares it, from now on and over its restarts; others find it taken.
+
+    Two such servers would both get it, and each other's connections, if both found it free while neither listens yet.
+
+    Raises:
+        OSError: somebody else has it.
+
+    """
+    holding = socket.socket()
+    holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    holding.bind((LOOPBACK, port))
+    return holding
+
+
 def accepts(port: int) -> bool:
     """Say whether somebody accepts connections on the port."""
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_project.stack.application import Application, python
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
-from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.ports import LOOPBACK, hold
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
@@ -66,14 +66,15 @@ def running(
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
         say(f"starting {' and '.join(service.name for service in servers.embedded) or 'beside your own servers'} ...")
         supervisor.start(*servers.embedded)
-        yield _start(supervisor, folder, kept, servers, say)
+        with hold(kept.port("web", WEB_PORT)):
+            yield _start(supervisor, folder, kept, servers, say)
 
 
 def _start(
     supervisor: Supervisor, folder: StackFolder, kept: Kept, servers: Servers, say: Callable[[str], None]
 ) -> Stack:
     """Start the application on stores that are running."""
-    web_port, flower_port = kept.port("web", WEB_PORT), kept.port("Flower", FLOWER_PORT)
+    web_port, flower_port = kept.kept_port("web"), kept.port("Flower", FLOWER_PORT)
     environment = variables(kept, servers.environment, web_port)
     say("bringing the database up to date ...")
     password = kept.password("admin password")

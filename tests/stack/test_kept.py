@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from broker_project.stack.kept import Kept
-from broker_project.stack.ports import LOOPBACK, any_free
+from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
 
 
 def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
@@ -37,3 +37,15 @@ def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> 
 def test_a_free_port_that_is_preferred_is_taken(tmp_path: Path) -> None:
     preferred = any_free()
     assert Kept(tmp_path / "stack.json", print).port("web", preferred) == preferred
+
+
+def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> None:
+    port = any_free()
+    with hold(port):
+        assert not is_free(port)
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            server.bind((LOOPBACK, port))
+            server.listen()
+            assert accepts(port)
+    assert is_free(port)
