@@ -18,7 +18,7 @@ from tests.faults.verdicts import VERDICT, Verdict
 
 FOLDER = Path(__file__).parent
 CONFIGURATION = FOLDER.parents[1] / "pyproject.toml"
-NOT_RUN = "it was not run"
+NOT_RUN = "it was not run to its end"
 
 
 @dataclass(slots=True)
@@ -75,7 +75,10 @@ def faults(*arguments: str) -> int:
     """Run the cases that are named, or all; return 0 if all passed."""
     options = parser().parse_args(arguments)
     cases = Cases(options.case, options.json)
-    cases.write()
+    try:
+        cases.write()
+    except OSError as problem:
+        return _mistaken(str(problem))
     with prepared() as (_, variables):
         os.environ.update(variables)
         if options.list:
@@ -83,9 +86,14 @@ def faults(*arguments: str) -> int:
             return 0
         status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short"], plugins=[cases])
     if cases.unknown:
-        print(f"broker: unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}", file=sys.stderr)
-        return 2
+        return _mistaken(f"unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}")
     return 0 if status == 0 and cases.all_passed else 1
+
+
+def _mistaken(problem: str) -> int:
+    """Say what is wrong with the command line."""
+    print(f"broker: {problem}", file=sys.stderr)
+    return 2
 
 
 def list_of_cases() -> list[str]:

@@ -43,6 +43,17 @@ def test_never_begun(no_broker): pass
 def test_of_some(kind, load): pass
 """
 
+INTERRUPTED = """
+def test_first(): pass
+
+
+def test_second():
+    raise KeyboardInterrupt
+
+
+def test_third(): pass
+"""
+
 COMMAND = """
 import sys
 from pathlib import Path
@@ -57,14 +68,17 @@ def ask(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+def with_cases(folder: Path, cases: str) -> Path:
+    """Write cases into a folder, with what makes them cases."""
+    hooks = "from tests.faults.conftest import pytest_itemcollected, pytest_runtest_makereport"
+    (folder / "conftest.py").write_text(f"{hooks}\n")
+    (folder / "test_cases.py").write_text(cases)
+    return folder
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Cases of our own, with what makes them cases."""
-    made = tmp_path_factory.mktemp("cases")
-    hooks = "from tests.faults.conftest import pytest_itemcollected, pytest_runtest_makereport"
-    (made / "conftest.py").write_text(f"{hooks}\n")
-    (made / "test_cases.py").write_text(CASES)
-    return made
+    return with_cases(tmp_path_factory.mktemp("cases"), CASES)
 
 
 def run(folder: Path, *words: str) -> tuple[int, str, list[dict[str, Any]]]:
@@ -83,6 +97,12 @@ def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> No
     status, printed, verdicts = run(folder, "fine", "nope")
     assert (status, verdicts) == (2, [])
     assert "unknown: nope; the cases: fine, lost-something, never-begun, of-some-first-kind" in printed
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(folder: Path) -> None:
+    answer = ask("-m", "tests.faults", "--json", str(folder / "nowhere" / "verdicts.json"))
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (2, "", 1)
+    assert "nowhere" in answer.stderr
 
 
 def test_cases_that_pass_are_all_that_is_needed(folder: Path) -> None:
@@ -110,3 +130,12 @@ def test_a_case_that_fails_is_written_down_with_its_reason(folder: Path) -> None
     assert by_case["lost-something"]["reason"].startswith("call: AssertionError: assert {'lost': 1} == {}")
     assert by_case["never-begun"]["reason"] == "setup: OSError: no broker"
     assert "passed no: setup: OSError: no broker" in printed
+
+
+def test_what_an_interrupted_run_has_not_come_to_has_not_passed(tmp_path: Path) -> None:
+    status, _, verdicts = run(with_cases(tmp_path, INTERRUPTED))
+    assert (status, [(one["case"], one["passed"]) for one in verdicts]) == (
+        1,
+        [("first", True), ("second", False), ("third", False)],
+    )
+    assert {one.get("reason") for one in verdicts} == {None, "it was not run to its end"}
