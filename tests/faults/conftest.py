@@ -1,10 +1,10 @@
 """What every case has: load, its figures, and a line with the verdict."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from tests.faults.figures import Figures
+from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
 from tests.faults.verdicts import VERDICT, Verdict, name_of
 from tests.real_broker import Broker
@@ -23,7 +23,7 @@ def load(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
 
 
 @pytest.fixture
-def figures(load: Load) -> Callable[[], Figures]:
+def figures(load: Load) -> Report:
     """Wait until everything is through; return the figures."""
 
     def after_all() -> Figures:

@@ -1,7 +1,7 @@
 """What a fault did, by the logs of publishers and endpoints alone: lost, duplicated, inverted, altered."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from broker_project.stack.demo.records import Published
@@ -80,6 +80,10 @@ class Figures:
     def broken(self) -> dict[str, int]:
         """Return what should be 0 and is not."""
         return {name: getattr(self, name) for name in MUST_BE_NONE if getattr(self, name)}
+
+
+Report = Callable[[], Figures]
+"""Waits until everything is through, and returns what became of it."""
 
 
 def figures(

@@ -19,6 +19,9 @@ LARGE_BATCH = 100
 WARM = 50
 """Events acknowledged before a fault: every line is at work."""
 
+AFTERWARDS = 50
+"""Events acknowledged after a fault."""
+
 THROUGH_SECONDS = 60.0
 
 
@@ -64,15 +67,13 @@ class Load:
     def wait_for(self, more: int) -> None:
         """Wait until so many more events have been acknowledged."""
         wanted = self.acknowledged() + more
-        wait_until(
-            lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=lambda: f"acknowledged {self.acknowledged()}"
-        )
+        wait_until(lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=self.acknowledged)
 
     def wait_until_all_are_under_way(self) -> None:
         """Let every endpoint keep a request waiting."""
-        for endpoint in self.endpoints.values():
-            endpoint.is_stuck = True
         endpoints = self.endpoints.values()
+        for endpoint in endpoints:
+            endpoint.is_stuck = True
         wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in endpoints), THROUGH_SECONDS)
 
     def note_fault(self) -> None:
@@ -91,9 +92,8 @@ class Load:
 
     def calls(self) -> list[Call]:
         """Return every publish call that lay within the last fault, singly and in batches."""
-        fault = self.faults[-1]
         calls = [call for publisher in self.publishers for call in publisher.calls]
-        return [call for call in calls if fault.begun <= call.begun and call.ended <= fault.ended]
+        return [call for call in calls if self.faults[-1].begun <= call.begun and call.ended <= self.faults[-1].ended]
 
     def pending(self) -> int:
         """Return how many deliveries of acknowledged events have not been accepted."""
@@ -125,12 +125,11 @@ class Load:
 
     def figures(self) -> Figures:
         """Return what became of it all."""
-        names = [endpoint.name for endpoint in self.endpoints.values()]
         return figures(
             [event for publisher in self.publishers for event in publisher.published],
             {number for publisher in self.publishers for number in publisher.begun},
             {endpoint.name: endpoint.exchanges for endpoint in self.endpoints.values()},
-            steady=[name for name in names if name.startswith("steady")] if self.fault_at else [],
+            steady=[one.name for one in self.endpoints.values() if self.fault_at and one.name.startswith("steady")],
             fault_at=self.fault_at,
             faults=self.faults,
         )

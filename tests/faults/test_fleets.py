@@ -1,26 +1,21 @@
 """Further workers and beats on the same stores: one takes over from another, never two at once."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.faults.breaking import frozen
 from tests.faults.exchanges import Exchange
-from tests.faults.figures import Figures
+from tests.faults.figures import Report
 from tests.faults.fleets import more_beats, more_workers
-from tests.faults.load import Load
+from tests.faults.load import AFTERWARDS, Load
 from tests.real_broker import Broker
 from tests.receiver import wait_until
 
 TOGETHER_SECONDS = 20.0
-AFTERWARDS = 50
-"""Events acknowledged after a fault."""
 LEASE_SECONDS = 20.0
 NOTICE_SECONDS = 15.0
 """Until somebody has seen that a lease has run out, on a busy machine."""
-
-Report = Callable[[], Figures]
 
 
 @pytest.mark.behaviour("4.2")

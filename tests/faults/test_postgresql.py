@@ -2,16 +2,13 @@
 
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.faults.breaking import restarted, send, terminate_a_backend, terminating
-from tests.faults.figures import Figures
-from tests.faults.load import Load
+from tests.faults.figures import Report
+from tests.faults.load import AFTERWARDS, Load
 
-AFTERWARDS = 50
-"""Events acknowledged after a fault."""
 LONGEST_RESTART = 15.0
 AWAY_SECONDS = 60.0
 LONGEST_REFUSAL = 8.0
@@ -20,8 +17,6 @@ BEGINNING = 1.0
 """Calls that were under way when it went away may have been answered 2xx."""
 TERMINATIONS = 50
 TERMINATE_EVERY = 0.5
-
-Report = Callable[[], Figures]
 
 
 @pytest.mark.behaviour("2.1")

@@ -1,19 +1,16 @@
 """Redis flushed, away, hung: nothing lost, nothing twice, nobody waits for long."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from tests.faults.breaking import away, flush_redis, frozen
-from tests.faults.figures import Figures
-from tests.faults.load import Load
+from tests.faults.figures import Figures, Report
+from tests.faults.load import AFTERWARDS, Load
 
 pytestmark = [pytest.mark.behaviour("11.3"), pytest.mark.behaviour("4.10"), pytest.mark.behaviour("4.11")]
 
 PENDING = 1_000
-AFTERWARDS = 50
-"""Events acknowledged after a fault."""
 LONGEST_PAUSE = 5.0
 LONGEST_PUBLISH = 2.0
 """A call whose process finds out that Redis does not answer, on a busy machine; the others do not even ask."""
@@ -23,8 +20,6 @@ FLUSH_EVERY = 2.0
 KILLS = 10
 AWAY_SECONDS = 60.0
 HUNG_SECONDS = 25.0
-
-Report = Callable[[], Figures]
 
 
 def assert_unharmed(seen: Figures) -> None:

@@ -1,17 +1,10 @@
 """The web process dies while publishing: an answer is a promise, no answer is none."""
 
-from collections.abc import Callable
-
 import pytest
 
 from tests.faults.breaking import restarted
-from tests.faults.figures import Figures
-from tests.faults.load import Load
-
-AFTERWARDS = 50
-"""Events acknowledged after a fault."""
-
-Report = Callable[[], Figures]
+from tests.faults.figures import Report
+from tests.faults.load import AFTERWARDS, Load
 
 
 @pytest.mark.behaviour("2.1")

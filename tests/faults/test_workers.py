@@ -3,26 +3,21 @@
 import random
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
 from broker_project.stack.children import Child
 from tests.faults.breaking import flush_redis, restarted, send
-from tests.faults.figures import Figures
-from tests.faults.load import Load
+from tests.faults.figures import Report
+from tests.faults.load import AFTERWARDS, Load
 from tests.real_broker import Broker
 from tests.receiver import wait_until
 
-AFTERWARDS = 50
-"""Events acknowledged after a fault."""
 LONGEST_RESTART = 15.0
 """A worker that comes back takes its lines back, long before their leases run out."""
 STOP_SECONDS = 20.0
 KILLS = 8
 KILL_EVERY = 5.0
-
-Report = Callable[[], Figures]
 
 
 def any_worker(broker: Broker) -> Child:
