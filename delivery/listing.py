@@ -16,9 +16,13 @@ SELECT d.id
 
 PART: Final = """
 (SELECT d.id FROM {source} d
-  WHERE d.subscription_id = s.id AND {shelf}
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {shelf}
     AND d.id {before} %(key)s
-  ORDER BY d.id {direction} LIMIT %(limit)s)
+  ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
+"""
+"""In the order of an index that begins with the subscription, and said so that no other will do.
+
+Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
 """
 OF_SUBSCRIPTIONS: Final = """
 SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (

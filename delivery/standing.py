@@ -34,13 +34,13 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
    SELECT count(*) AS number, COALESCE(bool_or(f.is_active), false) AS sendable FROM (
      SELECT s.status = 'ACTIVE' AS is_active FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
-        LIMIT {COUNTED_AT_MOST}) d
+        ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NOT NULL
-        LIMIT {COUNTED_AT_MOST}) d
+        ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id LIMIT {COUNTED_AT_MOST}) a) aside
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
@@ -48,14 +48,18 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
       WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NOT NULL ORDER BY d.due_at LIMIT 1) d
     WHERE s.subscriber_id = l.subscriber_id AND s.status = 'ACTIVE' AND l.is_active) next
 """
-"""Active subscriptions sort first, so that what can be sent is seen however much waits that cannot."""
+"""Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
+
+Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
+"""
 
 UNFINISHED: Final = f"""
 SELECT count(*) FROM (
   SELECT FROM unnest(%s::bigint[]) AS s (id) CROSS JOIN LATERAL (
-    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL LIMIT {COUNTED_AT_MOST})
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {COUNTED_AT_MOST})
     UNION ALL
-    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL LIMIT {COUNTED_AT_MOST})) d
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL
+      ORDER BY due_at, id LIMIT {COUNTED_AT_MOST})) d
    LIMIT {COUNTED_AT_MOST}) one
 """
 

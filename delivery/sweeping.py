@@ -26,7 +26,8 @@ waiting AS (
    UNION
   SELECT a.subscription_id FROM aside a
    WHERE EXISTS (SELECT FROM delivery_open d
-                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= (SELECT clock_timestamp())))
+                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= (SELECT clock_timestamp())
+                  ORDER BY d.due_at, d.id LIMIT 1))
 SELECT l.id
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE'
@@ -47,12 +48,14 @@ SELECT l.id
    AND EXISTS (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING' LIMIT 1)
+         WHERE d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING' ORDER BY d.id LIMIT 1)
        UNION ALL
        (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING' LIMIT 1)) w
+         WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING'
+         ORDER BY d.due_at, d.id LIMIT 1)) w
       WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE')
 """
+"""Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
 
 
 def lines_with_due_work() -> list[int]:

@@ -1,0 +1,103 @@
+"""Filling the tables as years of use would: finished deliveries of past days, and waiting ones of the inactive."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import psycopg
+
+FAN_OUT: Final = 5
+"""Deliveries that each message became."""
+BODY_BYTES: Final = 100
+SLICE: Final = 250_000
+"""Rows written in one transaction."""
+
+MESSAGES: Final = """
+INSERT INTO {leaf} (id, event_type_id, publisher_id, body, size, content_type, headers, outcome, deliveries_count,
+                    published_at)
+SELECT %(low)s + n, %(event_type)s, NULL, convert_to(repeat('x', %(bytes)s), 'UTF8'), %(bytes)s, 'application/json',
+       '[]', 'ROUTED', %(fan_out)s, %(day)s::date + n * interval '1 ms'
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+"""
+
+FINISHED: Final = """
+INSERT INTO {leaf} (id, message_id, line_id, subscription_id, status, size, attempts, sequence, created_at, finished_at,
+                    closed_on)
+SELECT %(low)s + n, %(low)s + n / %(fan_out)s, line_id, subscription_id,
+       CASE n %% 100 WHEN 7 THEN 'REJECTED' ELSE 'DELIVERED' END, %(bytes)s, 1, n / %(receivers)s + 1,
+       %(day)s::date + n * interval '1 ms', %(day)s::date + n * interval '1 ms', %(day)s
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
+    ON r.number = n %% %(receivers)s + 1
+"""
+
+ATTEMPTS: Final = """
+INSERT INTO {leaf} (id, delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                    answer_excerpt)
+SELECT %(low)s + n, %(low)s + n, 1, %(day)s::date + n * interval '1 ms', 3, 200, '', 'HTTP/1.1 200 OK', ''
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+"""
+
+WAITING: Final = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
+SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
+    ON r.number = n %% %(receivers)s + 1
+ ORDER BY n
+"""
+
+Receivers = Sequence[tuple[int, int]]
+"""Lines and their subscriptions."""
+
+
+def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, days: Sequence[dt.date]) -> None:
+    """Store `count` finished deliveries to `receivers` with messages and attempts, spread over `days`, all opened."""
+    for day in days:
+        share = count // len(days)
+        _slices(url, MESSAGES, f"delivery_message_{day:%Y%m%d}", receivers, event_type_id, day, share // FAN_OUT + 1)
+        _slices(url, FINISHED, f"delivery_delivery_{day:%Y%m%d}", receivers, event_type_id, day, share)
+        _slices(url, ATTEMPTS, f"delivery_attempt_{day:%Y%m%d}", receivers, event_type_id, day, share)
+
+
+def leave_waiting(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
+    """Let `count` deliveries to `receivers` wait, of messages of `day`."""
+    _slices(url, WAITING, "delivery_open", receivers, event_type_id, day, count)
+
+
+def settle_down(url: str) -> None:
+    """Let the database take note of what is there, as it would on its own after a while."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        leaves = connection.execute(
+            "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhrelid <> 'delivery_open'::regclass"
+            " AND inhrelid IN (SELECT oid FROM pg_class WHERE relkind = 'r')"
+        ).fetchall()
+        for (leaf,) in leaves:
+            connection.execute(f"VACUUM (ANALYZE) {leaf}".encode())
+        connection.execute("VACUUM delivery_open")
+        connection.execute("CHECKPOINT")
+
+
+def _slices(
+    url: str,
+    statement: LiteralString,
+    leaf: str,
+    receivers: Receivers,
+    event_type_id: int,
+    day: dt.date,
+    count: int,
+) -> None:
+    arguments = {
+        "low": int(f"{day:%y%m%d}") * 10**10,
+        "day": day,
+        "lines": [line_id for line_id, _ in receivers],
+        "subscriptions": [subscription_id for _, subscription_id in receivers],
+        "receivers": len(receivers),
+        "event_type": event_type_id,
+        "fan_out": FAN_OUT,
+        "bytes": BODY_BYTES,
+    }
+    with psycopg.connect(url, autocommit=True, options="-c synchronous_commit=off") as connection:
+        for first in range(0, count, SLICE):
+            bounds = {"first": first, "last": min(first + SLICE, count) - 1}
+            connection.execute(statement.replace("{leaf}", leaf).encode(), {**arguments, **bounds})

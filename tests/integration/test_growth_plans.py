@@ -1,0 +1,189 @@
+"""Nothing grows with what has been finished or waits for somebody inactive: what every hot statement reads."""
+
+import datetime as dt
+import os
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from benchmarks import filling
+from delivery.cancelling import cancel_deliveries_of
+from delivery.claiming import claim
+from delivery.listing import under_way
+from delivery.models import Delivery
+from delivery.settling import settle
+from delivery.standing import held_lines, standings_of, unfinished_of
+from delivery.statuses import DeliveryStatus
+from delivery.storage_days import open_days, today
+from delivery.sweeping import lines_with_due_work, still_due
+from subscriptions.models import Subscriber, Subscription
+from tests.clients import client_of, client_of_admin
+from tests.driving import begin_and_vanish, expire_lease, hand_of, inactivate, line_of, publish_numbered, settlement
+from tests.factories import event_type, subscriber, subscription
+from tests.plans import Explained, explaining
+
+FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
+MOST_ROWS = 1_500
+"""A statement of the story below has to do with a few dozen deliveries."""
+MOST_ROWS_OF_A_LIST = 8_000
+"""A list in the admin is cut at a thousand, each of which is looked for under every day."""
+MOST_BLOCKS = 15_000
+
+
+NEVER = {DeliveryStatus.HELD}
+"""What no delivery can be yet; looking for it on the open shelf finds none of all that wait."""
+
+
+class Grown:
+    """A database with a history: finished deliveries, and waiting ones of inactive subscriptions."""
+
+    def __init__(self) -> None:
+        self.event_type = event_type()
+        self.busy = [subscription(subscriber(f"busy-{number}"), self.event_type) for number in range(RECEIVERS)]
+        self.parked = [subscription(one.subscriber) for one in self.busy]
+        self.rare = subscription(subscriber("rare"), event_type())
+        for one in self.parked:
+            inactivate(one)
+        self.days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
+        for day in self.days:
+            open_days(day, ahead=0)
+
+    def finish(self, count: int) -> None:
+        filling.finish(url(), receivers(self.busy), self.event_type.pk, count=count, days=self.days)
+
+    def leave_waiting(self, count: int) -> None:
+        filling.leave_waiting(url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0])
+
+
+def url() -> str:
+    """Return the address of the test's own database."""
+    base, _, _ = os.environ["DATABASE_URL"].rpartition("/")
+    return f"{base}/{connection.settings_dict['NAME']}"
+
+
+def receivers(subscriptions: list[Subscription]) -> list[tuple[int, int]]:
+    return [(line_of(one.subscriber).pk, one.pk) for one in subscriptions]
+
+
+@pytest.fixture
+def queue_seen_empty(request: pytest.FixtureRequest) -> bool:
+    """Whether statistics were taken of an empty queue; the plans must not fall for that."""
+    return bool(getattr(request, "param", False))
+
+
+@pytest.fixture
+def grown(storage: None, queue_seen_empty: bool) -> Grown:
+    made = Grown()
+    made.finish(FINISHED)
+    if queue_seen_empty:
+        filling.settle_down(url())
+        made.leave_waiting(WAITING)
+    else:
+        made.leave_waiting(WAITING)
+        filling.settle_down(url())
+    return made
+
+
+def deliver_and_crash(grown: Grown) -> None:
+    """Publish, sweep, claim, read, mark, settle, put aside, let go, look again, crash and mend; for one line."""
+    one = grown.busy[0]
+    line = line_of(one.subscriber)
+    publish_numbered(grown.event_type, 10)
+    assert line.pk in lines_with_due_work()
+    driven, first, number = begin_and_vanish(line)
+    second = hand_of(driven.claim)[0]
+    driven.last_sequence = number
+    aside = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], marks=[driven.mark(second)])
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
+    assert still_due([line.pk]) == [line.pk]
+    begin_and_vanish(line)
+    under_way()
+    expire_lease(line)
+    assert len(claim([line.pk], worker="next")) == 1
+
+
+def look(grown: Grown) -> None:
+    """Look at lines and subscriptions."""
+    standings_of([line_of(grown.busy[0].subscriber).pk])  # counts each line's backlog, to a limit
+    held_lines()
+    unfinished_of([one.pk for one in grown.parked])
+
+
+def cancel(grown: Grown) -> None:
+    """Cancel what one busy subscription has open, of which some is under way."""
+    publish_numbered(grown.event_type, 5)
+    begin_and_vanish(line_of(grown.busy[1].subscriber))
+    cancel_deliveries_of(grown.busy[1].pk, reason="unwanted")
+
+
+@pytest.mark.behaviour("11.4")
+@pytest.mark.parametrize("queue_seen_empty", [False, True], ids=["queue seen full", "queue seen empty"], indirect=True)
+def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    with explaining(monkeypatch) as statements:
+        deliver_and_crash(grown)
+        look(grown)
+        cancel(grown)
+    assert len(statements) > 20
+    assert too_much(statements) == []
+    with explaining(monkeypatch) as statements:
+        assert Delivery.objects.filter(reason="nowhere").count() == 0
+    assert (statements[0].rows_read >= FINISHED + WAITING, len(too_much(statements))) == (True, 1)
+
+
+def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -> None:
+    """Read lists of deliveries by everything they can be narrowed by, also where nothing is found."""
+    narrowed: list[dict[str, Any]] = [
+        {},
+        *({names["subscription"]: one.pk} for one in (grown.rare, grown.busy[0], grown.parked[0])),
+    ]
+    for query in narrowed:
+        for status in [None, *(set(DeliveryStatus.values) - NEVER)]:
+            asked = {**query, **({names["status"]: status} if status else {})}
+            assert client.get(path, asked).status_code == 200
+    of_message: dict[str, Any] = {names["message"]: Delivery.objects.final().order_by("-id")[0].message_id}
+    assert client.get(path, of_message).status_code == 200
+
+
+def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"status": "status", "subscription": "subscription", "message": "message"}
+    publish_numbered(grown.event_type, 1)
+    begin_and_vanish(line_of(grown.busy[0].subscriber))
+    with explaining(monkeypatch) as statements:
+        read_lists(client_of(), "/api/v1/deliveries", names, grown)
+        for one in ("busy-0", "rare"):
+            owner = Subscriber.objects.get(name=one)
+            for query in ("", "?status=PENDING", "?status=REJECTED", "?status=CANCELLED"):
+                assert client_of(owner).get(f"/api/v1/deliveries{query}").status_code == 200
+        for event in (grown.event_type, grown.rare.event_type):
+            assert client_of().get("/api/v1/messages", {"event_type": event.name}).status_code == 200
+        for query in ("", "?outcome=UNROUTED"):
+            assert client_of().get(f"/api/v1/messages{query}").status_code == 200
+    assert too_much(statements) == []
+
+
+def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
+    admin = client_of_admin()
+    with explaining(monkeypatch) as statements:
+        read_lists(admin, "/admin/delivery/delivery/", names, grown)
+        for one in (grown.rare, grown.busy[0]):
+            query: dict[str, Any] = {"line__id__exact": line_of(one.subscriber).pk}
+            assert admin.get("/admin/delivery/delivery/", query).status_code == 200
+            assert (
+                admin.get("/admin/delivery/message/", {"event_type__id__exact": one.event_type_id}).status_code == 200
+            )
+        for page in ("attempt", "line", "message"):
+            assert admin.get(f"/admin/delivery/{page}/").status_code == 200
+    assert too_much(statements, MOST_ROWS_OF_A_LIST) == []
+
+
+def too_much(statements: list[Explained], most_rows: int = MOST_ROWS) -> list[str]:
+    """Return what reads too much, and how."""
+    return [
+        f"{one.scans} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
+        for one in statements
+        if one.scans or one.rows_read > most_rows or one.blocks_read > MOST_BLOCKS
+    ]

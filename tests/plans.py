@@ -1,0 +1,118 @@
+"""What PostgreSQL does for each statement of a use case: the plan it keeps for a prepared one, really carried out."""
+
+import contextlib
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg import sql
+
+PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
+BIG = re.compile(r"^delivery_(open|delivery|message|attempt)")
+"""The tables that grow."""
+FEW = 300
+
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One statement, and its plan."""
+
+    statement: str
+    plan: dict[str, Any]
+
+    def nodes(self) -> Iterator[dict[str, Any]]:
+        yield from _nodes(self.plan["Plan"])
+
+    @property
+    def rows_read(self) -> int:
+        """Rows of growing tables that were looked at, whether or not they were wanted."""
+        return sum(_rows_read(node) for node in self.nodes() if BIG.match(node.get("Relation Name", "")))
+
+    @property
+    def blocks_read(self) -> int:
+        plan = self.plan["Plan"]
+        return int(plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0))
+
+    @property
+    def scans(self) -> list[str]:
+        """Growing tables that were searched from one end on, by the rows that were not wanted; a few cost nothing."""
+        searched = {
+            node["Relation Name"]: node.get("Rows Removed by Filter", 0) * node["Actual Loops"]
+            for node in self.nodes()
+            if node["Node Type"] == "Seq Scan" and BIG.match(node["Relation Name"])
+        }
+        return [f"{name} ({rows} rows)" for name, rows in searched.items() if rows > FEW]
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for child in node.get("Plans", []):
+        yield from _nodes(child)
+
+
+def _rows_read(node: dict[str, Any]) -> int:
+    removed: float = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    return int((node.get("Actual Rows", 0) + removed) * node.get("Actual Loops", 0))
+
+
+@contextlib.contextmanager
+def explaining(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Explained]]:
+    """Explain every statement before it is carried out, those of Django's cursor too, and undo the explaining."""
+    found: list[Explained] = []
+
+    class Cursor(psycopg.Cursor[Any]):
+        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
+            found.append(Explained(query, _explained(self.connection, query, params)))
+            return super().execute(query, params, **options)
+
+    def by_django(execute: Any, statement: str, params: Any, many: bool, context: Any) -> Any:
+        if statement.lstrip("(").startswith("SELECT"):
+            # Django neither prepares nor leaves anything open: its statements are planned as they are.
+            plain = psycopg.ClientCursor(connection.connection).mogrify(statement, params)
+            found.append(Explained(plain, _explained(connection.connection, plain.replace("%", "%%"), ())))
+        return execute(statement, params, many, context)
+
+    with monkeypatch.context() as patched, connection.execute_wrapper(by_django):
+        patched.setattr(psycopg, "Cursor", Cursor)
+        yield found
+
+
+def _explained(raw: psycopg.Connection[Any], statement: str, params: Any) -> dict[str, Any]:
+    numbered, values = _numbered(statement, params or ())
+    name = sql.Identifier(f"explained_{next(_numbers)}")
+    execute = sql.SQL("EXECUTE {}").format(name)
+    if values:
+        execute += sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Literal, values)))
+    with psycopg.ClientCursor(raw) as cursor, raw.transaction(force_rollback=True):
+        cursor.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        cursor.execute(sql.SQL("PREPARE {} AS ").format(name).as_bytes(raw) + numbered.encode())
+        cursor.execute(sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) ") + execute)
+        ((answer,),) = cursor.fetchall()
+    plan: dict[str, Any] = (json.loads(answer) if isinstance(answer, str) else answer)[0]
+    return plan
+
+
+def _numbered(statement: str, params: Any) -> tuple[str, list[Any]]:
+    """Return the statement with `$1`, `$2`, … and their values."""
+    values: list[Any] = []
+    numbers: dict[str, int] = {}
+
+    def number(match: re.Match[str]) -> str:
+        name, kind = match.groups()
+        if kind == "%":
+            return "%"
+        if name not in numbers or name is None:
+            values.append(params[name] if name else params[len(values)])
+            numbers[name] = len(values)
+        return f"${numbers[name]}"
+
+    return PLACEHOLDER.sub(number, statement), values
