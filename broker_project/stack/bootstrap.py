@@ -40,7 +40,7 @@ COMMANDS = {
         "break a running broker in every way and judge; --list: the cases; --json FILE: the figures",
     ),
     "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
-    "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N: how long"),
+    "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
     "help": ("", "this list"),
 }
