@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import soak
+from benchmarks import growth, soak
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.topic import dense, fanout, hanging, latency, single
@@ -29,4 +29,5 @@ SCENARIOS: Final = {
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),
+    growth.NAME: Scenario(growth.run, "10 million finished deliveries beside those under way", is_long=True),
 }

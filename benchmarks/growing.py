@@ -1,0 +1,150 @@
+"""A process that measures the broker's own functions on one database, and fills it when told to.
+
+Speaks in lines: each command on standard input is answered by one line of JSON.
+"""
+
+import datetime as dt
+import json
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, Final
+
+import django
+from django.core.management import call_command
+
+django.setup()  # before anything of the broker is imported
+
+from benchmarks import filling
+from delivery.claiming import claim
+from delivery.hands import BodyBudget
+from delivery.lines import DrivenLine
+from delivery.models import Line
+from delivery.pages import Wanted
+from delivery.publishing import publish
+from delivery.reading import read_pages
+from delivery.runs import Run
+from delivery.settlements import Settlement
+from delivery.settling import settle
+from delivery.statuses import DeliveryStatus
+from delivery.storage_days import open_days, today
+from delivery.storing import NewMessage
+from delivery.sweeping import lines_with_due_work, still_due
+from subscriptions.models import EventType, Status, Subscriber, Subscription
+
+LINES: Final = 20
+PER_LINE: Final = 5
+"""Deliveries that each line gets and sends in a round."""
+PARKED: Final = 2
+"""Inactive subscriptions: few, with a long backlog each, since a sweep looks once at every one that has a backlog."""
+DAYS: Final = 10
+
+
+class Database:
+    """What is measured: lines of busy subscribers; one has an inactive subscription too, and one has nothing else."""
+
+    def __init__(self) -> None:
+
+        call_command("migrate", verbosity=0)
+
+        self._event_type = EventType.objects.create(name="Growth", kind="TOPIC")
+        parked = EventType.objects.create(name="Growth.Parked", kind="TOPIC")
+        self._busy: list[tuple[int, int]] = []
+        self._parked: list[tuple[int, int]] = []
+        for number in range(LINES + 1):
+            subscriber = Subscriber.objects.create(name=f"growth-{number}")
+            line_id = Line.objects.get(subscriber=subscriber).pk
+            if number:
+                busy = _subscribe(subscriber, self._event_type, Status.ACTIVE)
+                self._busy.append((line_id, busy.pk))
+            if number < PARKED:
+                self._parked.append((line_id, _subscribe(subscriber, parked, Status.INACTIVE).pk))
+        self._lines = [line_id for line_id, _ in self._busy]
+
+    def fill(self, url: str, finished: int, waiting: int) -> dict[str, Any]:
+        """Give the database a history."""
+
+        days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
+        for day in days:
+            open_days(day, ahead=0)
+        filling.finish(url, self._busy, self._event_type.pk, count=finished, days=days)
+        filling.leave_waiting(url, self._parked, self._event_type.pk, count=waiting, day=days[0])
+        filling.settle_down(url)
+        return {}
+
+    def round(self) -> dict[str, float]:
+        """Publish to every line, sweep, claim, read, settle each delivery, let go; return the seconds of each kind."""
+
+        seconds: defaultdict[str, float] = defaultdict(float)
+
+        def timed(kind: str, act: Callable[[], Any]) -> Any:
+            began = time.perf_counter()
+            result = act()
+            seconds[kind] += time.perf_counter() - began
+            return result
+
+        messages = [NewMessage(self._event_type.pk, self._event_type.name, b"{}", "application/json")] * PER_LINE
+        timed("publish", lambda: publish(messages, publisher_id=None, key_hours=1))
+        timed("sweep", lines_with_due_work)
+        claims = timed("claim", lambda: claim(self._lines, worker="growth"))
+        wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]
+        hands = timed("read a page", lambda: read_pages(wanted, BodyBudget(2**30)))
+        lines = [DrivenLine(one, Run(len(claims), 1.0), 0.0) for one in claims]
+        epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
+        for _ in range(PER_LINE):
+            going = [(line, hands[line.id].take(aside_next=False)) for line in lines]
+            marks = [line.mark(delivery) for line, delivery in going]
+            arguments = {"settlements": ended, "marks": marks}
+            timed("settle", lambda arguments=arguments: settle(epochs, **arguments))  # type: ignore[misc]
+            for line, _ in going:
+                line.last_sequence += 1
+            ended = [_answered(line.id, delivery.id) for line, delivery in going]
+        states = [line.state(let_go=True) for line in lines]
+        timed("settle", lambda: settle(epochs, settlements=ended, states=states))
+        timed("look again", lambda: still_due(self._lines))
+        return dict(seconds)
+
+
+def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status) -> Subscription:
+    return Subscription.objects.create(
+        subscriber=subscriber,
+        event_type=event_type,
+        status=status,
+        endpoint="http://127.0.0.1:9/",
+        signing_secret=SECRET,
+    )
+
+
+def _answered(line_id: int, delivery_id: int) -> Settlement:
+
+    return Settlement(
+        line_id=line_id,
+        delivery_id=delivery_id,
+        status=DeliveryStatus.DELIVERED,
+        pause=None,
+        uncertain=False,
+        unsent=False,
+        reason="",
+        started_at=dt.datetime.now(dt.UTC),
+        duration_ms=3,
+        status_code=200,
+        answer_headers=b"HTTP/1.1 200 OK",
+        answer_excerpt=b"",
+    )
+
+
+SECRET: Final = "whsec_" + "A" * 43 + "="
+
+
+def main() -> None:
+    """Obey until the input ends."""
+    database = Database()
+    print(json.dumps({}), flush=True)
+    for line in sys.stdin:
+        command, arguments = json.loads(line)
+        print(json.dumps(getattr(database, command)(**arguments)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
