@@ -83,7 +83,13 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 DATABASES["default"].setdefault("OPTIONS", {}).update(
     {
-        "pool": {"min_size": 2, "max_size": number("BROKER_DATABASE_POOL", least=2, default=20), "timeout": 3},
+        "pool": {
+            "min_size": 2,
+            "max_size": number("BROKER_DATABASE_POOL", least=2, default=20),
+            "timeout": 3,
+            # Then whoever needs a connection tries at once; a pool that goes on by itself waits longer every time.
+            "reconnect_timeout": 1,
+        },
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC",

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.faults.breaking import restarted, send, terminate_a_backend, terminating
+from tests.faults.breaking import away, restarted, send, terminate_a_backend, terminating
 from tests.faults.figures import Report
 from tests.faults.load import AFTERWARDS, Load
 
@@ -13,6 +13,8 @@ LONGEST_RESTART = 15.0
 AWAY_SECONDS = 60.0
 LONGEST_REFUSAL = 8.0
 """After which a publisher knows that its call was not taken."""
+LONGEST_RETURN = 5.0
+"""After which a publisher is answered 2xx again."""
 BEGINNING = 1.0
 """Calls that were under way when it went away may have been answered 2xx."""
 TERMINATIONS = 50
@@ -73,18 +75,16 @@ def test_what_is_answered_while_postgresql_is_away_is_not_forgotten(load: Load, 
 @pytest.mark.case("postgresql-away-60s")
 def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     load.start()
-    postgres = load.broker.stack.supervisor["postgres"]
-    postgres.take_down()
-    try:
-        with load.fault():
-            time.sleep(AWAY_SECONDS)
-    finally:
-        postgres.start()
+    with away(load.broker.stack.supervisor["postgres"]), load.fault():
+        time.sleep(AWAY_SECONDS)
+    back = time.monotonic()
+    load.wait_for(1)
+    assert time.monotonic() - back <= LONGEST_RETURN
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
     assert seen.most_of_a_line <= 1
-    assert seen.pause <= AWAY_SECONDS + LONGEST_RESTART
+    assert seen.pause <= AWAY_SECONDS + LONGEST_RETURN + LONGEST_RESTART
     calls = [call for call in load.calls() if call.begun > load.faults[-1].begun + BEGINNING]
     assert len(calls) >= AWAY_SECONDS / LONGEST_REFUSAL
     assert {call.status for call in calls} == {503}
