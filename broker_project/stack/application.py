@@ -23,6 +23,9 @@ WEB_REQUESTS = "256"
 """Requests taken in at once; the others wait in the listening socket."""
 
 WORKER_THREADS = "8"
+FLOWER_TASKS = 5_000
+"""Turns that Flower remembers: minutes of a busy broker, and no more memory after them."""
+
 REQUEST_SECONDS = 20.0
 """A worker that stops lets the request under way end first."""
 
@@ -90,7 +93,7 @@ class Application:
         address = (f"--address={LOOPBACK}", f"--port={self.flower_port}")
         return Service(
             name="flower",
-            command=celery("flower", *address, "--read_only=True"),
+            command=celery("flower", *address, "--read_only=True", f"--max_tasks={FLOWER_TASKS}"),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck"),
             stop_signal=signal.SIGINT,
