@@ -4,7 +4,8 @@ In the order in which a message meets them:
 
 taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers` (rules) · `idempotency` · `storing` · `publishing` ·
 `accepting`
-kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `maintaining`
+kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
+`maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `reading` · `hands` (what is sent next)
 sent: `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `driving` (the loop) · `webhooks`,

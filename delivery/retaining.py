@@ -10,7 +10,8 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from delivery import storage_days
-from delivery.storage_days import ATTEMPTS, DELIVERIES, MESSAGES, attach, exists, ids_of, leaf_of, new_leaf
+from delivery.kept_messages import copy_of_needed, is_well_kept, put_back
+from delivery.storage_days import ATTEMPTS, DELIVERIES, MESSAGES, exists, leaf_of
 
 LOCK_WAIT: Final = "30ms"
 """Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
@@ -26,12 +27,6 @@ SELECT day FROM delivery_storageday d
    -- a line abandoned then may find the last number it gave only among what was filed then: mended first
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
-"""
-
-NEEDED: Final = """
-SELECT {columns} FROM {leaf} m
- WHERE m.id IN (SELECT d.message_id FROM delivery_open d
-                 WHERE d.closed_on = '9999-12-31' AND d.message_id >= {low} AND d.message_id < {high})
 """
 
 TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
@@ -73,49 +68,21 @@ def _drop(day: dt.date) -> bool:
 def _drop_leaves(cursor: CursorWrapper, day: dt.date) -> float | None:
     """Drop what can go of `day`; return since when others were locked out, None where nothing can go."""
     leaves = [leaf for table in TABLES if exists(cursor, leaf := leaf_of(table, day))]
-    if leaves == [leaf_of(MESSAGES, day)] and _is_half_needed(cursor, day):
+    if leaves == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day):
         return None
-    kept = _copy_of_needed(cursor, day)
+    kept = copy_of_needed(cursor, day)
     _lock([*TABLES, *leaves])
     locked = time.monotonic()
     for leaf in leaves:
         cursor.execute(f"DROP TABLE {leaf}")
     if kept:
-        _put_back(cursor, day, kept)
+        put_back(cursor, day, kept)
         cursor.execute(
             "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s", [day]
         )
     else:
         cursor.execute("DELETE FROM delivery_storageday WHERE day = %s", [day])
     return locked
-
-
-def _copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
-    """Copy the messages of `day` that something unfinished needs into a table, while everybody goes on.
-
-    Until the end nobody can add a message to that day, nor lock one to make a new delivery of it.
-    """
-    leaf = leaf_of(MESSAGES, day)
-    if not exists(cursor, leaf):
-        return None
-    cursor.execute(f"LOCK TABLE ONLY {leaf} IN EXCLUSIVE MODE")
-    low, high = ids_of(day)
-    cursor.execute(f"SELECT EXISTS ({NEEDED.format(columns='', leaf=leaf, low=low, high=high)})")
-    if not cursor.fetchone()[0]:
-        return None
-    kept = new_leaf(cursor, MESSAGES, f"{leaf}_kept")
-    cursor.execute(f"INSERT INTO {kept} {NEEDED.format(columns='m.*', leaf=leaf, low=low, high=high)}")
-    # Says what attaching would have to look for.
-    cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
-    return kept
-
-
-def _is_half_needed(cursor: CursorWrapper, day: dt.date) -> bool:
-    """Tell whether half or more of what was kept the last time is needed still: not worth writing it anew."""
-    low, high = ids_of(day)
-    needed = NEEDED.format(columns="count(*)", leaf=leaf_of(MESSAGES, day), low=low, high=high)
-    cursor.execute(f"SELECT ({needed}) * 2 >= count(*) AND count(*) > 0 FROM {leaf_of(MESSAGES, day)}")
-    return bool(cursor.fetchone()[0])
 
 
 def _lock(tables: Sequence[str]) -> None:
@@ -136,10 +103,3 @@ def _lock(tables: Sequence[str]) -> None:
             time.sleep(PAUSE_SECONDS)
         else:
             return
-
-
-def _put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
-    low, high = ids_of(day)
-    attach(cursor, MESSAGES, kept, str(low), str(high))
-    cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
-    cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")

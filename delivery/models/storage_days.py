@@ -8,7 +8,10 @@ class StorageDay(models.Model):
 
     day = models.DateField(primary_key=True)
     dropped_at = models.DateTimeField(null=True)
-    """When retention dropped it; the day stays listed while something unfinished needs messages of it."""
+    """When retention dropped it, and last looked how much of what it kept is needed still.
+
+    The day stays listed while something unfinished needs messages of it.
+    """
 
     def __str__(self) -> str:
         return self.day.isoformat()
