@@ -33,8 +33,8 @@ from delivery.storing import NewMessage
 from delivery.sweeping import lines_with_due_work, still_due
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 
-LINES: Final = 20
-PER_LINE: Final = 5
+LINES: Final = 100
+PER_LINE: Final = 2
 """Deliveries that each line gets and sends in a round."""
 PARKED: Final = 2
 """Inactive subscriptions: few, with a long backlog each, since a sweep looks once at every one that has a backlog."""
