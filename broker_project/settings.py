@@ -109,7 +109,6 @@ CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_TASK_ACKS_LATE = False
-CELERY_TASK_SEND_SENT_EVENT = True
 CELERY_WORKER_SEND_TASK_EVENTS = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_DISABLE_PREFETCH = True
@@ -213,6 +212,9 @@ LOG_STEPS: list[Any] = [
 LOG_RENDERER: Any = (
     structlog.processors.JSONRenderer() if LOG_FORMAT == "json" else structlog.dev.ConsoleRenderer(colors=False)
 )
+EVERY_TURN = ("celery.worker.strategy", "celery.app.trace")
+"""They tell of each turn that it has come and ended, many times a second; Flower shows it."""
+
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
@@ -229,6 +231,7 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "event"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    "loggers": {name: {"level": "WARNING"} for name in EVERY_TURN},
 }
 structlog.configure(
     processors=[*LOG_STEPS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
