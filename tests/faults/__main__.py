@@ -48,7 +48,7 @@ class Cases:
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say what is going on."""
-        print(f"{self._names[nodeid]} ...", flush=True)
+        print(f"\n{self._names[nodeid]} ...", end="", flush=True)
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str]:
         """Print no dots between the verdicts."""

@@ -58,5 +58,5 @@ def pytest_runtest_makereport(
         verdict.fail(report.when or "", call.excinfo.exconly())
     if report.when == "teardown":
         report.user_properties.append(("verdict", verdict))
-        print(verdict, flush=True)
+        print(f"\n{verdict}", end="", flush=True)
     return report

@@ -2,20 +2,23 @@
 
 import pytest
 
-from tests.faults.breaking import restarted
+from tests.faults.breaking import away
 from tests.faults.figures import Report
 from tests.faults.load import AFTERWARDS, Load
+
+KILLS = 6
+"""Each at another moment of what is being published."""
 
 
 @pytest.mark.behaviour("2.1")
 @pytest.mark.behaviour("11.3")
 @pytest.mark.case("web-killed")
-def test_the_web_process_is_killed_while_publishing(load: Load, figures: Report) -> None:
+def test_the_web_process_is_killed_again_and_again_while_publishing(load: Load, figures: Report) -> None:
     load.start()
-    web = load.broker.stack.supervisor["web"]
-    with load.fault(), restarted(web):
-        web.kill()
-    load.wait_for(AFTERWARDS)
+    for _ in range(KILLS):
+        with load.fault(), away(load.broker.stack.supervisor["web"]):
+            pass
+        load.wait_for(AFTERWARDS)
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
-    assert sum(publisher.repeated for publisher in load.publishers) > 0
+    assert sum(publisher.repeated for publisher in load.publishers) >= KILLS
