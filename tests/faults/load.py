@@ -21,7 +21,6 @@ WARM = 50
 
 AFTERWARDS = 50
 """Events acknowledged after a fault."""
-
 THROUGH_SECONDS = 60.0
 
 
@@ -108,9 +107,8 @@ class Load:
         """Stop publishing and wait until everything is through, or has had time enough."""
         for publisher in self.publishers:
             publisher.enough.set()
-        for publisher in self.publishers:
-            if publisher.is_alive():
-                publisher.join(THROUGH_SECONDS)
+        for publisher in filter(Publisher.is_alive, self.publishers):
+            publisher.join(THROUGH_SECONDS)
         until = time.monotonic() + THROUGH_SECONDS
         while not self._is_through() and time.monotonic() < until:
             time.sleep(0.05)
