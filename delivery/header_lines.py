@@ -29,7 +29,7 @@ class EncodedRequest(PreparedRequest):
         self.method, self.url, self.body = method, url, body
         self.lines = lines
 
-    @property  # type: ignore[override]
+    @property
     def headers(self) -> CaseInsensitiveDict[str]:
         """The headers by name."""
         pairs = (line.decode("latin-1").partition(": ") for line in self.lines)
