@@ -16,7 +16,6 @@ from psycopg import sql
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
 BIG = re.compile(r"^delivery_(open|delivery|message|attempt)")
 """The tables that grow."""
-FEW = 300
 
 
 _numbers = itertools.count(1)
@@ -42,15 +41,14 @@ class Explained:
         plan = self.plan["Plan"]
         return int(plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0))
 
-    @property
-    def scans(self) -> list[str]:
-        """Growing tables that were searched from one end on, by the rows that were not wanted; a few cost nothing."""
+    def scans(self, few: int) -> list[str]:
+        """Return the growing tables that were searched from one end on, past more than a few rows in vain."""
         searched = {
             node["Relation Name"]: node.get("Rows Removed by Filter", 0) * node["Actual Loops"]
             for node in self.nodes()
             if node["Node Type"] == "Seq Scan" and BIG.match(node["Relation Name"])
         }
-        return [f"{name} ({rows} rows)" for name, rows in searched.items() if rows > FEW]
+        return [f"{name} ({rows} rows)" for name, rows in searched.items() if rows > few]
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
