@@ -92,7 +92,10 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
         },
         "connect_timeout": 5,
         "options": f"-c statement_timeout={STATEMENT_TIMEOUT_MS}"
-        f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC",
+        f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC"
+        # Prepared statements are the hot ones. Planning one anew for its arguments, which PostgreSQL finds worth it
+        # for some, costs more than running it.
+        " -c plan_cache_mode=force_generic_plan",
     }
 )
 
