@@ -20,8 +20,10 @@ from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.transfers import Answer
 from subscriptions.database import forget_connection
 
-LINGER_SECONDS: Final = 0.025
-"""How long a line without work waits for more before it is let go, together with others."""
+LINGER_SECONDS: Final = 0.01
+"""How often lines without work look for more, until their turn ends: all together."""
+LINGER_SHARE: Final = 0.25
+"""Of the time, spent on looking at most: the more lines linger, the more rarely they look."""
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.25
 """Pause before a database that failed, or a line that is locked, is asked again; nothing is forgotten meanwhile."""
@@ -82,7 +84,7 @@ class Rounds:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
         now = time.monotonic()
         if self._lingering and now >= self._linger_until:
-            self._reading, self._lingering = self._reading + self._lingering, []
+            self._look_again(now)
         if now >= self._looked_at + PATIENT_SECONDS:
             self._looked_at = now
             self._give_back_what_hangs(now)
@@ -194,9 +196,19 @@ class Rounds:
             self._advance(line, None)
 
     def _linger(self, line: DrivenLine) -> None:
-        if not self._lingering:
-            self._linger_until = time.monotonic() + LINGER_SECONDS
+        line.run.idle(line.id)
         self._lingering.append(line)
+
+    def _look_again(self, now: float) -> None:
+        """Read for the lines that linger, but for those whose turn has ended."""
+        lines, self._lingering = self._lingering, []
+        for line in lines:
+            if line.must_stop():
+                self._advance(line, None)
+            else:
+                self._reading.append(line)
+        self._read()
+        self._linger_until = time.monotonic() + max(LINGER_SECONDS, (time.monotonic() - now) / LINGER_SHARE)
 
     def _give_back_what_hangs(self, now: float) -> None:
         for line in self._lines.values():

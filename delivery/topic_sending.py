@@ -16,8 +16,6 @@ from delivery.runs import Run
 from delivery.settlements import Settlement
 from delivery.steps import Hold, Read, Reply, Rest, Send, Sent, Step
 
-GIVE_UP_AFTER: Final = 2
-"""Empty pages, the second after a moment, after which a line has nothing to do."""
 TURN_SECONDS: Final = 0.5
 """How long a turn drives its lines before it hands what is left to the next link."""
 
@@ -28,7 +26,7 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
     claims = claim(line_ids[: driver.free_places()], worker=driver.worker)
     if not claims:
         return []
-    run = Run(len(claims), TURN_SECONDS)
+    run = Run([taken.line_id for taken in claims], TURN_SECONDS)
     driver.take([_driven(taken, run, before) for taken in claims])
     return run.wait()
 
@@ -69,14 +67,12 @@ def _next_delivery(
         line.size_page()
         yield Read(ended)
         ended = None
-    reads = 0
+    linger = False
     while not line.must_stop():
         if delivery := line.hand.take(aside_next=line.aside_next):
             return delivery, ended
-        if reads == GIVE_UP_AFTER and not line.hand.is_starved:
-            break
-        yield Read(ended, linger=reads > 0)
-        ended, reads = None, min(reads + 1, GIVE_UP_AFTER)
+        yield Read(ended, linger)
+        ended, linger = None, True
     return None, ended
 
 

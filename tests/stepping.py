@@ -83,7 +83,7 @@ class SteppedWorker:
         """Claim and begin these lines; return those it got."""
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
-        run = Run(len(claims), AN_HOUR)
+        run = Run([one.line_id for one in claims], AN_HOUR)
         taken = [topic_sending._driven(one, run, before) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
@@ -104,6 +104,8 @@ class SteppedWorker:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
         while rounds._steps or rounds._reading or rounds._lingering:
+            for line in rounds._lingering:  # nothing comes meanwhile: it has lingered enough
+                line.stopping = True
             rounds._linger_until = rounds._database_asked_at = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]

@@ -74,7 +74,7 @@ def recover(line: Line) -> None:
 
 def claimed(line: Line, worker: str = "vanished") -> DrivenLine:
     (taken,) = claim([line.pk], worker=worker)
-    return DrivenLine(taken, Run(1, 0.5), 0.0)
+    return DrivenLine(taken, Run([taken.line_id], 0.5), 0.0)
 
 
 @pytest.mark.behaviour("4.11", "11.3")
@@ -354,7 +354,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = DrivenLine(taken, Run(1, 0.5), time.monotonic() - 10)
+    driven = DrivenLine(taken, Run([taken.line_id], 0.5), time.monotonic() - 10)
     driven.generator = topic_line(driven, TEAMFORGE, lambda: 0.0)
     with working("slow") as slow:
         slow.driver.take([driven])

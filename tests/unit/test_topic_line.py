@@ -25,7 +25,7 @@ DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0) -> DrivenLine:
     claim = Claim(1, 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500)
-    line = DrivenLine(claim, Run(1, seconds), time.monotonic())
+    line = DrivenLine(claim, Run([1], seconds), time.monotonic())
     line.generator = topic_line(line, TEAMFORGE, lambda: 0.0)
     return line
 
@@ -64,11 +64,21 @@ def run(line: DrivenLine, hand: Hand, statuses: Sequence[int]) -> tuple[list[int
     return sent, step
 
 
-def test_it_reads_first_and_rests_when_there_is_nothing_twice() -> None:
+def test_it_reads_first_and_lingers_where_there_is_nothing_until_its_turn_ends() -> None:
     line = a_line()
     assert go(line) == Read(None)
-    assert go(line, hand=Hand()) == Read(None, linger=True)
+    for _ in range(5):
+        assert go(line, hand=Hand()) == Read(None, linger=True)
+    line.stopping = True
     assert go(line, hand=Hand()) == Rest(None)
+
+
+def test_a_line_that_lingers_sends_what_comes() -> None:
+    line = a_line()
+    go(line)
+    go(line, hand=Hand())
+    assert send(go(line, hand=Hand(fresh=fresh(1)))).id == 1
+    assert isinstance(go(line, answered(200)), Read)
 
 
 @pytest.mark.behaviour("4.1", "4.3")
