@@ -11,6 +11,11 @@ from delivery.filing import FILE_GONE
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
 
+ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers, s.answer_excerpt,
+            CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END AS error"""
+ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
+"""What is recorded of an attempt."""
+
 OWNED: Final = """
 settled AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(settlements)s::json)
@@ -23,8 +28,11 @@ owned AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
     JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
       ON l.id = o.line_id AND l.epoch = o.epoch
-   ORDER BY l.id FOR NO KEY UPDATE OF l SKIP LOCKED)"""
-"""The lines that are still ours, locked: not rewritten, since a row that each settle rewrites degrades first."""
+     FOR NO KEY UPDATE OF l SKIP LOCKED)"""
+"""The lines that are still ours, locked: not rewritten, since a row that each settle rewrites degrades first.
+
+In any order: nobody waits here.
+"""
 
 FILED: Final = f"""
 gone AS (
@@ -34,12 +42,12 @@ gone AS (
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.size, d.attempts + 1 AS attempts, d.times_set_aside,
             d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested, d.created_at,
             d.uncertain OR s.uncertain AS uncertain, s.reason,
-            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status),
+            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it."""
 
 ONLY_GONE: Final = """
-ended AS (SELECT id, attempts FROM gone)"""
+ended AS (SELECT * FROM gone)"""
 
 STAYED: Final = f"""
 stayed AS (
@@ -51,8 +59,8 @@ stayed AS (
     FROM settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND s.status = 'PENDING' AND NOT d.cancel_requested
-  RETURNING d.id, d.attempts),
-ended AS (SELECT id, attempts FROM gone UNION ALL SELECT id, attempts FROM stayed),
+  RETURNING d.id, d.attempts, {ANSWER}),
+ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been received'
@@ -63,10 +71,9 @@ STARTED: Final = f"""
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                                 answer_excerpt)
-  SELECT e.id, e.attempts, s.started_at, s.duration_ms, s.status_code,
-         CASE WHEN s.status_code IS NULL THEN s.reason ELSE '' END, decode(s.answer_headers, 'hex'),
-         decode(s.answer_excerpt, 'hex')
-    FROM ended e JOIN settled s ON s.delivery_id = e.id),
+  SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
+         decode(answer_excerpt, 'hex')
+    FROM ended),
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u

@@ -27,7 +27,7 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         _prepare_statements(raw)
     with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
         cursor.execute(statement, arguments, prepare=True, binary=True)
-        return cursor.fetchall() if cursor.description else []
+        return [] if cursor.rownumber is None else cursor.fetchall()  # `description` costs a third of it all
 
 
 def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
