@@ -90,7 +90,7 @@ class Database:
         claims = timed("claim", lambda: claim(self._lines, worker="growth"))
         wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]
         hands = timed("read a page", lambda: read_pages(wanted, BodyBudget(2**30)))
-        lines = [DrivenLine(one, Run(len(claims), 1.0), 0.0) for one in claims]
+        lines = [DrivenLine(one, Run([one.line_id for one in claims], 1.0), 0.0) for one in claims]
         epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
         for _ in range(PER_LINE):
             going = [(line, hands[line.id].take(aside_next=False)) for line in lines]
