@@ -29,7 +29,9 @@ ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed, ADD CONSTR
 
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)
   WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
-        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+        autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
+        -- A statement planned while the queue has no pages at all would read the next burst by sequential scan.
+        vacuum_truncate = false);
 
 -- Neither index mentions the status, so marking a delivery as under way touches no index.
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
@@ -39,7 +41,8 @@ CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_aside_listed ON delivery_open (subscription_id, id) WHERE due_at IS NOT NULL;
 
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
-                                   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000);
+                                   autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
+                                   vacuum_truncate = false);
 
 -- Which change of a status is legal is decided in one place (behaviour 10.2); whoever writes another is refused.
 CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
