@@ -85,6 +85,9 @@ started AS (
 """The attempts, and what is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 
 WRITTEN: Final = f"""
+missed AS (
+  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
+   WHERE s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
      SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
@@ -94,14 +97,12 @@ written AS (
          held_since = CASE WHEN w.pause IS NOT NULL THEN COALESCE(l.held_since, clock_timestamp())
                            WHEN w.head_id IS NOT NULL THEN l.held_since END,
          held_reason = w.reason, held_stamp = w.stamp
-    FROM owned o,
-         json_to_recordset(%(states)s::json)
+    FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
                  pause float8, reason text, stamp bigint)
-   WHERE o.id = w.line_id AND l.id = o.id
-     AND NOT (w.let_go AND EXISTS (
-           SELECT FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
-            WHERE s.line_id = w.line_id AND s.delivery_id NOT IN (SELECT id FROM ended))))"""
+   -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
+   WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
+     AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
 """Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it."""
 
 RESULT: Final = """
