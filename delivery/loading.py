@@ -33,7 +33,7 @@ UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
 """Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
-"""Bodies kept although no line has them in hand."""
+"""Contents kept although no line has them in hand."""
 
 log = structlog.get_logger(__name__)
 
@@ -55,9 +55,9 @@ class _Contents:
     def keep(self, content: Content) -> None:
         self._alive[content.message_id] = content
         self._recent.append(content)
-        self._recent_bytes += len(content.body)
+        self._recent_bytes += content.size
         while self._recent_bytes > RECENT_BYTES:
-            self._recent_bytes -= len(self._recent.popleft().body)
+            self._recent_bytes -= self._recent.popleft().size
 
 
 _contents = _Contents()
@@ -73,7 +73,7 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     return known
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def _forwarded(content_type: str, headers: str) -> Headers:
     pairs = [(name, value) for name, value in json.loads(headers)]
     return tuple(merged(dict(forwarded(pairs)), {"Content-Type": content_type}).items())

@@ -25,6 +25,9 @@ OWN: Final = frozenset(
 )
 """Headers that only the broker sets, a value for each request."""
 
+EMPTY_BYTES: Final = 512
+"""What a content without body and headers takes, with its place among the others."""
+
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -51,6 +54,11 @@ class Content:
     body: bytes
     headers: Headers
     """Those of the publisher's headers that go on, the content type among them."""
+
+    @property
+    def size(self) -> int:
+        """What it takes of the memory, in bytes, roughly."""
+        return EMPTY_BYTES + len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +90,7 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
     return EncodedRequest(destination.method, destination.url, lines, content.body)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _lines_for_all(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
     """Return the headers that do not vary between like messages of one subscription."""
     layers = merged(dict(headers), destination.headers, {"User-Agent": USER_AGENT})
