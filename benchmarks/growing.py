@@ -9,6 +9,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import django
@@ -18,7 +19,7 @@ django.setup()  # before anything of the broker is imported
 
 from benchmarks import filling
 from delivery.claiming import claim
-from delivery.hands import BodyBudget
+from delivery.hands import BodyBudget, Hand
 from delivery.lines import DrivenLine
 from delivery.models import Line
 from delivery.pages import Wanted
@@ -78,32 +79,34 @@ class Database:
 
         seconds: defaultdict[str, float] = defaultdict(float)
 
-        def timed(kind: str, act: Callable[[], Any]) -> Any:
+        def timed(kind: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
             began = time.perf_counter()
-            result = act()
+            result = act(*arguments, **named)
             seconds[kind] += time.perf_counter() - began
             return result
 
         messages = [NewMessage(self._event_type.pk, self._event_type.name, b"{}", "application/json")] * PER_LINE
-        timed("publish", lambda: publish(messages, publisher_id=None, key_hours=1))
+        timed("publish", publish, messages, publisher_id=None, key_hours=1)
         timed("sweep", lines_with_due_work)
-        claims = timed("claim", lambda: claim(self._lines, worker="growth"))
+        claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]
-        hands = timed("read a page", lambda: read_pages(wanted, BodyBudget(2**30)))
+        hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
         lines = [DrivenLine(one, Run([one.line_id for one in claims], 1.0), 0.0) for one in claims]
-        epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
-        for _ in range(PER_LINE):
-            going = [(line, hands[line.id].take(aside_next=False)) for line in lines]
-            marks = [line.mark(delivery) for line, delivery in going]
-            arguments = {"settlements": ended, "marks": marks}
-            timed("settle", lambda arguments=arguments: settle(epochs, **arguments))  # type: ignore[misc]
-            for line, _ in going:
-                line.last_sequence += 1
-            ended = [_answered(line.id, delivery.id) for line, delivery in going]
-        states = [line.state(let_go=True) for line in lines]
-        timed("settle", lambda: settle(epochs, settlements=ended, states=states))
-        timed("look again", lambda: still_due(self._lines))
+        _send(lines, hands, partial(timed, "settle", settle))
+        timed("look again", still_due, self._lines)
         return dict(seconds)
+
+
+def _send(lines: list[DrivenLine], hands: dict[int, Hand], settle: Callable[..., Any]) -> None:
+    """Settle as is done when every endpoint answers at once, and let the lines go."""
+    epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
+    for _ in range(PER_LINE):
+        going = [(line, hands[line.id].take(aside_next=False)) for line in lines]
+        settle(epochs, settlements=ended, marks=[line.mark(delivery) for line, delivery in going if delivery])
+        for line, _ in going:
+            line.last_sequence += 1
+        ended = [_answered(line.id, delivery.id) for line, delivery in going if delivery]
+    settle(epochs, settlements=ended, states=[line.state(let_go=True) for line in lines])
 
 
 def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status) -> Subscription:
