@@ -95,7 +95,9 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
         f" -c idle_in_transaction_session_timeout={STATEMENT_TIMEOUT_MS} -c jit=off -c timezone=UTC"
         # Prepared statements are the hot ones. Planning one anew for its arguments, which PostgreSQL finds worth it
         # for some, costs more than running it.
-        " -c plan_cache_mode=force_generic_plan",
+        " -c plan_cache_mode=force_generic_plan"
+        # Lines read the first few of what waits, in the order of an index, which a bitmap would read to its end.
+        " -c enable_bitmapscan=off -c random_page_cost=1.1",
     }
 )
 

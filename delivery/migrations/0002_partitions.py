@@ -37,8 +37,6 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
--- For lists; only what is set aside pays for it.
-CREATE INDEX delivery_open_aside_listed ON delivery_open (subscription_id, id) WHERE due_at IS NOT NULL;
 
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
