@@ -14,23 +14,35 @@ SELECT {columns} FROM {leaf} m
 """
 
 
+def make_room(cursor: CursorWrapper, day: dt.date) -> None:
+    """Make an empty table for what is to be kept of `day`, if anything; to be committed before it is filled.
+
+    What goes into a table that its own transaction made may be left out of the write-ahead log: then it must be on
+    disk before the commit ends, and everybody would wait for that.
+    """
+    kept = _room_of(day)
+    cursor.execute(f"DROP TABLE IF EXISTS {kept}")  # an earlier try may have left it
+    if exists(cursor, leaf_of(MESSAGES, day)) and _is_needed(cursor, day):
+        low, high = ids_of(day)
+        new_leaf(cursor, MESSAGES, kept)
+        # Says what attaching would have to look for.
+        cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
+
+
 def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
-    """Copy the messages of `day` that something unfinished needs into a table, while everybody goes on.
+    """Copy the messages of `day` that something unfinished needs into their table, while everybody goes on.
 
     Until the end nobody can add a message to that day, nor lock one to make a new delivery of it.
     """
-    leaf = leaf_of(MESSAGES, day)
+    leaf, kept = leaf_of(MESSAGES, day), _room_of(day)
     if not exists(cursor, leaf):
         return None
     cursor.execute(f"LOCK TABLE ONLY {leaf} IN EXCLUSIVE MODE")
-    cursor.execute(f"SELECT EXISTS ({_needed('', day)})")
-    if not cursor.fetchone()[0]:
+    if not (exists(cursor, kept) and _is_needed(cursor, day)):
+        make_room(cursor, day)  # what is needed may have changed meanwhile
+    if not exists(cursor, kept):
         return None
-    kept = new_leaf(cursor, MESSAGES, f"{leaf}_kept")
     cursor.execute(f"INSERT INTO {kept} {_needed('m.*', day)}")
-    low, high = ids_of(day)
-    # Says what attaching would have to look for.
-    cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
     return kept
 
 
@@ -47,9 +59,7 @@ def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
 
     Looking is dear where much is kept: once a day will do.
     """
-    needed = _needed("", day)
-    cursor.execute(f"SELECT EXISTS ({needed})")
-    if not cursor.fetchone()[0]:
+    if not _is_needed(cursor, day):
         return False
     cursor.execute(
         "UPDATE delivery_storageday SET dropped_at = clock_timestamp()"
@@ -59,6 +69,15 @@ def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
     if not cursor.fetchone():
         return True
     cursor.execute(f"SELECT ({_needed('count(*)', day)}) * 2 >= count(*) FROM {leaf_of(MESSAGES, day)}")
+    return bool(cursor.fetchone()[0])
+
+
+def _room_of(day: dt.date) -> str:
+    return f"{leaf_of(MESSAGES, day)}_kept"
+
+
+def _is_needed(cursor: CursorWrapper, day: dt.date) -> bool:
+    cursor.execute(f"SELECT EXISTS ({_needed('', day)})")
     return bool(cursor.fetchone()[0])
 
 

@@ -2,7 +2,8 @@
 
 import datetime as dt
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import structlog
@@ -10,7 +11,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from delivery import storage_days
-from delivery.kept_messages import copy_of_needed, is_well_kept, put_back
+from delivery.kept_messages import copy_of_needed, is_well_kept, make_room, put_back
 from delivery.storage_days import ATTEMPTS, DELIVERIES, MESSAGES, exists, leaf_of
 
 LOCK_WAIT: Final = "30ms"
@@ -28,6 +29,9 @@ SELECT day FROM delivery_storageday d
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
 """
+
+KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
+GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
 
 TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
 
@@ -49,13 +53,7 @@ def drop_past_days(today: dt.date, *, keep_days: int) -> list[dt.date]:
 def _drop(day: dt.date) -> bool:
     began = time.monotonic()
     try:
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
-            cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
-            cursor.execute(f"SELECT pg_try_advisory_xact_lock({storage_days.ONE_AT_A_TIME})")
-            if not cursor.fetchone()[0]:
-                return False  # somebody else is at it
-            locked = _drop_leaves(cursor, day)
+        locked = _drop_leaves(day) if _is_prepared(day) else None
     except OperationalError as refused:
         log.warning("storage_day.in_use", day=str(day), reason=str(refused).partition("\n")[0])
         return False
@@ -65,24 +63,44 @@ def _drop(day: dt.date) -> bool:
     return bool(locked)
 
 
-def _drop_leaves(cursor: CursorWrapper, day: dt.date) -> float | None:
-    """Drop what can go of `day`; return since when others were locked out, None where nothing can go."""
-    leaves = [leaf for table in TABLES if exists(cursor, leaf := leaf_of(table, day))]
-    if leaves == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day):
-        return None
-    kept = copy_of_needed(cursor, day)
-    _lock([*TABLES, *leaves])
-    locked = time.monotonic()
-    for leaf in leaves:
-        cursor.execute(f"DROP TABLE {leaf}")
-    if kept:
-        put_back(cursor, day, kept)
-        cursor.execute(
-            "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s", [day]
-        )
-    else:
-        cursor.execute("DELETE FROM delivery_storageday WHERE day = %s", [day])
+@contextmanager
+def _transaction() -> Iterator[CursorWrapper | None]:
+    """Begin a transaction that waits for nobody; nothing where somebody else opens or drops days."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        cursor.execute(f"SELECT pg_try_advisory_xact_lock({storage_days.ONE_AT_A_TIME})")
+        yield cursor if cursor.fetchone()[0] else None
+
+
+def _is_prepared(day: dt.date) -> bool:
+    """Tell whether there is something of `day` to be dropped now, and all is made ready for it."""
+    with _transaction() as cursor:
+        if cursor is None or (_leaves(cursor, day) == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day)):
+            return False
+        make_room(cursor, day)
+        return True
+
+
+def _drop_leaves(day: dt.date) -> float | None:
+    """Drop what can go of `day`; return since when others were locked out, None where nobody was."""
+    with _transaction() as cursor:
+        if cursor is None:
+            return None
+        leaves = _leaves(cursor, day)
+        kept = copy_of_needed(cursor, day)
+        _lock([*TABLES, *leaves])
+        locked = time.monotonic()
+        for leaf in leaves:
+            cursor.execute(f"DROP TABLE {leaf}")
+        if kept:
+            put_back(cursor, day, kept)
+        cursor.execute(KEPT if kept else GONE, [day])
     return locked
+
+
+def _leaves(cursor: CursorWrapper, day: dt.date) -> list[str]:
+    return [leaf for table in TABLES if exists(cursor, leaf := leaf_of(table, day))]
 
 
 def _lock(tables: Sequence[str]) -> None:
