@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import subprocess
+import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,6 @@ from broker_project.stack.demo.arranging import Management
 from broker_project.stack.folders import ROOT
 
 TIMEOUT = 20.0
-UNFINISHED = ("PENDING", "IN_FLIGHT", "HELD")
 _numbers = itertools.count(1)
 
 
@@ -88,22 +88,31 @@ class Broker:
 
     def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
         """Say whether nothing of these subscribers is on its way any more."""
-        asked = [{"subscriber": one.name, "status": status} for one in subscribers for status in UNFINISHED]
         try:
-            return not any(self.get("deliveries", limit="1", **query)["items"] for query in asked)
+            return not self.unfinished(subscribers)
         except requests.RequestException:
             return False
 
+    def unfinished(self, subscribers: Collection[Subscribed]) -> int:
+        """Return how many deliveries to these subscribers are on their way."""
+        return sum(int(self.get(f"subscribers/{one.name}/line")["waiting"]) for one in subscribers)
+
     def driver_of(self, subscriber: Subscribed) -> str:
-        """Return the name of the worker that holds this subscriber's line, or held it last."""
+        """Return the name of the worker that holds this subscriber's line; "" if nobody does."""
         return str(self.get(f"subscribers/{subscriber.name}/line")["worker"])
 
-    def worker_driving(self, subscriber: Subscribed) -> Child:
-        """Return the worker that holds this subscriber's line."""
-        driver = self.driver_of(subscriber)
-        assert driver, f"nobody drives {subscriber.name}"
+    def worker_driving(self, subscriber: Subscribed) -> Child | None:
+        """Return the worker that holds this subscriber's line; None if nobody does."""
         names = {child.service.environment.get("BROKER_WORKER_NAME"): child for child in self.stack.supervisor}
-        return names[driver]
+        driver = self.driver_of(subscriber)
+        return names[driver] if driver else None
+
+    def wait_for_driver_of(self, subscriber: Subscribed) -> Child:
+        """Return the worker that holds this subscriber's line, once there is one."""
+        until = time.monotonic() + TIMEOUT
+        while not (driver := self.worker_driving(subscriber)):
+            assert time.monotonic() < until, f"nobody drives {subscriber.name}"
+        return driver
 
     def workers(self) -> list[Child]:
         """Return all workers: one a core."""

@@ -1,5 +1,6 @@
 """What an endpoint wrote down of one line's requests, and what that says about copies, order and numbers."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,10 +10,9 @@ from broker_project.stack.demo.arrivals import inverted, sets_aside
 from broker_project.stack.demo.records import Published
 
 SETTLE_SECONDS = 1.0
-"""A request counts as under way from so long before it was read until so long after it was answered.
-
-It takes a moment to reach an endpoint, and an answer takes one to be stored, more so on a busy machine.
-"""
+"""So long after it was answered the last request of a line may not be stored yet, on a busy machine."""
+TRAVEL_SECONDS = 1.0
+"""So long after it was sent a request may be read, on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,42 +47,64 @@ class Exchange:
         """Whether another request for the same event is one copy more: it was not refused."""
         return self.status is None or self.status // 100 == 2
 
-    def was_under_way(self, fault: Fault) -> bool:
-        """Say whether it may have been begun and not yet settled during the fault."""
-        until = float("inf") if self.answered_at is None else self.answered_at + SETTLE_SECONDS
-        return self.at - SETTLE_SECONDS <= fault.ended and fault.begun <= until
+    def may_be_unsettled(self, then: float) -> bool:
+        """Say whether its answer may not have been stored by then."""
+        return self.answered_at is None or then <= self.answered_at + SETTLE_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A request for an event that earlier requests of the line may have delivered already."""
+    """A request for an event that an earlier request of the line may have delivered already."""
 
     request: Exchange
-    earlier: tuple[Exchange, ...]
+    repeated: Exchange | None
+    """The last of those earlier ones; None if the line had gone on to another event in between."""
 
-    def repeats_what_was_under_way(self, fault: Fault) -> bool:
-        """Say whether the fault explains it: it came after, and repeats what was under way then."""
-        return self.request.at > fault.begun and any(one.was_under_way(fault) for one in self.earlier)
+    def is_explained_by(self, fault: Fault, under_way: Sequence[Exchange]) -> bool:
+        """Say whether it came after the fault, and repeats what was under way then."""
+        return self.request.at > fault.begun and any(one is self.repeated for one in under_way)
 
 
 def extra_copies(line: Sequence[Exchange]) -> Iterator[Copy]:
     """Yield the requests for events that an earlier request may have delivered already."""
-    taken: dict[int, tuple[Exchange, ...]] = {}
+    taken: dict[int, Exchange] = {}
+    goes_on_with: int | None = None
     for one in line:
         if one.number in taken:
-            yield Copy(one, taken[one.number])
+            yield Copy(one, taken[one.number] if one.number == goes_on_with else None)
         if one.may_have_been_taken:
-            taken[one.number] = (*taken.get(one.number, ()), one)
+            taken[one.number] = one
+        goes_on_with = one.number
 
 
-def most_of_a_fault(copies: Collection[Copy], faults: Collection[Fault]) -> int:
+def under_way(line: Sequence[Exchange], fault: Fault) -> Sequence[Exchange]:
+    """Return what may have been sent and not yet settled during the fault: one request, but for those begun in it.
+
+    A line sends one request at a time: that is the last one begun before, or, where the fault was over before it was
+    read, the first one after.
+    """
+    before, after = (bisect_right(line, moment, key=lambda one: one.at) for moment in (fault.begun, fault.ended))
+    was_last = before > 0 and line[before - 1].may_be_unsettled(fault.begun)
+    was_on_its_way = after < len(line) and line[after].at <= fault.ended + TRAVEL_SECONDS
+    return line[before - was_last : after + was_on_its_way]
+
+
+def explained(line: Sequence[Exchange], faults: Collection[Fault]) -> list[list[Copy]]:
+    """Return the copies in a line that each of the faults explains."""
+    copies = [*extra_copies(line)]
+    seen = [(fault, under_way(line, fault)) for fault in faults]
+    return [[copy for copy in copies if copy.is_explained_by(fault, requests)] for fault, requests in seen]
+
+
+def most_of_a_fault(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
     """Return how many copies the fault explains that explains the most."""
-    return max((sum(copy.repeats_what_was_under_way(fault) for copy in copies) for fault in faults), default=0)
+    return max(map(len, explained(line, faults)), default=0)
 
 
-def unexplained(copies: Collection[Copy], faults: Collection[Fault]) -> int:
-    """Count the copies of requests that were under way at no fault."""
-    return sum(not any(copy.repeats_what_was_under_way(fault) for fault in faults) for copy in copies)
+def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
+    """Count the copies that no fault explains."""
+    requests = {id(copy.request) for copies in explained(line, faults) for copy in copies}
+    return sum(id(copy.request) not in requests for copy in extra_copies(line))
 
 
 def overlapping(line: Sequence[Exchange]) -> int:

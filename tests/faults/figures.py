@@ -26,6 +26,7 @@ MUST_BE_NONE = (
     "inverted",
     "misnumbered",
     "altered",
+    "unfinished",
 )
 
 GREATEST = ("acknowledged", "most_of_a_line", "most_of_a_fault", "pause")
@@ -53,13 +54,15 @@ class Figures:
     unflagged: int = 0
     """Copies that did not say that they may be one, or came under another webhook id."""
     not_under_way: int = 0
-    """Copies of requests that were not under way when something broke."""
+    """Copies of requests that were not under way when something broke, or that came after something else."""
     overlapping: int = 0
     """Requests of a line that came while another of it was under way."""
     misnumbered: int = 0
     """Events whose number is not one more than that of the event first sent before it in its line."""
     altered: int = 0
     """Requests with another body than was published."""
+    unfinished: int = 0
+    """Deliveries that the broker itself still had to do when time was up."""
     most_of_a_line: int = 0
     """Of the copies, those in the line that had the most."""
     most_of_a_fault: int = 0
@@ -94,6 +97,7 @@ def figures(
     steady: Collection[str] = (),
     fault_at: float = 0.0,
     faults: Collection[Fault] = (),
+    unfinished: int = 0,
 ) -> Figures:
     """Judge the lines, each with its exchanges in the order of arrival; every event was for every line.
 
@@ -111,12 +115,13 @@ def figures(
         duplicated=sum(map(len, copies)),
         inverted=sum(out_of_order(line, events) for line in lines.values()),
         unflagged=sum(not copy.request.flagged for extra in copies for copy in extra) + renamed(lines),
-        not_under_way=sum(unexplained(extra, faults) for extra in copies) if faults else 0,
+        not_under_way=sum(unexplained(line, faults) for line in lines.values()) if faults else 0,
         overlapping=sum(overlapping(line) for line in lines.values()),
         misnumbered=sum(misnumbered(line) for line in lines.values()),
         altered=sum(one.altered for line in lines.values() for one in line),
+        unfinished=unfinished,
         most_of_a_line=max(map(len, copies), default=0),
-        most_of_a_fault=max((most_of_a_fault(extra, faults) for extra in copies), default=0),
+        most_of_a_fault=max((most_of_a_fault(line, faults) for line in lines.values()), default=0),
         pause=round(max((longest_pause(lines[name], fault_at) for name in steady), default=0.0), 1),
     )
 

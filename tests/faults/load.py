@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from broker_project.stack.children import Child
 from tests.faults.endpoints import Endpoint
-from tests.faults.exchanges import Copy, Fault, extra_copies
+from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures, figures
 from tests.faults.publishers import Call, Publisher
 from tests.real_broker import Broker, Subscribed
@@ -35,6 +35,8 @@ class Load:
     publishers: list[Publisher] = field(default_factory=list)
     fault_at: float = 0.0
     faults: list[Fault] = field(default_factory=list)
+    unfinished: int = 0
+    """Deliveries that the broker still had to do when time was up."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def subscribe(self, name: str, fails: Callable[[int], bool] = lambda _: False) -> Endpoint:
@@ -112,14 +114,11 @@ class Load:
         until = time.monotonic() + THROUGH_SECONDS
         while not self._is_through() and time.monotonic() < until:
             time.sleep(0.05)
+        self.unfinished = self.broker.unfinished(self.endpoints.keys())
 
     def first_driver(self) -> Child:
-        """Return the worker that drives the first subscriber's line."""
-        return self.broker.worker_driving(next(iter(self.endpoints)))
-
-    def copies(self) -> list[Copy]:
-        """Return the requests that were one copy more."""
-        return [copy for endpoint in self.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
+        """Return the worker that drives the first subscriber's line, once there is one."""
+        return self.broker.wait_for_driver_of(next(iter(self.endpoints)))
 
     def figures(self) -> Figures:
         """Return what became of it all."""
@@ -130,6 +129,7 @@ class Load:
             steady=[one.name for one in self.endpoints.values() if self.fault_at and one.name.startswith("steady")],
             fault_at=self.fault_at,
             faults=self.faults,
+            unfinished=self.unfinished,
         )
 
     def _is_through(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from broker_project.stack.demo.records import Published
-from tests.faults.exchanges import SETTLE_SECONDS, Exchange, Fault
+from tests.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures, figures
 
 
@@ -86,7 +86,7 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
     [
         ([], 0, 0),
         ([Fault(10.5, 10.6), Fault(30.5, 30.6)], 0, 1),
-        ([Fault(8.0, 10.0 - SETTLE_SECONDS), Fault(31.0 + SETTLE_SECONDS, 40.0)], 0, 1),
+        ([Fault(8.0, 10.0 - TRAVEL_SECONDS), Fault(31.0 + SETTLE_SECONDS, 40.0)], 0, 1),
         ([Fault(10.5, 35.0)], 0, 2),
         ([Fault(10.5, 10.6)], 1, 1),
         ([Fault(10.5, 10.6), Fault(33.0, 40.0)], 1, 1),
@@ -98,6 +98,39 @@ def test_a_copy_is_explained_by_a_fault_while_what_it_repeats_was_under_way(
 ) -> None:
     made = figures([event(1), event(2)], {1, 2}, {"line": OF_ONE_AND_OF_TWO}, faults=faults)
     assert (made.not_under_way, made.most_of_a_fault, made.duplicated) == (not_under_way, most_of_a_fault, 2)
+
+
+def in_a_row(*numbers: int) -> list[Exchange]:
+    """A line that sends ten requests a second."""
+    return [took(number, tenth / 10, tenth / 10 + 0.05) for tenth, number in enumerate(numbers)]
+
+
+@pytest.mark.parametrize(
+    ("line", "not_under_way"),
+    [
+        (in_a_row(1, 2, 2, 3), 0),
+        (in_a_row(1, 2, 3, 2), 1),
+        (in_a_row(1, 2, 3, 3), 0),
+        (in_a_row(1, 2, 3, 4, 4), 1),
+        (in_a_row(1, 1, 2), 1),
+    ],
+)
+def test_only_the_last_request_before_a_fault_may_be_repeated_and_nothing_may_come_in_between(
+    line: list[Exchange], not_under_way: int
+) -> None:
+    """The fault is between the second and the third request, which may have been on its way."""
+    made = figures([], {1, 2, 3, 4}, {"line": line}, faults=[Fault(0.17, 0.18)])
+    assert (made.duplicated, made.not_under_way) == (1, not_under_way)
+
+
+def test_a_copy_that_is_repeated_in_its_turn_counts_for_the_fault_that_came_last() -> None:
+    line = [took(1, 10, 11), took(1, 20, 21, copy=True), took(1, 30, 31, copy=True)]
+    made = figures([], {1}, {"line": line}, faults=[Fault(10.5, 10.6), Fault(20.5, 20.6)])
+    assert (made.duplicated, made.not_under_way, made.most_of_a_fault) == (2, 0, 1)
+
+
+def test_what_the_broker_has_not_finished_must_not_be() -> None:
+    assert figures([event(1)], {1}, {"line": [got(1)]}, unfinished=2).broken == {"unfinished": 2}
 
 
 @pytest.mark.parametrize(
