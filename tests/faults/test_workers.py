@@ -3,6 +3,7 @@
 import random
 import signal
 import time
+from functools import partial
 
 import pytest
 
@@ -10,7 +11,6 @@ from broker_project.stack.children import Child
 from tests.faults.breaking import flush_redis, restarted, send
 from tests.faults.figures import Report
 from tests.faults.load import AFTERWARDS, Load
-from tests.real_broker import Broker
 from tests.receiver import wait_until
 
 LONGEST_RESTART = 15.0
@@ -20,10 +20,10 @@ KILLS = 8
 KILL_EVERY = 5.0
 
 
-def any_worker(broker: Broker) -> Child:
-    """Return one that runs, once there is one."""
-    wait_until(lambda: any(worker.pid for worker in broker.workers()), LONGEST_RESTART)
-    return random.choice([worker for worker in broker.workers() if worker.pid])  # noqa: S311 - whichever
+def victims(workers: list[Child]) -> list[Child]:
+    """Return whom to kill, at random but each as often: who keeps ending is started after longer and longer."""
+    rounds = -(-KILLS // len(workers))
+    return random.sample(workers * rounds, KILLS)
 
 
 @pytest.mark.behaviour("11.3")
@@ -51,11 +51,12 @@ def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Re
 @pytest.mark.case("worker-killed-every-5s")
 def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None:
     load.start()
-    for number in range(KILLS):
+    for number, victim in enumerate(victims(load.broker.workers())):
+        wait_until(partial(getattr, victim, "pid"), LONGEST_RESTART)
         if number % 2:  # the others at any moment, also while it settles or claims
             load.wait_until_all_are_under_way()
         with load.fault():
-            any_worker(load.broker).kill()
+            victim.kill()
         load.go_on()
         time.sleep(KILL_EVERY)
     load.wait_for(AFTERWARDS)
@@ -63,6 +64,7 @@ def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None
     assert seen.broken == {}
     assert seen.most_of_a_fault <= 1
     assert seen.duplicated > 0
+    assert seen.pause <= LONGEST_RESTART
 
 
 @pytest.mark.behaviour("11.3")
