@@ -10,6 +10,8 @@ from tests.receiver import Received, Receiver, answer
 
 ANSWER_SECONDS = 0.003
 """How long an endpoint takes: a worker that is killed is then nearly always waiting for an answer."""
+NO_NUMBER = 0
+"""Events and what is sent of them are numbered from 1 on."""
 SLOW_EVERY = 20
 SLOW_SECONDS = 0.05
 
@@ -17,6 +19,15 @@ SLOW_SECONDS = 0.05
 def body_of(number: int) -> bytes:
     """Return an event's body, odd enough to tell whether anybody wrote it anew."""
     return f'{{ "number":{number}, "size":1.50, "size":"{"x" * (number % 700)}" }}'.encode()
+
+
+def number_in(body: bytes) -> int:
+    """Return the number of the event with this body; that of no event if it cannot be read."""
+    try:
+        number = json.loads(body)["number"]
+    except (ValueError, TypeError, KeyError):
+        return NO_NUMBER
+    return number if isinstance(number, int) else NO_NUMBER
 
 
 class Endpoint:
@@ -65,11 +76,12 @@ class Endpoint:
 
 def exchange_of(request: Received) -> Exchange:
     """Return what an endpoint writes down of a request."""
-    number = int(json.loads(request.body)["number"])
+    number = number_in(request.body)
+    sequence = request.headers.get("webhook-sequence", "")
     return Exchange(
         number=number,
-        webhook_id=request.headers["webhook-id"],
-        sequence=request.sequence,
+        webhook_id=request.headers.get("webhook-id", ""),
+        sequence=int(sequence) if sequence.isdecimal() else NO_NUMBER,
         flagged=request.is_flagged,
         altered=request.body != body_of(number),
         at=request.begun,
