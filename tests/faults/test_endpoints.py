@@ -19,9 +19,9 @@ LATE_MS = 2_000
 """How much later than its deadline a request may end on a busy machine."""
 PATIENCE = 60.0
 
-NOISE_MS = 100
+NOISE_MS = 50
 """Below which latencies do not differ."""
-MOST_TIMES = 3
+MOST_TIMES = 2
 """How many times as long as before the others may take."""
 MOST_MS = 1_000
 """That the others may take in any case."""
