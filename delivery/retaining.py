@@ -2,7 +2,7 @@
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -38,16 +38,17 @@ TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
 log = structlog.get_logger(__name__)
 
 
-def drop_past_days(today: dt.date, *, keep_days: int) -> list[dt.date]:
+def drop_past_days(today: dt.date, *, keep_days: int, is_stopping: Callable[[], bool] = lambda: False) -> list[dt.date]:
     """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
 
     Messages that something unfinished needs are kept, and go once nothing does. Returns the days that are gone or
-    have become smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole.
+    have become smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day
+    once it `is_stopping`.
     """
     with connection.cursor() as cursor:
         cursor.execute(PAST, [today - dt.timedelta(days=keep_days)])
         days = [day for (day,) in cursor.fetchall()]
-    return [day for day in days if _drop(day)]
+    return [day for day in days if not is_stopping() and _drop(day)]
 
 
 def _drop(day: dt.date) -> bool:

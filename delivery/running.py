@@ -42,7 +42,7 @@ class Worker(threading.Thread):
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
-        self._maintainer = Maintainer(keep_days=keep_days)
+        self._maintainer = Maintainer(self._stopping, keep_days=keep_days)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
@@ -61,7 +61,7 @@ class Worker(threading.Thread):
         self._stopping.set()
         if self.driver.is_alive() and not self.driver.stop(STOP_SECONDS):
             log.error("worker.stopped_late")
-        self._maintainer.stop()
+        self._maintainer.wait_until_stopped()
         self.join()
 
     def _begin(self) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import threading
+import time
 from typing import Any
 
 import psycopg
@@ -13,7 +14,7 @@ from django.test import Client
 from delivery import retaining
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
-from delivery.maintaining import maintain
+from delivery.maintaining import STOP_SECONDS, Maintainer, maintain
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.retaining import drop_past_days
 from delivery.settling import settle
@@ -272,6 +273,42 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
     assert [one["event"] for one in told] == ["storage_day.in_use"]
     assert drop() == [past]
     assert leaves(past) == [leaf_of("delivery_message", past)]
+
+
+def is_at_it(day: dt.date) -> bool:
+    """Tell whether somebody has begun to drop `day`."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE mode = 'ExclusiveLock' AND relation = to_regclass(%s))",
+            [leaf_of("delivery_message", day)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.behaviour("11.4")
+def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+    stopping = threading.Event()
+    maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
+    maintainer.wait_until_stopped()
+    with elsewhere.transaction():
+        elsewhere.execute("LOCK TABLE delivery_attempt IN ACCESS SHARE MODE")
+        maintainer.start()
+        wait_until(lambda: is_at_it(past))
+        began = time.monotonic()
+        stopping.set()
+        maintainer.wait_until_stopped()
+        assert time.monotonic() - began < 2 * STOP_SECONDS
+    maintainer.join(20)
+    assert not maintainer.is_alive()
+
+
+@pytest.mark.behaviour("11.4")
+def test_whoever_stops_begins_no_other_day(past: dt.date) -> None:
+    second = past + dt.timedelta(days=1)
+    open_days(second, ahead=0)
+    first = StorageDay.objects.filter(day=past)
+    assert drop_past_days(today(), keep_days=KEEP_DAYS, is_stopping=lambda: not first.exists()) == [past]
+    assert drop() == [second]
 
 
 @pytest.mark.behaviour("11.4")
