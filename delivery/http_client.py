@@ -12,7 +12,7 @@ import pycurl
 import requests
 
 from delivery.sockets import Sockets
-from delivery.transfers import Answer, Transfer, new_handle
+from delivery.transfers import Answer, Transfer
 
 KEPT_CONNECTIONS: Final = 4_096
 """Above the lines under way: fewer costs a new connection for most requests."""
@@ -29,13 +29,13 @@ class HttpClient:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
-        self._idle: list[Any] = []
+        self._idle: list[Transfer] = []
 
     def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`."""
-        handle = self._idle.pop() if self._idle else new_handle(deadline_ms=self._deadline_ms)
-        Transfer(token, request).prepare(handle)
-        self._multi.add_handle(handle)
+        transfer = self._idle.pop() if self._idle else Transfer(deadline_ms=self._deadline_ms)
+        transfer.begin(token, request)
+        self._multi.add_handle(transfer.handle)
 
     def begin(self) -> None:
         """Let what was started go out now, without waiting for anything."""
@@ -72,8 +72,7 @@ class HttpClient:
 
     def _finish(self, handle: Any, number: int, text: str) -> Answer:
         transfer: Transfer = handle.transfer
-        handle.transfer = None
-        answer = transfer.answer(handle, number, text)
+        answer = transfer.end(number, text)
         self._multi.remove_handle(handle)
-        self._idle.append(handle)
+        self._idle.append(transfer)
         return answer

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import certifi
@@ -20,6 +20,9 @@ STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+\d{3}(?!\d)", re.IGNORECASE)
 NO_STATUS: Final = "the status of the answer is not a number of three digits"
 HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTES // 1024} KiB"
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
+
+
+NOTHING: Final = requests.PreparedRequest()
 
 
 class RequestNotCompleted(requests.ConnectionError):
@@ -42,78 +45,88 @@ class Answer:
     duration_ms: int
 
 
-@dataclass(slots=True)
 class Transfer:
-    """One request under way, on a libcurl handle that later ones use again."""
+    """A libcurl handle and the request that is under way on it; when that has ended, the next one."""
 
-    token: Hashable
-    request: requests.PreparedRequest
-    head: bytearray = field(default_factory=bytearray)
-    body: bytearray = field(default_factory=bytearray)
-    too_much: bool = False
-    was_begun: bool = False
-    refused: str = ""
-    """Why the head of the answer was not taken."""
+    _token: Hashable
 
-    def prepare(self, handle: Any) -> None:
-        """Set on the handle what belongs to this request."""
-        handle.transfer = self
-        handle.setopt(pycurl.URL, self.request.url)
-        handle.setopt(pycurl.CUSTOMREQUEST, self.request.method)
-        handle.setopt(pycurl.POSTFIELDS, self.request.body)
-        handle.setopt(pycurl.HTTPHEADER, [*lines_of(self.request), b"Expect:", b"Accept:"])
-        handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
-        handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
-        handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
+    def __init__(self, *, deadline_ms: int) -> None:
+        self.handle = new_handle(deadline_ms=deadline_ms)
+        self.handle.transfer = self
+        self.handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
+        self.handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
+        self.handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
+        self._forget()
+
+    def begin(self, token: Hashable, request: requests.PreparedRequest) -> None:
+        """Take on a request."""
+        self._token, self._request = token, request
+        self.handle.setopt(pycurl.URL, request.url)
+        self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
+        self.handle.setopt(pycurl.POSTFIELDS, request.body)
+        self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
+
+    def end(self, number: int, text: str) -> Answer:
+        """Return what came of it, and forget it; `number` is libcurl's error, 0 for none."""
+        answer = self._answer(number, text)
+        self._forget()
+        return answer
+
+    def _forget(self) -> None:
+        self._token, self._request = None, NOTHING
+        self._head, self._body = bytearray(), bytearray()
+        self._too_much = self._was_begun = False
+        self._refused = ""
+        """Why the head of the answer was not taken."""
 
     def may_be_sent(self, *_addresses: object) -> int:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
         The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11).
         """
-        verdict: int = pycurl.PREREQFUNC_ABORT if self.was_begun else pycurl.PREREQFUNC_OK
-        self.was_begun = True
+        verdict: int = pycurl.PREREQFUNC_ABORT if self._was_begun else pycurl.PREREQFUNC_OK
+        self._was_begun = True
         return verdict
 
     def take_head(self, line: bytes) -> int:
         """Keep a line of the answer's head, up to the cap; refuse one without a proper status."""
         if line[:5].upper() == b"HTTP/":
-            self.head.clear()  # an interim answer came before this one
-            self.refused = "" if STATUS_LINE.match(line) else NO_STATUS
-        if len(self.head) + len(line) > MAX_HEADER_BYTES:
-            self.refused = HEAD_TOO_LARGE
-        if self.refused:
+            self._head.clear()  # an interim answer came before this one
+            self._refused = "" if STATUS_LINE.match(line) else NO_STATUS
+        if len(self._head) + len(line) > MAX_HEADER_BYTES:
+            self._refused = HEAD_TOO_LARGE
+        if self._refused:
             return -1
-        self.head += line
+        self._head += line
         return len(line)
 
     def take_body(self, chunk: bytes) -> int:
         """Keep a piece of the answer's body; beyond the cap, end the transfer."""
-        self.body += chunk[: MAX_ANSWER_BYTES - len(self.body)]
-        self.too_much = len(self.body) >= MAX_ANSWER_BYTES
-        return -1 if self.too_much else len(chunk)
+        self._body += chunk[: MAX_ANSWER_BYTES - len(self._body)]
+        self._too_much = len(self._body) >= MAX_ANSWER_BYTES
+        return -1 if self._too_much else len(chunk)
 
-    def answer(self, handle: Any, number: int, text: str) -> Answer:
-        """Return what came of it; `number` is libcurl's error, 0 for none."""
+    def _answer(self, number: int, text: str) -> Answer:
+        handle = self.handle
         status = handle.getinfo(pycurl.RESPONSE_CODE)
         duration_ms = round(handle.getinfo(pycurl.TOTAL_TIME) * 1000)
         # Our own cap ends a transfer with a write error, but the answer itself is there.
-        complete = not number or (number == pycurl.E_WRITE_ERROR and self.too_much)
+        complete = not number or (number == pycurl.E_WRITE_ERROR and self._too_much)
         result: requests.Response | RequestNotCompleted
         if complete and status:
             result = self._response(status)
         else:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
             reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
-            result = RequestNotCompleted(self.refused or reason or f"libcurl error {number}", was_sent=was_sent)
-        return Answer(self.token, result, bytes(self.head), duration_ms)
+            result = RequestNotCompleted(self._refused or reason or f"libcurl error {number}", was_sent=was_sent)
+        return Answer(self._token, result, bytes(self._head), duration_ms)
 
     def _response(self, status: int) -> requests.Response:
         response = requests.Response()
         response.status_code = status
-        response.request = self.request
-        response.url = self.request.url or ""
-        response._content = bytes(self.body)  # noqa: SLF001 - what requests' own adapters set
+        response.request = self._request
+        response.url = self._request.url or ""
+        response._content = bytes(self._body)  # noqa: SLF001 - what requests' own adapters set
         return response
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
-from django.db import connection
+from django.db import DEFAULT_DB_ALIAS, connections
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 
@@ -21,11 +21,13 @@ def rows(statement: LiteralString, arguments: Mapping[str, Any] | Sequence[Any] 
         django.db.Error: as Django's own cursor would.
 
     """
-    connection.ensure_connection()
-    raw = connection.connection
+    database = connections[DEFAULT_DB_ALIAS]
+    database.ensure_connection()
+    raw = database.connection
     if raw.prepare_threshold is None:
         _prepare_statements(raw)
-    with connection.wrap_database_errors, psycopg.Cursor(raw) as cursor:
+    with database.wrap_database_errors:
+        cursor = psycopg.Cursor(raw)
         cursor.execute(statement, arguments, prepare=True, binary=True)
         return [] if cursor.rownumber is None else cursor.fetchall()  # `description` costs a third of it all
 
@@ -40,4 +42,4 @@ def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
 
 def forget_connection() -> None:
     """Close this thread's connection, so that the next statement opens a new one."""
-    connection.close()
+    connections[DEFAULT_DB_ALIAS].close()
