@@ -85,7 +85,8 @@ class Worker(threading.Thread):
         due = lines_with_due_work()
         random.shuffle(due)  # where Redis is away there may be more than one turn takes: each gets its chance
         if due and (left := self._left_to_us(due)):
-            topic_sending.drive(left[: wakeups.LINES_A_TASK], self.driver)
+            unfinished = topic_sending.drive(left[: wakeups.LINES_A_TASK], self.driver)
+            wakeups.wake(wakeups.TOPIC, unfinished)
         self._woken = frozenset(due)
 
     def _left_to_us(self, due: list[int]) -> list[int]:

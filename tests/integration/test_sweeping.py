@@ -1,5 +1,6 @@
 """What a lost wake cannot hide, and what the sweep leaves alone (behaviour 4.9, 11.3)."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -8,7 +9,7 @@ from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delivery import wakeups
+from delivery import running, wakeups
 from delivery.claiming import claim
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
@@ -16,6 +17,7 @@ from delivery.sweeping import lines_with_due_work, still_due
 from subscriptions.models import Subscription
 from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, publish_numbered
 from tests.factories import subscription
+from tests.receiver import Receiver, raw
 
 QUEUE = "topic"
 LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
@@ -158,3 +160,25 @@ def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
     monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
     assert (wakeups.asleep(QUEUE, [1]), wakeups.breaker.lets_through()) == (False, False)
     assert wakeups.wake(QUEUE, [1]) is False
+
+
+async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Answer after a moment, when somebody has taken every line that was woken and found it driven."""
+    wakeups.woken_lines(QUEUE)
+    await asyncio.sleep(0.02)
+    return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
+
+
+@pytest.mark.behaviour("11.3")
+def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
+    wanted = subscription(endpoint=receiver.url("/slow"))
+    receiver.on("/slow", slowly)
+    publish_numbered(wanted.event_type, 200)
+    sweeper = running.Worker("sweeper", keep_days=14)
+    sweeper.driver.start()
+    try:
+        sweeper._sweep()
+        sweeper._sweep()
+    finally:
+        assert sweeper.driver.stop(20)
+    assert (len(receiver.log) > 0, wakeups.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])
