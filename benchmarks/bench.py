@@ -15,18 +15,19 @@ from benchmarks.children import RunningSink
 from benchmarks.connection import Connection
 from broker_project.stack import stacks
 from broker_project.stack.application import python
+from broker_project.stack.children import Child
 from broker_project.stack.folders import ROOT
 
 THROUGH_SECONDS: Final = 90.0
 """How long what is under way may take to arrive once nobody publishes any more."""
 LOOK_SECONDS: Final = 0.02
 OPEN: Final = """
-    SELECT FROM delivery_open
+    SELECT count(*) FROM delivery_open
     JOIN subscriptions_subscription subscription ON subscription.id = subscription_id
     JOIN subscriptions_subscriber subscriber ON subscriber.id = subscriber_id
-    WHERE subscriber.name LIKE 'bench-%' LIMIT 1
+    WHERE subscriber.name LIKE 'bench-%'
 """
-"""Anything that may still be sent, or sent again."""
+"""What may still be sent, or sent again."""
 SERVICES: Final = ("web", "beat", "flower", "redis", "postgres")
 
 
@@ -59,28 +60,33 @@ class Bench:
 
     def roots(self) -> dict[str, int]:
         """Return the process id of every service, by name."""
-        workers = (f"worker{number + 1}" for number in range(os.cpu_count() or 1))
-        found = {name: self.stack.supervisor[name].pid for name in (*SERVICES, *workers)}
-        return {name: pid for name, pid in found.items() if pid is not None}
+        return {name: child.pid for name, child in self._services() if child.pid is not None}
 
-    def restarted(self) -> list[str]:
-        """Say which services ended meanwhile, though nobody had asked them to."""
-        children = [(name, self.stack.supervisor[name]) for name in self.roots()]
-        return [f"{name} ended and was started again, see {child.log}" for name, child in children if child.restarts]
+    def ended(self) -> list[str]:
+        """Say which services ended meanwhile, though nobody had asked them to; some may not be back yet."""
+        children = [child for _, child in self._services()]
+        return [f"{child.service.name} ended, see {child.log}" for child in children if child.restarts or not child.pid]
 
     def ask(self, query: str) -> list[tuple[object, ...]]:
         """Ask the database something."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
             return connection.execute(query.encode()).fetchall()
 
-    def wait_until_through(self, sink: RunningSink, deliveries: int) -> None:
-        """Return when so many deliveries have arrived and nothing is open any more, or after a time."""
-        until = time.monotonic() + THROUGH_SECONDS
-        while time.monotonic() < until and not self._is_through(sink, deliveries):
+    def unfinished(self, sink: RunningSink, deliveries: int, *, seconds: float = THROUGH_SECONDS) -> list[str]:
+        """Wait until so many deliveries have arrived and nothing is open any more; say what still is after a time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and (sink.delivered < deliveries or self._open()):
             time.sleep(LOOK_SECONDS)
+        still_open = self._open()
+        return [f"{still_open} deliveries were still open after {seconds:g} s"] if still_open else []
 
-    def _is_through(self, sink: RunningSink, deliveries: int) -> bool:
-        return sink.delivered >= deliveries and not self.ask(OPEN)
+    def _open(self) -> int:
+        ((count,),) = self.ask(OPEN)
+        return int(str(count))
+
+    def _services(self) -> Iterator[tuple[str, Child]]:
+        workers = (f"worker{number + 1}" for number in range(os.cpu_count() or 1))
+        return ((name, self.stack.supervisor[name]) for name in (*SERVICES, *workers))
 
 
 @contextlib.contextmanager

@@ -82,7 +82,7 @@ def _run(name: str, options: Options) -> Outcome:
     try:
         with bench.running(FOLDER, options, _say) as running:
             outcome = SCENARIOS[name].run(running)
-            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *running.restarted()])
+            outcome = dataclasses.replace(outcome, problems=[*outcome.problems, *running.ended()])
     finally:
         shutil.rmtree(FOLDER / "postgres", ignore_errors=True)
     print(table(outcome.figures), flush=True)

@@ -45,11 +45,11 @@ def measure(bench: Bench, load: Load) -> Outcome:
         with publishing(plan, sink) as publisher:
             begin, end = watched(bench, sink, publisher)
             published = publisher.stop()
-            bench.wait_until_through(sink, sum(sum(stream.counts) for stream in published))
+            wrong = bench.unfinished(sink, sum(sum(stream.counts) for stream in published))
         receipts = sink.report()
         bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if receipts.example else 0.0
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
-    wrong = [*publishing_problems(published), *problems(receipts, wanted_from(published))]
+    wrong += [*publishing_problems(published), *problems(receipts, wanted_from(published))]
     speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
     busy = Figure(load.name, "publishers awaiting answers", _awaiting(published, begin, end), "% of time")
     return Outcome([speed, busy, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))

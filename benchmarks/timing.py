@@ -43,13 +43,13 @@ def measure(bench: Bench, timetable: Timetable) -> Outcome:
             begin, end = watched(bench, sink, publisher, is_cold=timetable.is_cold)
             published = publisher.stop()
             sink.answer_all()
-            bench.wait_until_through(sink, sum(sum(stream.counts) for stream in published))
+            wrong = bench.unfinished(sink, sum(sum(stream.counts) for stream in published))
         receipts = sink.report()
     delivered = receipts.seconds(but=range(timetable.hanging))
     figures = [*_percentiles(timetable, "delivered", delivered)]
     figures += _percentiles(timetable, "accepted", _accepted(published, since=begin.at))
     figures += cpu_figures(timetable.name, begin, end)
-    return Outcome(figures, [*publishing_problems(published), *problems(receipts, wanted_from(published))])
+    return Outcome(figures, [*wrong, *publishing_problems(published), *problems(receipts, wanted_from(published))])
 
 
 def _accepted(published: Sequence[Published], *, since: float) -> list[float]:

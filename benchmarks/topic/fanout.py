@@ -1,7 +1,9 @@
 """`topic.fanout`: one message for a thousand subscribers, from the call to the last receipt."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from benchmarks import arranging
@@ -19,6 +21,18 @@ TARGET: Final = at_most(0.6)
 STREAM: Final = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What became of one message."""
+
+    unfinished: Sequence[str]
+    receipts: Receipts
+
+    def seconds(self) -> float:
+        """Return the time to the last receipt."""
+        return max(self.receipts.seconds(), default=math.inf)
+
+
 def run(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
     """Publish one message after the other, each when the one before has arrived everywhere; the first warms up."""
     with running_sink() as sink:
@@ -27,26 +41,20 @@ def run(bench: Bench, *, subscribers: int = 1_000, times: int = 10) -> Outcome:
         publisher = Connection(bench.stack.web, arranging.publisher_key(bench.api))
         rounds = [_round(bench, sink, publisher, event_type, number + 1, subscribers) for number in range(times + 1)]
         publisher.close()
-        bare = sink.bare_rate(rounds[-1].example, bench.options.bare_seconds)
-    seconds = sorted(_seconds(receipts) for receipts in rounds[1:])
+        bare = sink.bare_rate(rounds[-1].receipts.example, bench.options.bare_seconds)
+    seconds = sorted(one.seconds() for one in rounds[1:])
     wanted = {(subscriber, STREAM): times + 1 for subscriber in range(subscribers)}
-    wrong = list(problems(rounds[-1], wanted))
+    wrong = [text for one in rounds for text in one.unfinished] + [*problems(rounds[-1].receipts, wanted)]
     return Outcome(list(_figures(seconds, subscribers / bare)), wrong, void(subscribers / seconds[0], bare))
 
 
 def _round(
     bench: Bench, sink: RunningSink, publisher: Connection, event_type: str, number: int, subscribers: int
-) -> Receipts:
-    """Publish one message and return its receipts once nothing of it is open."""
+) -> Round:
+    """Publish one message; return once nothing of it is open."""
     body = body_of(STREAM, number, time.monotonic_ns())
     publisher.post(f"/api/v1/events/{event_type}".encode(), body, expected=ACCEPTED)
-    bench.wait_until_through(sink, number * subscribers)
-    return sink.report()
-
-
-def _seconds(receipts: Receipts) -> float:
-    """Return the time to the last receipt."""
-    return receipts.seconds()[-1]
+    return Round(bench.unfinished(sink, number * subscribers), sink.report())
 
 
 def _figures(seconds: Sequence[float], bare: float) -> Iterator[Figure]:
