@@ -41,9 +41,13 @@ class Receipts:
 
 
 class Log:
-    """What came, and whether it was its turn."""
+    """What came, and whether it was its turn.
 
-    def __init__(self) -> None:
+    Subscribers below `hanging` are left without an answer: to those alone a request may come again, and says so.
+    """
+
+    def __init__(self, hanging: int = 0) -> None:
+        self._hanging = hanging
         self.count = 0
         self.example = b""
         """The last request as it came."""
@@ -74,8 +78,8 @@ class Log:
 
     def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
         last = self._receipts.last.get(key, 0)
-        if number == last and FLAG in head:
-            return  # as announced: it may have been here before
+        if number == last and FLAG in head and key[0] < self._hanging:
+            return  # nobody knows whether it was taken
         self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
 
 

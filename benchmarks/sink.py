@@ -39,7 +39,7 @@ class Sink:
         """Subscribers below this number are left without an answer."""
         self._unanswered: list[int] = []
         self._partial: dict[int, bytes] = {}
-        self._log = Log()
+        self._log = Log(hanging)
         self._poll = select.epoll()
         self._listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
 

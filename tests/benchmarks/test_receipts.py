@@ -10,9 +10,9 @@ LATE = ["1 requests came again, or too late"]
 EARLY = ["1 requests came too early"]
 
 
-def received(*numbers: int, sequences: list[int] | None = None, flagged: bool = False) -> list[str]:
-    """Return what is wrong when one stream's deliveries 1 to 3 come like this."""
-    log = Log()
+def received(*numbers: int, sequences: list[int] | None = None, flagged: bool = False, hanging: int = 0) -> list[str]:
+    """Return what is wrong when the deliveries 1 to 3 of one stream of subscriber 7 come like this."""
+    log = Log(hanging)
     for number, sequence in zip(numbers, sequences or numbers, strict=True):
         flag = "\r\nWebhook-Possible-Duplicate: true" if flagged else ""
         log.note(7, f"POST /00007 HTTP/1.1\r\nWebhook-Sequence: {sequence}{flag}".encode(), body_of(1, number, 0))
@@ -37,8 +37,11 @@ def test_what_is_lost_or_repeated_or_out_of_order_is_said(numbers: tuple[int, ..
     assert received(*numbers) == wrong
 
 
-def test_a_repetition_that_says_so_is_right() -> None:
-    assert received(1, 2, 2, 3, flagged=True) == []
+def test_only_where_nobody_answers_a_repetition_is_right_and_must_say_so() -> None:
+    assert received(1, 2, 2, 3, flagged=True) == LATE
+    assert received(1, 2, 2, 3, flagged=True, hanging=7) == LATE
+    assert received(1, 2, 2, 3, flagged=True, hanging=8) == []
+    assert received(1, 2, 2, 3, hanging=8) == LATE
 
 
 def test_the_brokers_own_numbers_must_rise_by_one() -> None:

@@ -1,5 +1,6 @@
 """Each scenario, small, on a real broker: that it measures and verifies, never how fast anything is."""
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import soak
+from benchmarks import arranging, soak
 from benchmarks.bench import Bench, Options, on
+from benchmarks.children import running_sink
+from benchmarks.connection import Connection
 from benchmarks.figures import FIELDS, Outcome, write
+from benchmarks.publisher import ACCEPTED
 from benchmarks.topic import dense, fanout, hanging, latency, single
+from benchmarks.wire import body_of
+from tests.faults.breaking import away
 from tests.real_broker import Broker
 
 pytestmark = pytest.mark.faults
@@ -60,15 +66,30 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 
 
 def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
-    found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40))
+    found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
+
+
+def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
+    with running_sink(hanging=1) as sink:
+        (event_type,) = arranging.event_types(bench.api, 1)
+        arranging.subscribe(bench.api, sink, [event_type])
+        with contextlib.closing(Connection(bench.stack.web, arranging.publisher_key(bench.api))) as publisher:
+            publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
+        assert bench.unfinished(sink, 1, seconds=1.0) == ["1 deliveries were still open after 1 s"]
+        sink.answer_all()
+        assert bench.unfinished(sink, 1) == []
+    flower = bench.stack.supervisor["flower"]
+    with away(flower):
+        assert f"flower ended, see {flower.log}" in bench.ended()
+    assert f"flower ended, see {flower.log}" not in bench.ended()
 
 
 def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
     outcome = soak.run(bench, subscribers=4, sample_seconds=0.2)
     found = values(outcome)
     assert found["growth of memory of worker1"] > 0
-    assert found["delivery_open indexes"] > 0
+    assert all(found[f"{table} indexes"] > 0 for table in ("delivery_open", "delivery_line", "delivery_pageread"))
     assert found["CPU of postgres, last quarter"] >= 0
     write(outcome.figures, tmp_path / "figures.json")
     assert [list(row) for row in json.loads((tmp_path / "figures.json").read_text())] == [list(FIELDS)] * len(found)
