@@ -34,6 +34,7 @@ SETTINGS = {
     "autovacuum_vacuum_cost_delay": "0",
     "random_page_cost": "1.1",
     "jit": "off",
+    "update_process_title": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
     "log_min_duration_statement": "1s",

@@ -9,10 +9,10 @@ class Attempt(models.Model):
     """One request for one delivery and what came back; append-only, partitioned by `id` as messages are."""
 
     delivery = models.ForeignKey(Delivery, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
-    number = models.PositiveIntegerField()
+    number = models.IntegerField()
     started_at = models.DateTimeField()
-    duration_ms = models.PositiveIntegerField()
-    status_code = models.PositiveIntegerField(null=True)
+    duration_ms = models.IntegerField()
+    status_code = models.IntegerField(null=True)
     """None: no complete answer; `error` says why."""
     error = models.TextField(blank=True, default="")
     answer_headers = models.BinaryField(default=b"")

@@ -35,6 +35,8 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 class Delivery(models.Model):
     """One message for one subscription, and where it stands.
 
+    Without constraints that only repeat its types: the server sets each up anew for every statement.
+
     Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only
     `settling` and `cancelling` change the status; the database refuses a status on the wrong shelf.
     """
@@ -43,9 +45,9 @@ class Delivery(models.Model):
     line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.PENDING)
-    size = models.PositiveIntegerField()
-    attempts = models.PositiveIntegerField(default=0, db_default=0)
-    times_set_aside = models.PositiveIntegerField(default=0, db_default=0)
+    size = models.IntegerField()
+    attempts = models.IntegerField(default=0, db_default=0)
+    times_set_aside = models.IntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
     """None: due since it was published and never set aside."""
     sequence = models.BigIntegerField(null=True, blank=True)

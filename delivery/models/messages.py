@@ -32,13 +32,13 @@ class Message(models.Model):
     event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     publisher = models.ForeignKey(Publisher, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     body = models.BinaryField()
-    size = models.PositiveIntegerField()
+    size = models.IntegerField()
     content_type = models.CharField(max_length=255)
     headers = models.JSONField(default=list)
     """Pairs of name and value in the publisher's order, without what is never kept (behaviour 2.11)."""
     filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
     outcome = models.CharField(max_length=16, choices=MessageOutcome)
-    deliveries_count = models.PositiveIntegerField(default=0)
+    deliveries_count = models.IntegerField(default=0)
     published_at = models.DateTimeField(db_default=Now())
 
     class Meta:
