@@ -12,7 +12,7 @@ from django.db.backends.utils import CursorWrapper
 
 from delivery import storage_days
 from delivery.kept_messages import copy_of_needed, is_well_kept, make_room, put_back
-from delivery.storage_days import ATTEMPTS, DELIVERIES, MESSAGES, exists, leaf_of
+from delivery.storage_days import ATTEMPTS, DAYS_AHEAD, DELIVERIES, MESSAGES, exists, leaf_of
 
 LOCK_WAIT: Final = "30ms"
 """Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
@@ -22,13 +22,19 @@ PAUSE_SECONDS: Final = 0.5
 COPY_SECONDS: Final = 600
 """How long copying what is kept may take; nobody waits for it."""
 
-PAST: Final = """
+PAST: Final = f"""
+WITH lived AS (
+  -- opened together with the days ahead of it
+  SELECT x.day FROM delivery_storageday x
+   WHERE x.day < %s AND EXISTS (SELECT FROM delivery_storageday y WHERE y.day = x.day + {DAYS_AHEAD})
+   ORDER BY x.day DESC LIMIT %s)
 SELECT day FROM delivery_storageday d
- WHERE day < %s
+ WHERE (SELECT count(*) FROM lived WHERE lived.day > d.day) >= %s
    -- a line abandoned then may find the last number it gave only among what was filed then: mended first
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
 """
+"""Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older."""
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
 GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
@@ -41,12 +47,13 @@ log = structlog.get_logger(__name__)
 def drop_past_days(today: dt.date, *, keep_days: int, is_stopping: Callable[[], bool] = lambda: False) -> list[dt.date]:
     """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
 
+    Days on which no broker ran do not count where more than a week of them came one after the other.
     Messages that something unfinished needs are kept, and go once nothing does. Returns the days that are gone or
     have become smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day
     once it `is_stopping`.
     """
     with connection.cursor() as cursor:
-        cursor.execute(PAST, [today - dt.timedelta(days=keep_days)])
+        cursor.execute(PAST, [today, keep_days, keep_days])
         days = [day for (day,) in cursor.fetchall()]
     return [day for day in days if not is_stopping() and _drop(day)]
 

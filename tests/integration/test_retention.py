@@ -19,7 +19,7 @@ from delivery.models import Attempt, Delivery, Line, LineEvent, Message, Storage
 from delivery.retaining import drop_past_days
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
-from delivery.storage_days import first_id, leaf_of, open_days, today
+from delivery.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, today
 from subscriptions.database import forget_connection
 from subscriptions.models import Publisher, Subscription
 from tests.driving import (
@@ -42,8 +42,21 @@ KEEP_DAYS = 14
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 
+def live_through(first: dt.date, last: dt.date) -> None:
+    """Let the broker have run from `first` to `last`; nothing was stored, so that there are no partitions."""
+    count = (last - first).days + 1 + DAYS_AHEAD
+    days = [StorageDay(day=first + dt.timedelta(days=number)) for number in range(count)]
+    StorageDay.objects.bulk_create(days, ignore_conflicts=True)
+
+
 @pytest.fixture
-def past(storage: None) -> dt.date:
+def lived(storage: None) -> None:
+    """Let the broker have run as many days as data is kept."""
+    live_through(today() - dt.timedelta(days=KEEP_DAYS), today())
+
+
+@pytest.fixture
+def past(lived: None) -> dt.date:
     """A day past its time that has partitions."""
     day = today() - dt.timedelta(days=KEEP_DAYS + 6)
     open_days(day, ahead=0)
@@ -113,11 +126,22 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
 
 
 @pytest.mark.behaviour("11.4")
-def test_a_day_that_ended_less_long_ago_stays(storage: None) -> None:
+def test_a_day_that_ended_less_long_ago_stays(lived: None) -> None:
     last_kept = today() - dt.timedelta(days=KEEP_DAYS)
     open_days(last_kept, ahead=0)
     assert drop() == []
     assert drop_past_days(today() + dt.timedelta(days=1), keep_days=KEEP_DAYS) == [last_kept]
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(lived: None) -> None:
+    oldest, *others = StorageDay.objects.order_by("day").values_list("day", flat=True)
+    later = today() + dt.timedelta(weeks=6)
+    open_days(later)
+    assert drop_past_days(later, keep_days=KEEP_DAYS) == [oldest]
+    after = later + dt.timedelta(days=KEEP_DAYS)
+    live_through(later, after)
+    assert drop_past_days(after, keep_days=KEEP_DAYS) == others
 
 
 @pytest.mark.behaviour("11.4")
@@ -365,7 +389,7 @@ def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted:
 def _lose(day: dt.date) -> None:
     """Let the delivery leaf of `day` never have been made."""
     with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE {leaf_of('delivery_delivery', day)}")
+        cursor.execute(f"DROP TABLE IF EXISTS {leaf_of('delivery_delivery', day)}")
     StorageDay.objects.filter(day=day).delete()
 
 
