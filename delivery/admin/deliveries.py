@@ -51,7 +51,7 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
         status = asked.get("status__exact")
         if status == DeliveryStatus.IN_FLIGHT:
             return rows.filter(pk__in=under_way())
-        if wanted := _subscriptions(asked):
+        if not _is_looked_up(asked) and (wanted := _subscriptions(asked)):
             newest = deliveries_of([*wanted], status, key=None, downwards=True, limit=COUNTED_AT_MOST)
             return rows.filter(pk__in=newest)
         if status in FINAL:
@@ -62,7 +62,7 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
     ) -> tuple[QuerySet[Delivery], bool]:
         """Return the delivery of that id, as it stands here or as its subscriber received it."""
-        return super().get_search_results(request, queryset, search_term.strip().removeprefix(WEBHOOK_ID_PREFIX))
+        return super().get_search_results(request, queryset, _searched(search_term))
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow the links of message pages."""
@@ -108,6 +108,15 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
             for one in found
         ]
         return table(["number", "started", "status", "error", "duration"], rows)
+
+
+def _is_looked_up(asked: QueryDict) -> bool:
+    """Tell whether an id is asked for, which the database finds among whatever there is."""
+    return bool(_searched(asked.get("q", "")) or asked.get("message__id"))
+
+
+def _searched(term: str) -> str:
+    return term.strip().removeprefix(WEBHOOK_ID_PREFIX).strip()
 
 
 def _subscriptions(asked: QueryDict) -> list[int]:

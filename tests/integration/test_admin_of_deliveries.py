@@ -10,6 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from delivery.models import Attempt, Delivery, IdempotencyKey, Line, LineEvent, Message, StorageDay
+from delivery.standing import COUNTED_AT_MOST
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of_admin
@@ -143,6 +144,17 @@ def test_a_search_for_what_is_no_id_finds_nothing(admin: Client, message: Messag
 def test_a_search_for_an_id_finds_it(admin: Client, message: Message) -> None:
     answer = admin.get(reverse("admin:delivery_message_changelist"), {"q": f" {message.pk} "})
     assert list(answer.context["cl"].result_list) == [message]
+
+
+@pytest.mark.parametrize("kind", ["subscription", "line"])
+def test_a_search_finds_what_a_narrowed_list_is_too_long_to_show(admin: Client, message: Message, kind: str) -> None:
+    oldest = Delivery.objects.oldest_first()[0]
+    fields = {"subscription": oldest.subscription, "line": oldest.line, "size": 2}
+    Delivery.objects.bulk_create(Delivery(message=message, **fields) for _ in range(COUNTED_AT_MOST))
+    narrowed = {f"{kind}__id__exact": getattr(oldest, kind).pk}
+    for query in ({"q": oldest.pk}, {"q": f" dlv_{oldest.pk}"}, {"message__id": oldest.message_id}):
+        answer = admin.get(reverse("admin:delivery_delivery_changelist"), {**narrowed, **query})
+        assert [*answer.context["cl"].result_list] == [oldest]
 
 
 def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, message: Message) -> None:
