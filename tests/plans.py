@@ -14,7 +14,7 @@ from django.db import connection
 from psycopg import sql
 
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
-BIG = re.compile(r"^delivery_(open|delivery|message|attempt)")
+BIG = re.compile(r"^delivery_(open|pageread|delivery|message|attempt)")
 """The tables that grow."""
 
 
@@ -41,6 +41,12 @@ class Explained:
         plan = self.plan["Plan"]
         return int(plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0))
 
+    @property
+    def searched(self) -> list[str]:
+        """The growing tables that are searched from one end on, were there much in them or not."""
+        scans = (node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan")
+        return [name for name in scans if BIG.match(name)]
+
     def scans(self, few: int) -> list[str]:
         """Return the growing tables that were searched from one end on, past more than a few rows in vain."""
         searched = {
@@ -49,6 +55,33 @@ class Explained:
             if node["Node Type"] == "Seq Scan" and BIG.match(node["Relation Name"])
         }
         return [f"{name} ({rows} rows)" for name, rows in searched.items() if rows > few]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement as a connection keeps it."""
+
+    statement: str
+    types: list[str]
+
+    def prepare(self, raw: psycopg.Connection[Any], number: int) -> None:
+        """Let another connection prepare it under a number, and plan it once and for all."""
+        types = f" ({', '.join(self.types)})" if self.types else ""
+        raw.execute(f"PREPARE kept_{number}{types} AS {self.statement}".encode(), prepare=False)
+        self.kept_plan(raw, number)
+
+    def kept_plan(self, raw: psycopg.Connection[Any], number: int) -> Explained:
+        """Return the plan that the connection has of it; what it is asked for plays no part."""
+        arguments = f" ({', '.join(['NULL'] * len(self.types))})" if self.types else ""
+        ((answer,),) = raw.execute(f"EXPLAIN (FORMAT JSON) EXECUTE kept_{number}{arguments}".encode()).fetchall()
+        return Explained(self.statement, answer[0])
+
+
+def prepared_here() -> list[Prepared]:
+    """Return what this thread's connection keeps prepared."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement, parameter_types::text[] FROM pg_prepared_statements ORDER BY name")
+        return [Prepared(statement, types) for statement, types in cursor.fetchall()]
 
 
 def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:

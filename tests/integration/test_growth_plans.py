@@ -2,8 +2,9 @@
 
 import datetime as dt
 import os
-from typing import Any
+from typing import Any, LiteralString
 
+import psycopg
 import pytest
 from django.db import connection
 from django.test import Client
@@ -11,18 +12,19 @@ from django.test import Client
 from benchmarks import filling
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
-from delivery.listing import under_way
+from delivery.listing import UNDER_WAY, under_way
 from delivery.models import Delivery
 from delivery.settling import settle
 from delivery.standing import held_lines, standings_of, unfinished_of
 from delivery.statuses import DeliveryStatus
 from delivery.storage_days import open_days, today
 from delivery.sweeping import lines_with_due_work, still_due
+from subscriptions.database import forget_connection
 from subscriptions.models import Subscriber, Subscription
 from tests.clients import client_of, client_of_admin
 from tests.driving import begin_and_vanish, expire_lease, hand_of, inactivate, line_of, publish_numbered, settlement
 from tests.factories import event_type, subscriber, subscription
-from tests.plans import Explained, explaining
+from tests.plans import Explained, explaining, prepared_here
 
 FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
 MOST_ROWS = 1_500
@@ -33,6 +35,13 @@ MOST_ROWS_OF_A_LIST = 25_000
 MOST_BLOCKS = 15_000
 
 
+QUEUE = {"delivery_open", "delivery_pageread"}
+BURST: LiteralString = """
+WITH pages AS (INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT n, ARRAY[n] FROM generate_series(1, 5000) n)
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
+SELECT n, l.id, s.id, 'PENDING', 2 FROM generate_series(1, %s) n, (
+  SELECT id, subscriber_id FROM subscriptions_subscription LIMIT 1) s JOIN delivery_line l USING (subscriber_id)
+"""
 NEVER = {DeliveryStatus.HELD}
 """What no delivery can be yet; looking for it on the open shelf finds none of all that wait."""
 
@@ -132,6 +141,40 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
     with explaining(monkeypatch) as statements:
         assert Delivery.objects.filter(reason="nowhere").count() == 0
     assert (statements[0].rows_read >= FINISHED + WAITING, len(too_much(statements))) == (True, 1)
+
+
+def another_connection() -> psycopg.Connection[Any]:
+    """Open a connection as the broker's own are, with the same settings of the planner."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname", "options"}
+    return psycopg.connect(**{name: parameters[name] for name in names}, autocommit=True)
+
+
+def empty_queue(raw: psycopg.Connection[Any]) -> None:
+    """Leave the queue as it is when a burst has been delivered and the space taken back."""
+    raw.execute(BURST, [10 * WAITING])
+    raw.execute("DELETE FROM delivery_open")
+    raw.execute("DELETE FROM delivery_pageread")
+    raw.execute("VACUUM delivery_open, delivery_pageread")
+
+
+@pytest.mark.behaviour("11.4")
+def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(storage: None) -> None:
+    grown = Grown()
+    forget_connection()
+    deliver_and_crash(grown)
+    cancel(grown)
+    look(grown)
+    # What is under way is in one of the pages of the lines that are driven: whoever asks for it reads them all.
+    statements = [one for one in prepared_here() if one.statement != UNDER_WAY]
+    with another_connection() as raw:
+        empty_queue(raw)
+        for number, one in enumerate(statements):
+            one.prepare(raw, number)
+        grown.leave_waiting(WAITING)
+        plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
+    assert len(plans) > 15
+    assert [(one.searched, one.statement) for one in plans if {*one.searched} & QUEUE] == []
 
 
 def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -> None:
