@@ -1,6 +1,7 @@
 """What a payload must be (behaviour 2.5): its bytes are only ever judged, never changed."""
 
 import json
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -11,6 +12,7 @@ SAFE_LEVELS: Final = 900
 """So deep is always taken; what lies beyond depends on the parser."""
 
 
+@lru_cache(maxsize=256)
 def media_type_of(content_type: str) -> str:
     """Return the media type without parameters, in lower case."""
     return content_type.partition(";")[0].strip().lower()

@@ -38,15 +38,8 @@ def settle(
     statement = settle_statement(
         stays=any(one.status is DeliveryStatus.PENDING for one in settlements), writes=bool(states)
     )
-    arguments = {
-        "line_id": _array(epochs.keys()),
-        "epoch": _array(epochs.values()),
-        "settlements": _json(settlements),
-        "marks": _json(marks),
-    }
-    written = {"states": _json(states), "lease": LEASE_SECONDS} if states else {}
     by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}}
-    for kind, row_id, sequence in rows(statement, arguments | written):
+    for kind, row_id, sequence in rows(statement, _arguments(epochs, settlements, marks, states)):
         by_kind[kind][row_id] = sequence
     owned = frozenset(by_kind["owned"])
     return Settled(
@@ -55,6 +48,18 @@ def settle(
         ended=frozenset(by_kind["ended"]),
         started=by_kind["started"],
     )
+
+
+def _arguments(
+    epochs: Mapping[int, int], settlements: Sequence[Settlement], marks: Sequence[Mark], states: Sequence[LineState]
+) -> dict[str, Any]:
+    always = {
+        "line_id": _array(epochs.keys()),
+        "epoch": _array(epochs.values()),
+        "settlements": _json(settlements),
+        "marks": _json(marks),
+    }
+    return always | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
 
 
 def _still_ours(missing: Mapping[int, int]) -> frozenset[int]:
