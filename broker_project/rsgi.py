@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from broker_project.garbage import leave_alone_what_is_loaded
+from broker_project.processes import settle_in
 from broker_project.wsgi import application as wsgi_application
 
 THREADS: Final = int(os.environ.get("BROKER_WEB_THREADS", "128"))
@@ -29,7 +29,7 @@ _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
 
 Answer = tuple[int, list[tuple[str, str]], bytes]
 
-leave_alone_what_is_loaded()
+settle_in()
 
 
 class _Request:
