@@ -12,8 +12,11 @@ from django.test import Client
 from benchmarks import filling
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
+from delivery.hands import BodyBudget
 from delivery.listing import UNDER_WAY, under_way
 from delivery.models import Delivery
+from delivery.pages import Wanted
+from delivery.reading import read_pages
 from delivery.settling import settle
 from delivery.standing import held_lines, standings_of, unfinished_of
 from delivery.statuses import DeliveryStatus
@@ -141,6 +144,21 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
     with explaining(monkeypatch) as statements:
         assert Delivery.objects.filter(reason="nowhere").count() == 0
     assert (statements[0].rows_read >= FINISHED + WAITING, len(too_much(statements))) == (True, 1)
+
+
+@pytest.mark.behaviour("4.2")
+def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes(
+    storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = subscription()
+    line = line_of(busy.subscriber).pk
+    filling.leave_waiting(url(), receivers([busy]), busy.event_type.pk, count=5_000, day=today())
+    with connection.cursor() as cursor:
+        # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
+        cursor.execute("VACUUM delivery_open")
+    with explaining(monkeypatch) as statements:
+        read_pages([Wanted(line, None, 16)], BodyBudget(2**20))
+    assert max(one.rows_read for one in statements) < 500
 
 
 def another_connection() -> psycopg.Connection[Any]:
