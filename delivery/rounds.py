@@ -68,11 +68,13 @@ class Rounds:
 
     def answered(self, answers: Sequence[Answer]) -> None:
         """Tell the lines what came of their requests."""
+        now = time.monotonic()
         for answer in answers:
             line = answer.token
             assert isinstance(line, DrivenLine)  # noqa: S101 - the only tokens there are
             assert line.started_at  # noqa: S101 - it was started
             if self._has(line):
+                line.run.moved_at = now
                 self._advance(line, Sent(answer, line.started_at))
 
     def stop(self) -> None:

@@ -3,13 +3,23 @@
 import threading
 import time
 from collections.abc import Iterable
+from typing import Final
+
+STILL_SECONDS: Final = 0.1
+"""After so long without an answer to any of its lines nobody waits for them: a turn must not keep one of the few
+threads from the turns of others because an endpoint hangs."""
 
 
 class Run:
-    """What one turn waits for: until its lines have stopped or have nothing to send, or its time is up."""
+    """What one turn waits for: its lines to have stopped or to have nothing to send, within its time.
+
+    It leaves them with their driver sooner where none of them gets an answer.
+    """
 
     def __init__(self, line_ids: Iterable[int], seconds: float) -> None:
-        self.until = time.monotonic() + seconds
+        self.moved_at = time.monotonic()
+        """When one of its lines last got an answer; written by the driver."""
+        self.until = self.moved_at + seconds
         self._busy = set(line_ids)
         self._unfinished: list[int] = []
         self._is_left = False
@@ -33,11 +43,16 @@ class Run:
 
     def wait(self) -> list[int]:
         """Wait, leave, and return the lines that have stopped and have more work."""
-        # A little beyond the time box: lines that stop at its end are then still this run's.
-        self._none_is_busy.wait(max(0.0, self.until - time.monotonic()) + 0.05)
+        while not self._none_is_busy.wait(self._patience()) and self._patience():
+            pass  # one of them got an answer meanwhile
         with self._lock:
             self._is_left = True
             return self._unfinished
+
+    def _patience(self) -> float:
+        # A little beyond the time box: lines that stop at its end are then still this run's.
+        end = min(self.until + 0.05, self.moved_at + STILL_SECONDS)
+        return max(0.0, end - time.monotonic())
 
     def _rests(self, line_id: int) -> None:
         self._busy.discard(line_id)
