@@ -122,16 +122,39 @@ def test_what_is_not_understood_is_said_in_a_line(words: tuple[str, ...]) -> Non
     assert "./broker" in answer.stderr
 
 
+@pytest.mark.parametrize(
+    ("on_path", "system", "chosen"),
+    [
+        pytest.param("fast", "fast", "on path", id="the first that is optimized"),
+        pytest.param("fits", "fast", "system", id="not the first, if a later one is faster"),
+        pytest.param("fits", "fits", "on path", id="the first, if none is optimized"),
+        pytest.param("no", "fits", "system", id="another version is passed over"),
+    ],
+)
+def test_takes_the_fastest_python_3_11(tmp_path: Path, on_path: str, system: str, chosen: str) -> None:
+    interpreters = {"python3.11": (on_path, "on path"), "python3": ("no", ""), "system": (system, "system")}
+    for name, (kind, words) in interpreters.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n[ $1 = -c ] && echo {kind} || echo {words}\n")
+        (tmp_path / name).chmod(0o755)
+    answer = way_in(tmp_path, system=tmp_path / "system")
+    assert (answer.stdout, answer.stderr) == (f"{chosen}\n", "")
+
+
 def test_runs_with_python_3_11_only(tmp_path: Path) -> None:
     for name in ("python3.11", "python3"):
         (tmp_path / name).write_text("#!/bin/sh\nexit 1\n")
         (tmp_path / name).chmod(0o755)
-    source = (ROOT / "broker").read_text().replace("/usr/bin/python3.11", "").replace("/usr/local/bin/python3.11", "")
-    answer = subprocess.run(
-        ["/bin/sh", "-c", source, "broker"],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    answer = way_in(tmp_path, system=tmp_path / "none")
+    assert (answer.returncode, "no CPython 3.11 found" in answer.stderr) == (1, True)
+
+
+def way_in(first_on_path: Path, *, system: Path) -> subprocess.CompletedProcess[str]:
+    """Run `broker` where `python3.11` and `python3` are those of a folder, and the system's is `system`."""
+    source = (ROOT / "broker").read_text().replace("/usr/local/bin/python3.11", "")
+    return subprocess.run(
+        ["/bin/sh", "-c", source.replace("/usr/bin/python3.11", str(system)), "broker"],
+        env={"PATH": f"{first_on_path}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (answer.returncode, "no CPython 3.11 found" in answer.stderr) == (1, True)
