@@ -10,20 +10,17 @@ from django.db import DatabaseError, Error, InterfaceError, OperationalError
 
 from delivery.batches import Batch
 from delivery.hands import BodyBudget, InHand
-from delivery.http_client import HttpClient
+from delivery.http_client import GATHER_SECONDS, HttpClient
 from delivery.lines import DrivenLine
+from delivery.lingering import Lingering
 from delivery.reading import read_pages
 from delivery.releasing import Releaser
-from delivery.settlements import Settled, Settlement
+from delivery.settlements import Settled
 from delivery.statuses import DeliveryStatus
 from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.transfers import Answer
 from subscriptions.database import forget_connection
 
-LINGER_SECONDS: Final = 0.01
-"""How often lines without work look for more, until their turn ends: all together."""
-LINGER_SHARE: Final = 0.25
-"""Of the time, spent on looking at most: the more lines linger, the more rarely they look."""
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.25
 """Pause before a database that failed, or a line that is locked, is asked again; nothing is forgotten meanwhile."""
@@ -50,8 +47,7 @@ class Rounds:
         self._steps: list[Taken] = []
         self._locked: list[Taken] = []
         self._reading: list[DrivenLine] = []
-        self._lingering: list[DrivenLine] = []
-        self._linger_until = 0.0
+        self._lingering = Lingering()
         self._database_asked_at = 0.0
         self._looked_at = 0.0
 
@@ -85,8 +81,8 @@ class Rounds:
     def go(self) -> None:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
         now = time.monotonic()
-        if self._lingering and now >= self._linger_until:
-            self._look_again(now)
+        if lines := self._lingering.take_due(now):
+            self._look_again(lines, now)
         if now >= self._looked_at + PATIENT_SECONDS:
             self._looked_at = now
             self._give_back_what_hangs(now)
@@ -95,13 +91,17 @@ class Rounds:
         while (self._steps or self._reading) and time.monotonic() >= self._database_asked_at:
             self._settle()
             self._read()
+            if self._client.is_gathering and not self._reading:
+                break  # what these lines send next is settled with the answers about to come
 
     def patience(self) -> float:
         """Return the seconds after which there is something to do even if no answer comes."""
         now = time.monotonic()
         if self._steps or self._reading:
-            return max(0.0, self._database_asked_at - now)
-        patience = max(0.0, self._linger_until - now) if self._lingering else IDLE_SECONDS
+            least = GATHER_SECONDS if self._client.is_gathering and not self._reading else 0.0
+            return max(least, self._database_asked_at - now)
+        patience = self._lingering.patience(now)
+        patience = IDLE_SECONDS if patience is None else patience
         return min(patience, RETRY_SECONDS) if self._locked else patience
 
     def _advance(self, line: DrivenLine, reply: Reply) -> None:
@@ -144,7 +144,7 @@ class Rounds:
         for line, step in steps:
             if line.id in settled.owned:
                 if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
-                    log.info("delivery.not_taken", **_told(step.ended))
+                    log.info("delivery.not_taken", **step.ended.told())
                 line.settled(self._budget, step)
                 self._follow(line, step, settled)
             elif line.id in settled.locked:
@@ -161,7 +161,7 @@ class Rounds:
             case Send(delivery=delivery):
                 self._start(line, delivery, settled.started.get(delivery.id))
             case Read(linger=True) if not line.must_stop():
-                self._linger(line)
+                self._lingering.add(line)
             case Read():
                 self._reading.append(line)
             case Rest(hold=hold):
@@ -197,20 +197,15 @@ class Rounds:
             line.receive(hands[line.id], self._budget)
             self._advance(line, None)
 
-    def _linger(self, line: DrivenLine) -> None:
-        line.run.idle(line.id)
-        self._lingering.append(line)
-
-    def _look_again(self, now: float) -> None:
+    def _look_again(self, lines: Sequence[DrivenLine], now: float) -> None:
         """Read for the lines that linger, but for those whose turn has ended."""
-        lines, self._lingering = self._lingering, []
         for line in lines:
             if line.must_stop():
                 self._advance(line, None)
             else:
                 self._reading.append(line)
         self._read()
-        self._linger_until = time.monotonic() + max(LINGER_SECONDS, (time.monotonic() - now) / LINGER_SHARE)
+        self._lingering.looked(now)
 
     def _give_back_what_hangs(self, now: float) -> None:
         for line in self._lines.values():
@@ -224,21 +219,10 @@ class Rounds:
         self._steps = [taken for taken in self._steps if taken[0] is not line]
         self._locked = [taken for taken in self._locked if taken[0] is not line]
         self._reading = [other for other in self._reading if other is not line]
-        self._lingering = [other for other in self._lingering if other is not line]
+        self._lingering.lose(line)
         line.run.stopped(line.id, has_more=False)
 
     def _database_failed(self, failure: Exception) -> None:
         log.warning("driver.database_failed", reason=str(failure))
         self._database_asked_at = time.monotonic() + RETRY_SECONDS
         forget_connection()
-
-
-def _told(ended: Settlement) -> dict[str, object]:
-    """Return what the log says of a delivery that was not taken; never its body."""
-    return {
-        "delivery_id": ended.delivery_id,
-        "line_id": ended.line_id,
-        "status": str(ended.status),
-        "reason": ended.reason,
-        "due_in_seconds": ended.pause,
-    }

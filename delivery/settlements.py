@@ -27,6 +27,16 @@ class Settlement:
     answer_headers: bytes
     answer_excerpt: bytes
 
+    def told(self) -> dict[str, object]:
+        """Return what the log says of a delivery that was not taken; never its body."""
+        return {
+            "delivery_id": self.delivery_id,
+            "line_id": self.line_id,
+            "status": str(self.status),
+            "reason": self.reason,
+            "due_in_seconds": self.pause,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:

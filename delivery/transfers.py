@@ -49,6 +49,7 @@ class Transfer:
     """A libcurl handle and the request that is under way on it; when that has ended, the next one."""
 
     _token: Hashable
+    burst: int
 
     def __init__(self, *, deadline_ms: int) -> None:
         self.handle = new_handle(deadline_ms=deadline_ms)
@@ -58,9 +59,9 @@ class Transfer:
         self.handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
         self._forget()
 
-    def begin(self, token: Hashable, request: requests.PreparedRequest) -> None:
-        """Take on a request."""
-        self._token, self._request = token, request
+    def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int) -> None:
+        """Take on a request that goes out with the others of its `burst`."""
+        self._token, self._request, self.burst = token, request, burst
         self.handle.setopt(pycurl.URL, request.url)
         self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
         self.handle.setopt(pycurl.POSTFIELDS, request.body)

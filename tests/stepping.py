@@ -61,6 +61,11 @@ class Wire:
     def begin(self) -> None:
         """Let what was started go out: it has."""
 
+    @property
+    def is_gathering(self) -> bool:
+        """Whether answers are about to come: whenever they can."""
+        return bool(self.under_way)
+
 
 class NobodyToRelease:
     """Lets the sweep find what a line that was let go has left."""
@@ -103,10 +108,10 @@ class SteppedWorker:
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._steps or rounds._reading or rounds._lingering:
-            for line in rounds._lingering:  # nothing comes meanwhile: it has lingered enough
+        while rounds._steps or rounds._reading or rounds._lingering.lines:
+            for line in rounds._lingering.lines:  # nothing comes meanwhile: it has lingered enough
                 line.stopping = True
-            rounds._linger_until = rounds._database_asked_at = 0.0
+            rounds._lingering.until = rounds._database_asked_at = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 
