@@ -79,13 +79,14 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
 # --- publishing ------------------------------------------------------------------------------------
 
 
-def publish_bodies(event_type: EventType, *bodies: bytes, **fields: Any) -> list[Accepted]:
+def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
     """Publish the bodies in one transaction, in order."""
+    assert event_type, "a subscription to a pattern has no event type: name one"
     messages = [NewMessage(event_type.pk, event_type.name, body, event_type.content_type, **fields) for body in bodies]
     return publish(messages, publisher_id=None, key_hours=24)
 
 
-def publish_numbered(event_type: EventType, count: int, first: int = 0) -> list[bytes]:
+def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:
     """Publish `count` messages, whose bodies are their numbers; return the bodies."""
     bodies = [b"%d" % number for number in range(first, first + count)]
     publish_bodies(event_type, *bodies)

@@ -48,6 +48,15 @@ class Migration(migrations.Migration):
                 ),
                 ("description", models.TextField(blank=True, default="")),
                 ("sample", models.TextField(blank=True, default="", help_text="A payload as publishers send it.")),
+                (
+                    "schema",
+                    models.JSONField(
+                        blank=True,
+                        default=None,
+                        help_text="A JSON Schema that every payload must satisfy; empty: none.",
+                        null=True,
+                    ),
+                ),
             ],
             options={
                 "constraints": [
@@ -222,6 +231,15 @@ class Migration(migrations.Migration):
                     models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False),
                 ),
                 (
+                    "event_pattern",
+                    models.CharField(
+                        blank=True,
+                        default="",
+                        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so.",
+                        max_length=255,
+                    ),
+                ),
+                (
                     "endpoint",
                     models.CharField(
                         help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path.",
@@ -249,6 +267,22 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "filter",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="Only messages for which this is true, such as $$->'Body'->>'state' = 'open'; empty: all.",
+                    ),
+                ),
+                (
+                    "script",
+                    models.TextField(
+                        blank=True,
+                        default="",
+                        help_text="JavaScript that makes $outmessage, the body that is sent, of $inmessage; empty: sent unchanged.",
+                    ),
+                ),
+                (
                     "signing_secret",
                     models.CharField(
                         editable=False, max_length=100, validators=[subscriptions.signing_secrets.validate_secret]
@@ -267,6 +301,8 @@ class Migration(migrations.Migration):
                 (
                     "event_type",
                     models.ForeignKey(
+                        blank=True,
+                        null=True,
                         on_delete=django.db.models.deletion.PROTECT,
                         related_name="subscriptions",
                         to="subscriptions.eventtype",
@@ -311,6 +347,18 @@ class Migration(migrations.Migration):
             model_name="subscription",
             constraint=models.CheckConstraint(
                 condition=models.Q(("status__in", ["ACTIVE", "INACTIVE"])), name="subscription_status"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="subscription",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("event_pattern", ""), ("event_type__isnull", False)),
+                    models.Q(("event_type", None), models.Q(("event_pattern", ""), _negated=True)),
+                    _connector="OR",
+                ),
+                name="subscription_event",
+                violation_error_message="A subscription is for one event type or for one pattern, not for both.",
             ),
         ),
         migrations.AddConstraint(

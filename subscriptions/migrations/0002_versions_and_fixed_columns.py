@@ -26,7 +26,8 @@ CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_eventtype FOR EACH ROW
   WHEN (OLD.name IS DISTINCT FROM NEW.name OR OLD.kind IS DISTINCT FROM NEW.kind)
   EXECUTE FUNCTION refuse_change('name and kind of an event type');
 CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
-  WHEN (OLD.subscriber_id IS DISTINCT FROM NEW.subscriber_id OR OLD.event_type_id IS DISTINCT FROM NEW.event_type_id)
+  WHEN ((OLD.subscriber_id, OLD.event_type_id, OLD.event_pattern)
+        IS DISTINCT FROM (NEW.subscriber_id, NEW.event_type_id, NEW.event_pattern))
   EXECUTE FUNCTION refuse_change('subscriber and event type of a subscription');
 """
 

@@ -29,6 +29,9 @@ class EventType(Versioned):
     content_type = models.CharField(max_length=255, default="application/json", validators=[validate_content_type])
     description = models.TextField(blank=True, default="")
     sample = models.TextField(blank=True, default="", help_text="A payload as publishers send it.")
+    schema = models.JSONField(
+        null=True, blank=True, default=None, help_text="A JSON Schema that every payload must satisfy; empty: none."
+    )
 
     class Meta:
         constraints = [

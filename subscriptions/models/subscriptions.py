@@ -8,6 +8,7 @@ from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.models.event_types import EventType
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
+from subscriptions.names import MAX_NAME_LENGTH
 from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
 from subscriptions.signing_secrets import validate_secret
 
@@ -15,10 +16,19 @@ MAX_FILTER_STRING_LENGTH = 4096
 
 
 class Subscription(Versioned):
-    """One subscriber's wish for one event type: endpoint, filter, headers; both ends are fixed (behaviour 1.4)."""
+    """One subscriber's wish for one event type, or for all that a pattern names (behaviour 1.4, 1.9).
+
+    Both ends are fixed.
+    """
 
     subscriber = models.ForeignKey(Subscriber, models.PROTECT, related_name="subscriptions")
-    event_type = models.ForeignKey(EventType, models.PROTECT, related_name="subscriptions")
+    event_type = models.ForeignKey(EventType, models.PROTECT, null=True, blank=True, related_name="subscriptions")
+    event_pattern = models.CharField(
+        max_length=MAX_NAME_LENGTH,
+        blank=True,
+        default="",
+        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so.",
+    )
     endpoint = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
         validators=[validate_endpoint],
@@ -34,6 +44,16 @@ class Subscription(Versioned):
         validators=[validate_filter_string],
         help_text="Only messages whose FILTER_STRING header is exactly this; empty: all.",
     )
+    filter = models.TextField(
+        blank=True,
+        default="",
+        help_text="Only messages for which this is true, such as $$->'Body'->>'state' = 'open'; empty: all.",
+    )
+    script = models.TextField(
+        blank=True,
+        default="",
+        help_text="JavaScript that makes $outmessage, the body that is sent, of $inmessage; empty: sent unchanged.",
+    )
     signing_secret = models.CharField(max_length=100, validators=[validate_secret], editable=False)
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
@@ -41,6 +61,11 @@ class Subscription(Versioned):
     class Meta:
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
+            models.CheckConstraint(
+                name="subscription_event",
+                violation_error_message="A subscription is for one event type or for one pattern, not for both.",
+                condition=Q(event_type__isnull=False, event_pattern="") | Q(event_type=None) & ~Q(event_pattern=""),
+            ),
             models.CheckConstraint(name="subscription_endpoint", condition=~Q(endpoint="")),
             models.CheckConstraint(
                 name="subscription_signing_secret", condition=Q(signing_secret__startswith=SECRET_PREFIX)
@@ -49,4 +74,4 @@ class Subscription(Versioned):
         indexes = [models.Index(name="subscription_active", fields=["event_type"], condition=Q(status=Status.ACTIVE))]
 
     def __str__(self) -> str:
-        return f"{self.subscriber} ← {self.event_type}"
+        return f"{self.subscriber} ← {self.event_pattern or self.event_type}"
