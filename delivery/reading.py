@@ -12,13 +12,14 @@ from subscriptions.database import rows
 
 ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
 
-ACTIVE: Final = """
-      FROM delivery_line l
-      JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-      JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE'"""
-
 PAGES: Final = f"""
 WITH wanted AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[]) AS w (line_id, head_id, capacity)),
+active AS MATERIALIZED (
+  SELECT w.line_id, w.capacity, array_agg(s.id) AS subscription_ids
+    FROM wanted w JOIN delivery_line l ON l.id = w.line_id
+    JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE'
+   GROUP BY w.line_id, w.capacity),
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
@@ -26,20 +27,20 @@ page AS MATERIALIZED (
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
    WHERE d.line_id = w.line_id
   UNION ALL
-  SELECT w.line_id, 1, d.* FROM wanted w CROSS JOIN LATERAL (
-    SELECT f.* {ACTIVE} CROSS JOIN LATERAL (
+  SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
+    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = w.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
-       ORDER BY d.id LIMIT w.capacity) f
-     WHERE l.id = w.line_id ORDER BY f.id LIMIT w.capacity) d
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
+       ORDER BY d.id LIMIT a.capacity) f
+     ORDER BY f.id LIMIT a.capacity) d
   UNION ALL
-  SELECT w.line_id, 2, {ROW} FROM wanted w CROSS JOIN LATERAL (
-    SELECT f.* {ACTIVE} CROSS JOIN LATERAL (
+  SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
+    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
       SELECT {ROW}, d.due_at FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = w.line_id AND d.due_at <= (SELECT clock_timestamp())
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
          AND d.status = 'PENDING'
-       ORDER BY d.due_at, d.id LIMIT w.capacity) f
-     WHERE l.id = w.line_id ORDER BY f.due_at, f.id LIMIT w.capacity) d),
+       ORDER BY d.due_at, d.id LIMIT a.capacity) f
+     ORDER BY f.due_at, f.id LIMIT a.capacity) d),
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM page GROUP BY line_id
