@@ -85,8 +85,8 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
 
     @display(description="event type")
     def event_type(self, delivery: Delivery) -> str:
-        """Return what it is about."""
-        return str(delivery.subscription.event_type) if delivery.subscription else "-"
+        """Return what its subscription is for: an event type, or a pattern."""
+        return delivery.subscription.events if delivery.subscription else "-"
 
     @display(description="message")
     def message_link(self, delivery: Delivery) -> SafeString | str:

@@ -4,32 +4,45 @@ import secrets
 from typing import ClassVar
 
 from django.contrib import admin, messages
+from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 
 from subscriptions import configuring
 from subscriptions.admin.switching import SwitchedAdmin
 from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog
-from subscriptions.models import Subscription
+from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
+
+
+class ReachedByFilter(AutocompleteSelectFilter):  # type: ignore[misc]
+    """Subscriptions that messages of an event type can reach, those with a pattern included."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> QuerySet[Subscription]:  # noqa: ARG002
+        """Return those that are reached by the chosen event type."""
+        chosen = str(self.value() or "")
+        if not chosen:
+            return queryset
+        event_type = EventType.objects.filter(pk=chosen).first() if chosen.isdecimal() else None
+        return queryset.filter(pk__in=Subscription.objects.reached_by(event_type)) if event_type else queryset.none()
 
 
 @admin.register(Subscription)
 class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     """Who wants what, and where it goes; the signing secret is shown when it is made, and never again."""
 
-    list_display = ("id", "subscriber", "event_type", "endpoint", "header_filter_string", "status_label", "updated_at")
+    list_display = ("id", "subscriber", "events", "endpoint", "header_filter_string", "status_label", "updated_at")
     list_display_links = ("id", "subscriber")
     list_filter = (
         "status",
         ("subscriber", AutocompleteSelectFilter),
-        ("event_type", AutocompleteSelectFilter),
+        ("event_type", ReachedByFilter),
     )
     list_select_related = ("subscriber", "event_type")
-    search_fields = ("subscriber__name", "event_type__name", "endpoint")
+    search_fields = ("subscriber__name", "event_type__name", "event_pattern", "endpoint")
     ordering = ("-id",)
     autocomplete_fields = ("subscriber", "event_type")
-    fixed = ("subscriber", "event_type")
+    fixed = ("subscriber", "event_type", "event_pattern")
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:

@@ -35,14 +35,24 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     """A subscription as the API shows it and takes a new one."""
 
     subscriber: serializers.SlugRelatedField[Subscriber] = OwnSubscriberField(queryset=Subscriber.objects.all())
-    event_type: serializers.SlugRelatedField[EventType] = NameField[EventType](queryset=EventType.objects.all())
+    event_type: serializers.SlugRelatedField[EventType] = NameField[EventType](
+        queryset=EventType.objects.all(), required=False, allow_null=True, help_text="Or give `event_pattern`."
+    )
     headers = HeadersField(required=False, help_text="Override the subscriber's; lists show the names only.")
 
     class Meta:
         model = Subscription
         read_only_fields: ClassVar[tuple[str, ...]] = ("id", *KEPT_BY_THE_BROKER)
         settable = ("endpoint", "headers", "header_filter_string", "position")
-        fields: ClassVar[tuple[str, ...]] = ("subscriber", "event_type", *settable, "status", *read_only_fields)
+        fixed = ("subscriber", "event_type", "event_pattern")
+        fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a new one that is for both an event type and a pattern, or for neither."""
+        if not self.partial and bool(attrs.get("event_type")) == bool(attrs.get("event_pattern")):
+            text = "Give either an event_type or an event_pattern: a subscription is for one of them."
+            raise serializers.ValidationError({"event_type": [text]}, code="event_type_or_pattern")
+        return attrs
 
 
 class NewSubscriptionSerializer(SubscriptionSerializer):
@@ -61,14 +71,17 @@ class SubscriptionChange(SubscriptionSerializer):
     event_type = serializers.SlugRelatedField(slug_field="name", read_only=True)
 
     class Meta(SubscriptionSerializer.Meta):
-        read_only_fields = ("status", *SubscriptionSerializer.Meta.read_only_fields)
+        read_only_fields = ("event_pattern", "status", *SubscriptionSerializer.Meta.read_only_fields)
 
 
 class SubscriptionQuery(PageQuery):
     """What the list of subscriptions can be narrowed to."""
 
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
-    event_type = serializers.CharField(required=False, help_text="An event type's name.")
+    event_type = serializers.CharField(
+        required=False, help_text="An event type's name; with those whose pattern reaches it."
+    )
+    event_pattern = serializers.CharField(required=False, help_text="Those with exactly this pattern.")
     status = serializers.ChoiceField(choices=Status.choices, required=False)
 
 
@@ -93,8 +106,12 @@ class Subscriptions(Resource[Subscription]):
 
     def filtered(self, rows: QuerySet[Subscription], query: Mapping[str, Any]) -> QuerySet[Subscription]:
         """Keep those of a subscriber, an event type, a status."""
-        columns = {"subscriber": "subscriber__name", "event_type": "event_type__name", "status": "status"}
-        return rows.filter(**{column: query[name] for name, column in columns.items() if name in query})
+        columns = {"subscriber": "subscriber__name", "event_pattern": "event_pattern", "status": "status"}
+        rows = rows.filter(**{column: query[name] for name, column in columns.items() if name in query})
+        if "event_type" not in query:
+            return rows
+        event_type = EventType.objects.filter(name=query["event_type"]).first()
+        return rows.filter(pk__in=Subscription.objects.reached_by(event_type)) if event_type else rows.none()
 
     @extend_schema(responses={201: NewSubscriptionSerializer})
     def create(self, request: Request) -> Response:

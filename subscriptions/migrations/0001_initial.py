@@ -6,6 +6,7 @@ import django.db.models.functions.datetime
 import subscriptions.endpoints
 import subscriptions.headers
 import subscriptions.names
+import subscriptions.patterns
 import subscriptions.signing_secrets
 from django.db import migrations, models
 
@@ -235,8 +236,9 @@ class Migration(migrations.Migration):
                     models.CharField(
                         blank=True,
                         default="",
-                        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so.",
+                        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so; * all.",
                         max_length=255,
+                        validators=[subscriptions.patterns.validate_pattern],
                     ),
                 ),
                 (
@@ -359,6 +361,17 @@ class Migration(migrations.Migration):
                 ),
                 name="subscription_event",
                 violation_error_message="A subscription is for one event type or for one pattern, not for both.",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="subscription",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("event_pattern", ""),
+                    ("event_pattern__regex", "^(\\*|[A-Za-z0-9][A-Za-z0-9._-]*\\.\\*)$"),
+                    _connector="OR",
+                ),
+                name="subscription_pattern",
             ),
         ),
         migrations.AddConstraint(

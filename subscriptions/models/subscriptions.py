@@ -1,18 +1,32 @@
 """Who wants what, and where it goes."""
 
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
 
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_endpoint
 from subscriptions.headers import validate_filter_string, validate_headers
-from subscriptions.models.event_types import EventType
+from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH
+from subscriptions.patterns import PATTERN_PATTERN, patterns_of, validate_pattern
 from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
 from subscriptions.signing_secrets import validate_secret
 
 MAX_FILTER_STRING_LENGTH = 4096
+
+
+class SubscriptionQuerySet(models.QuerySet["Subscription"]):
+    """Subscriptions, by what they are for."""
+
+    def reached_by(self, event_type: EventType) -> Self:
+        """Keep those that messages of this event type can reach: by its name, and for TOPIC types by a pattern."""
+        by_name = Q(event_type=event_type)
+        if event_type.kind != EventKind.TOPIC:
+            return self.filter(by_name)
+        return self.filter(by_name | Q(event_pattern__in=patterns_of(event_type.name)))
 
 
 class Subscription(Versioned):
@@ -27,7 +41,8 @@ class Subscription(Versioned):
         max_length=MAX_NAME_LENGTH,
         blank=True,
         default="",
-        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so.",
+        validators=[validate_pattern],
+        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so; * all.",
     )
     endpoint = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
@@ -58,6 +73,8 @@ class Subscription(Versioned):
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
 
+    objects = SubscriptionQuerySet.as_manager()
+
     class Meta:
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
@@ -65,6 +82,9 @@ class Subscription(Versioned):
                 name="subscription_event",
                 violation_error_message="A subscription is for one event type or for one pattern, not for both.",
                 condition=Q(event_type__isnull=False, event_pattern="") | Q(event_type=None) & ~Q(event_pattern=""),
+            ),
+            models.CheckConstraint(
+                name="subscription_pattern", condition=Q(event_pattern="") | Q(event_pattern__regex=PATTERN_PATTERN)
             ),
             models.CheckConstraint(name="subscription_endpoint", condition=~Q(endpoint="")),
             models.CheckConstraint(
@@ -74,4 +94,9 @@ class Subscription(Versioned):
         indexes = [models.Index(name="subscription_active", fields=["event_type"], condition=Q(status=Status.ACTIVE))]
 
     def __str__(self) -> str:
-        return f"{self.subscriber} ← {self.event_pattern or self.event_type}"
+        return f"{self.subscriber} ← {self.events}"
+
+    @property
+    def events(self) -> str:
+        """What it is for: an event type's name, or a pattern."""
+        return self.event_pattern or str(self.event_type)

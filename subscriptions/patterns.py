@@ -1,0 +1,34 @@
+"""Patterns of event types: a name's beginning and `.*`, or `*` for all (behaviour 1.9)."""
+
+from functools import lru_cache
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+from subscriptions.names import MAX_NAME_LENGTH, is_name
+
+EVERYTHING: Final = "*"
+BELOW: Final = ".*"
+PATTERN_PATTERN: Final = r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*\.\*)$"
+
+
+def validate_pattern(pattern: str) -> None:
+    """Raise `ValidationError` unless `pattern` is the beginning of a name followed by `.*`, or `*` alone."""
+    if len(pattern) > MAX_NAME_LENGTH:
+        raise _refused(f"A pattern has at most {MAX_NAME_LENGTH} characters, this one {len(pattern)}.")
+    beginning = pattern.removesuffix(BELOW)
+    if pattern != EVERYTHING and (beginning == pattern or not is_name(beginning)):
+        raise _refused(
+            "A pattern is the beginning of a name up to a dot, followed by '.*', as in TeamForge.Artifact.*, "
+            "or '*' alone for every event type; give a whole name as the event type."
+        )
+
+
+@lru_cache(maxsize=4096)
+def patterns_of(name: str) -> tuple[str, ...]:
+    """Return every pattern that reaches the event type `name`: `A.B` is reached by `*` and `A.*`."""
+    return (EVERYTHING, *(name[:place] + BELOW for place, letter in enumerate(name) if letter == "."))
+
+
+def _refused(text: str) -> ValidationError:
+    return ValidationError(text, code="event_pattern")

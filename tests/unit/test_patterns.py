@@ -1,0 +1,41 @@
+"""Which patterns there are, and which event types they reach."""
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from subscriptions.patterns import patterns_of, validate_pattern
+
+
+@pytest.mark.behaviour("1.9")
+@pytest.mark.parametrize("pattern", ["*", "TeamForge.*", "TeamForge.Artifact.*", "a-b_c.1.*", "a" * 253 + ".*"])
+def test_a_pattern_is_the_beginning_of_a_name_up_to_a_dot(pattern: str) -> None:
+    validate_pattern(pattern)
+
+
+@pytest.mark.behaviour("1.9")
+@pytest.mark.parametrize(
+    "pattern",
+    ["", ".*", "TeamForge", "TeamForge*", "TeamForge.Art*", "*.Create", "A.*.C", "**", "A.**", "A.*\n", "Ä.*", " A.*"],
+)
+def test_what_is_no_pattern_is_refused_with_what_to_write_instead(pattern: str) -> None:
+    with pytest.raises(ValidationError, match="followed by"):
+        validate_pattern(pattern)
+
+
+def test_a_pattern_is_no_longer_than_a_name() -> None:
+    with pytest.raises(ValidationError, match="at most 255 characters, this one 256"):
+        validate_pattern("a" * 254 + ".*")
+
+
+@pytest.mark.behaviour("1.9")
+@pytest.mark.parametrize(
+    ("name", "patterns"),
+    [
+        ("Order", {"*"}),
+        ("TeamForge.Artifact.Create", {"*", "TeamForge.*", "TeamForge.Artifact.*"}),
+        ("A..B", {"*", "A.*", "A..*"}),
+        ("A.", {"*", "A.*"}),
+    ],
+)
+def test_an_event_type_is_reached_by_the_patterns_of_all_its_beginnings(name: str, patterns: set[str]) -> None:
+    assert set(patterns_of(name)) == patterns
