@@ -1,0 +1,127 @@
+"""What a filter says, as a tree of values; its text is canonical: white space and the case of keywords are gone."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A place in a message; `as_text` where it ends with `->>`."""
+
+    steps: tuple[str | int, ...]
+    as_text: bool
+
+    def __str__(self) -> str:
+        arrows = ["->"] * len(self.steps)
+        arrows[-1:] = ["->>" if self.as_text else arrow for arrow in arrows[-1:]]
+        return "$$" + "".join(arrow + _written(step) for arrow, step in zip(arrows, self.steps, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A text in quotes; beside a path that gives JSON it is JSON."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return _written(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two values, at least one of them in the message, of the same type: both JSON or both text."""
+
+    left: Path | Constant
+    operator: str
+    right: Path | Constant
+
+    def __str__(self) -> str:
+        return f"{self.left} {self.operator} {self.right}"
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Whether a value is one of several."""
+
+    path: Path
+    options: tuple[Constant, ...]
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path} {'not ' * self.negated}in ({', '.join(map(str, self.options))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """Whether a text looks like a pattern."""
+
+    path: Path
+    pattern: Constant
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path} {'not ' * self.negated}like {self.pattern}"
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """Whether nothing is there."""
+
+    path: Path
+    negated: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path} is {'not ' * self.negated}null"
+
+
+@dataclass(frozen=True, slots=True)
+class HasKey:
+    """Whether an object has a key, or an array a text."""
+
+    path: Path
+    key: Constant
+
+    def __str__(self) -> str:
+        return f"{self.path} ? {self.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The opposite; of unknown, unknown."""
+
+    part: "Node"
+
+    def __str__(self) -> str:
+        return f"NOT {_inside(self.part)}"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """True if all parts are, false if one is."""
+
+    parts: tuple["Node", ...]
+
+    def __str__(self) -> str:
+        return " AND ".join(map(_inside, self.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """True if one part is, false if all are."""
+
+    parts: tuple["Node", ...]
+
+    def __str__(self) -> str:
+        return " OR ".join(map(_inside, self.parts))
+
+
+Term: TypeAlias = Comparison | OneOf | Like | IsNull | HasKey
+Node: TypeAlias = Term | Not | All | Some
+
+
+def _inside(node: Node) -> str:
+    return f"({node})" if isinstance(node, All | Some | Not) else str(node)
+
+
+def _written(step: str | int) -> str:
+    return str(step) if isinstance(step, int) else "'" + step.replace("'", "''") + "'"

@@ -1,0 +1,118 @@
+"""JSON values as PostgreSQL's jsonb sees them: how they read and compare (behaviour 3.2, 3.3)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Context, Decimal
+from enum import Enum
+from typing import Any, Final, NoReturn, TypeAlias
+
+MAX_DIGITS: Final = 131_072
+"""Before the decimal point, in a `numeric`."""
+MAX_SCALE: Final = 16_383
+"""Digits after the decimal point."""
+SURELY_HELD: Final = 1_000
+"""A number of so many characters, without exponent, is within both."""
+
+
+class Missing(Enum):
+    """SQL's null, which is not JSON's."""
+
+    MISSING = "missing"
+
+
+MISSING: Final = Missing.MISSING
+
+Json: TypeAlias = bool | Decimal | str | Sequence["Json"] | Mapping[str, "Json"] | None
+"""A JSON value; keys that stand twice have their last value, numbers keep their scale."""
+
+SortKey: TypeAlias = tuple[Any, ...]
+
+
+class FilterFailed(Exception):
+    """A filter cannot be evaluated for a message; the text says why (behaviour 3.6)."""
+
+
+def parse_json(text: str) -> Json:
+    """Return the value that `text` is as JSON.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deep.
+
+    """
+    value: Json = _DECODER.decode(text)
+    return value
+
+
+def sort_key(value: Json) -> SortKey:
+    """Return what compares with other such keys as `value` does with other values, in jsonb's order.
+
+    Raises:
+        FilterFailed: it is nested too deep, or has a number that no decimal can hold.
+
+    """
+    if value == []:
+        return BELOW_ALL
+    try:
+        return _key(value)
+    except RecursionError:
+        raise FilterFailed(TOO_DEEP) from None
+
+
+def levels(value: Json) -> int:
+    """Return how deep arrays and objects are nested in `value`."""
+    if isinstance(value, dict):
+        return 1 + max(map(levels, value.values()), default=0)
+    return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0
+
+
+TOO_DEEP: Final = "the value is nested too deep"
+BELOW_ALL: Final = (-1,)
+"""The key of an empty array that stands alone: for historical reasons jsonb puts it even below null."""
+BEYOND: Final = Decimal("NaN")
+"""In place of a number that no decimal can hold: only a filter that looks at it fails."""
+
+
+def _key(value: Json) -> SortKey:
+    """Return a tuple whose first element tells the type, so that only like things are ever compared."""
+    match value:
+        case str():
+            return (1, value)
+        case Decimal():
+            return (2, held(value))
+        case list():
+            return (4, len(value), *map(_key, value))
+        case dict():
+            return (5, len(value), *(part for name in in_order(value) for part in (name, _key(value[name]))))
+    return (3, value) if isinstance(value, bool) else (0,)
+
+
+def in_order(members: Mapping[str, Json]) -> list[str]:
+    """Return the keys as jsonb keeps them: by length in bytes, then by bytes."""
+    return sorted(members, key=lambda name: (len(encoded := name.encode(errors="surrogatepass")), encoded))
+
+
+def held(number: Decimal) -> Decimal:
+    """Return `number`; raise `FilterFailed` if it only stands for one that no decimal can hold."""
+    if number is BEYOND:
+        raise FilterFailed(f"a number has more than {MAX_DIGITS} digits, or {MAX_SCALE} after the decimal point")
+    return number
+
+
+def _number(text: str) -> Decimal:
+    """Return the number that JSON writes as `text`, with its scale."""
+    if len(text) < SURELY_HELD and "e" not in text and "E" not in text:
+        return Decimal(text)
+    number = Decimal(text, _LENIENT)
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or -exponent > MAX_SCALE or (number and number.adjusted() >= MAX_DIGITS):
+        return BEYOND
+    return number
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a JSON value")
+
+
+_LENIENT: Final = Context(traps=[])
+_DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_refuse_constant)
