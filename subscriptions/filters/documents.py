@@ -89,14 +89,9 @@ def reader(path: Path) -> Reader:
     whole = WHOLE.get(first, _nothing)
 
     def read(document: Document) -> Json | Missing:
-        value: Json | Missing = whole(document)
+        value = whole(document)
         for step in steps:
-            if isinstance(value, dict):
-                value = value.get(step, MISSING)
-            elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
-                value = value[step]
-            else:
-                return MISSING
+            value = value.get(step, MISSING) if isinstance(value, dict) else _element(value, step)
         return value
 
     return read
@@ -113,6 +108,14 @@ def text_reader(path: Path) -> TextReader:
         return None if value is MISSING else text_of(value)
 
     return read_text
+
+
+def _element(value: Json | Missing, step: str | int) -> Json | Missing:
+    """Return an element of a list; counted from the end if negative. A lone scalar is a list of one, to jsonb."""
+    if value is MISSING or not isinstance(step, int):
+        return MISSING
+    elements = value if isinstance(value, list) else [value]
+    return elements[step] if -len(elements) <= step < len(elements) else MISSING
 
 
 def _nothing(_document: Document) -> Missing:
