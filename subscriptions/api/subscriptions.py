@@ -43,7 +43,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     class Meta:
         model = Subscription
         read_only_fields: ClassVar[tuple[str, ...]] = ("id", *KEPT_BY_THE_BROKER)
-        settable = ("endpoint", "headers", "header_filter_string", "position")
+        settable = ("endpoint", "headers", "header_filter_string", "filter", "position")
         fixed = ("subscriber", "event_type", "event_pattern")
         fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)
 
