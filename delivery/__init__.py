@@ -2,8 +2,8 @@
 
 In the order in which a message meets them:
 
-taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers` (rules) · `idempotency` · `storing` · `publishing` ·
-`accepting`
+taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers`, `documents` (rules) · `idempotency` ·
+`store_statements`, `storing` · `publishing` · `accepting`
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
 `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`

@@ -114,6 +114,7 @@ def _checked(draft: Draft | Refusal, event_types: dict[str, _Publishable], most_
         headers=kept(draft.headers),
         filter_string=draft.filter_string,
         idempotency_key=draft.idempotency_key,
+        kind=event_type.kind,
     )
 
 

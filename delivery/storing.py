@@ -3,44 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Final
 
 import orjson
 from django.db import transaction
 
 from delivery import wakeups
+from delivery.documents import document_of
 from delivery.idempotency import fingerprint_of
 from delivery.models import MessageOutcome
+from delivery.store_statements import store_statement
 from subscriptions.database import rows
-from subscriptions.matching import Kind, Match, matching_subscriptions
-
-STORE: Final = """
-WITH message AS MATERIALIZED (
-  SELECT nextval('delivery_message_id_seq') AS id, m.* FROM (
-    SELECT * FROM unnest(%(body)b::bytea[]) WITH ORDINALITY AS b (body, position)
-      JOIN json_to_recordset(%(messages)s::json)
-        AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
-              filter_string text, outcome text, deliveries_count int)
-     USING (position) ORDER BY position) m),
-stored AS (
-  INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
-                                outcome, deliveries_count, published_at)
-  SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, outcome,
-         deliveries_count, clock_timestamp() FROM message),
-lined_up AS (
-  INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
-  SELECT m.id, l.id, d.subscription_id, 'PENDING', octet_length(m.body)
-    FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[])
-      WITH ORDINALITY AS d (position, subscription_id, subscriber_id, place)
-    JOIN message m ON m.position = d.position
-    JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
-   ORDER BY d.place
-  RETURNING line_id)
-SELECT position, id FROM message
-UNION ALL
-SELECT DISTINCT 0, line_id FROM lined_up
-"""
-"""Ids are given out in the order of the messages, and of each one's deliveries; returns both ids and lines."""
+from subscriptions.filters import Document
+from subscriptions.matching import Match, matching_subscriptions
+from subscriptions.models import EventKind
 
 
 @dataclass(frozen=True)
@@ -55,6 +30,13 @@ class NewMessage:
     """Without those that are never kept (behaviour 2.11)."""
     filter_string: str | None = None
     idempotency_key: str | None = None
+    kind: str = EventKind.TOPIC
+    """The event type's."""
+
+    @cached_property
+    def document(self) -> Document:
+        """What filters see of it."""
+        return document_of(self.headers, self.content_type, self.filter_string, self.body)
 
     @cached_property
     def fingerprint(self) -> bytes:
@@ -77,16 +59,19 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None) -> list[Acce
     """Store the messages in their order and, after the commit, wake the lines that got something."""
     if not messages:
         return []
-    matches = _matches(messages)
+    matches = matching_subscriptions(messages)
     placed = [(place, *match) for place, qualified in enumerate(matches, 1) for match in qualified]
+    places, subscription_ids, subscriber_ids, failures = zip(*placed, strict=True) if placed else ((), (), (), ())
+    holds = any(failures)
     found = rows(
-        STORE,
+        store_statement(holds=holds),
         {
             "body": [message.body for message in messages],
             "messages": _columns(messages, matches, publisher_id),
-            "d_position": [place for place, _, _ in placed],
-            "d_subscription_id": [subscription_id for _, subscription_id, _ in placed],
-            "d_subscriber_id": [subscriber_id for _, _, subscriber_id in placed],
+            "d_position": [*places],
+            "d_subscription_id": [*subscription_ids],
+            "d_subscriber_id": [*subscriber_ids],
+            **({"d_failure": [*failures]} if holds else {}),
         },
     )
     if woken := sorted(line_id for place, line_id in found if not place):
@@ -96,13 +81,6 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None) -> list[Acce
         Accepted(message_id, _outcome(qualified), len(qualified))
         for message_id, qualified in zip(ids, matches, strict=True)
     ]
-
-
-def _matches(messages: Sequence[NewMessage]) -> list[list[Match]]:
-    """Return the qualifying subscriptions of each message; like messages are matched once."""
-    kinds = [Kind(message.event_type_id, message.filter_string) for message in messages]
-    matches = matching_subscriptions(dict.fromkeys(kinds))
-    return [matches.get(kind, []) for kind in kinds]
 
 
 def _outcome(qualified: Sequence[Match]) -> MessageOutcome:

@@ -111,7 +111,7 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
     many = {field.name for field in record._meta.many_to_many}  # noqa: SLF001 - documented by Django
     for name, value in changes.items():
         getattr(record, name).set(value) if name in many else setattr(record, name, value)
-    record.save(update_fields=[*(changes.keys() - many), "updated_at"])
+    record.save(update_fields=[*(changes.keys() - many), *record.derived, "updated_at"])
     record.refresh_from_db(fields=["version", "updated_at"])
 
 

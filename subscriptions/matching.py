@@ -1,50 +1,44 @@
-"""Which subscriptions a message qualifies for (behaviour 2.2)."""
+"""Which subscriptions a message qualifies for (behaviour 2.2, 3)."""
 
-from collections import defaultdict
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-from subscriptions.database import rows
-
-QUALIFYING: Final = """
-SELECT k.position, s.id, s.subscriber_id
-  FROM unnest(%s::bigint[], %s::text[]) WITH ORDINALITY AS k (event_type_id, filter_string, position)
-  JOIN subscriptions_subscription s
-    ON s.event_type_id = k.event_type_id AND s.status = 'ACTIVE' AND s.header_filter_string IN ('', k.filter_string)
-  JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
- ORDER BY k.position, s.subscriber_id, s.position, s.id
-   FOR KEY SHARE OF s
-"""
-"""Asked anew for every publish: a change counts from the next one on (behaviour 3.7).
-
-Locked against deletion, as the deliveries' foreign key would do anyway: whoever deletes a subscription waits for the
-publish and is then refused, instead of making the publish fail.
-"""
-
-
-class Kind(NamedTuple):
-    """All that decides who gets a message; those of one kind go to the same subscriptions."""
-
-    event_type_id: int
-    filter_string: str | None
-    """The header `FILTER_STRING`, compared literally."""
+from subscriptions.candidates import Candidate, candidates_of
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, parse_filter
+from subscriptions.probes import Addressed
 
 
 class Match(NamedTuple):
-    """A subscription that qualifies."""
+    """A subscription that qualifies, or whose filter failed, so that nobody knows (behaviour 3.6)."""
 
     subscription_id: int
     subscriber_id: int
+    failure: str = ""
+    """Why its filter could not be evaluated."""
 
 
-def matching_subscriptions(kinds: Collection[Kind]) -> dict[Kind, list[Match]]:
-    """Return the subscriptions that get a message of each kind, all in one query.
+def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
+    """Return the subscriptions that get each message, in position order within each subscriber.
 
-    Both they and their subscribers are active. In position order within each subscriber.
+    Both they and their subscribers are active. Looked up in one query for all messages; those that are alike and meet
+    no filter share one list.
     """
-    asked = list(kinds)
-    found: dict[Kind, list[Match]] = defaultdict(list)
-    columns = [[kind.event_type_id for kind in asked], [kind.filter_string or "" for kind in asked]]
-    for position, *match in rows(QUALIFYING, columns):
-        found[asked[position - 1]].append(Match(*match))
-    return found
+    asked, candidates = candidates_of(messages)
+    unfiltered = {
+        one: [Match(candidate.subscription_id, candidate.subscriber_id) for candidate in found]
+        for one, found in candidates.items()
+        if not any(candidate.filter for candidate in found)
+    }
+    return [
+        unfiltered[one] if one in unfiltered else [*_matches(candidates[one], message.document)]
+        for one, message in zip(asked, messages, strict=True)
+    ]
+
+
+def _matches(candidates: Sequence[Candidate], document: Document) -> Iterator[Match]:
+    for candidate in candidates:
+        try:
+            if not candidate.filter or parse_filter(candidate.filter).matches(document):
+                yield Match(candidate.subscription_id, candidate.subscriber_id)
+        except (FilterFailed, FilterSyntaxError) as failure:
+            yield Match(candidate.subscription_id, candidate.subscriber_id, f"filter failed: {failure}")

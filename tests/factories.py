@@ -40,7 +40,7 @@ def subscription(
 ) -> Subscription:
     return Subscription.objects.create(
         subscriber=subscriber or new_subscriber(),
-        event_type=event_type or new_event_type(),
+        event_type=None if fields.get("event_pattern") else event_type or new_event_type(),
         endpoint=endpoint,
         **{"signing_secret": secret_of(secrets.token_bytes(NEW_KEY_BYTES)), **fields},
     )

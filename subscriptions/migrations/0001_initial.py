@@ -4,7 +4,9 @@ import django.core.validators
 import django.db.models.deletion
 import django.db.models.functions.datetime
 import subscriptions.endpoints
+import subscriptions.filters.filter
 import subscriptions.headers
+import subscriptions.models.subscriptions
 import subscriptions.names
 import subscriptions.patterns
 import subscriptions.signing_secrets
@@ -274,7 +276,12 @@ class Migration(migrations.Migration):
                         blank=True,
                         default="",
                         help_text="Only messages for which this is true, such as $$->'Body'->>'state' = 'open'; empty: all.",
+                        validators=[subscriptions.filters.filter.validate_filter],
                     ),
+                ),
+                (
+                    "filter_term",
+                    subscriptions.models.subscriptions.FilterTermField(db_collation="C", default="", editable=False),
                 ),
                 (
                     "script",
@@ -337,12 +344,6 @@ class Migration(migrations.Migration):
                 ),
                 name="api_key_owner",
                 violation_error_message="A key belongs to one publisher, to one subscriber, or to management.",
-            ),
-        ),
-        migrations.AddIndex(
-            model_name="subscription",
-            index=models.Index(
-                condition=models.Q(("status", "ACTIVE")), fields=["event_type"], name="subscription_active"
             ),
         ),
         migrations.AddConstraint(

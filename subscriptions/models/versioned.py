@@ -1,5 +1,7 @@
 """What every configured thing has: a version that the database raises at each change."""
 
+from typing import ClassVar
+
 from django.db import models
 from django.db.models.functions import Now
 
@@ -13,6 +15,9 @@ class Versioned(models.Model):
     version = models.BigIntegerField(default=1, db_default=1, editable=False)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    derived: ClassVar[tuple[str, ...]] = ()
+    """Fields that follow from others: they are saved with every change."""
 
     class Meta:
         abstract = True

@@ -1,0 +1,86 @@
+"""Finding by index the few subscriptions a message may qualify for, however many there are (behaviour 2.2, 3.7)."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from subscriptions.database import rows
+from subscriptions.filter_terms import path_of
+from subscriptions.probes import Addressed, Asked, Key, Known, Probe, asked_of, probes_of
+
+CANDIDATES: Final = """
+SELECT k.number, s.id, s.subscriber_id, s.filter, s.filter_term
+  FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
+         WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
+  JOIN subscriptions_subscription s
+    ON COALESCE(s.event_type_id, 0) = k.event_type_id AND s.event_pattern = k.event_pattern
+       AND md5(s.header_filter_string) = md5(k.filter_string) AND s.header_filter_string = k.filter_string
+       AND s.filter_term >= k.low AND s.filter_term < k.high AND s.status = 'ACTIVE'
+  JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+ ORDER BY s.subscriber_id, s.position, s.id
+   FOR KEY SHARE OF s
+"""
+"""Asked anew for every publish: a change counts from the next one on.
+
+Locked against deletion, as the deliveries' foreign key would do anyway: whoever deletes a subscription waits for the
+publish and is then refused, instead of making the publish fail.
+"""
+
+MOST_PATHS: Final = 32
+"""So many paths are looked up; where an event type's filters compare more of them, the rest is evaluated."""
+
+
+class Candidate(NamedTuple):
+    """A subscription that the message may qualify for: it does if its filter, when there is one, is true."""
+
+    place: int
+    """Sorts candidates by subscriber, position and id."""
+    subscription_id: int
+    subscriber_id: int
+    filter: str
+
+
+_known: dict[Key, tuple[str, ...]] = {}
+"""What this process has learned. What lies between known paths is read whole: not knowing one, or knowing one that
+nobody uses any more, costs time and changes no answer."""
+
+
+def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Asked], dict[Asked, list[Candidate]]]:
+    """Return what to look under for each message, and the candidates there in order of subscriber, position and id."""
+    while True:
+        known = dict(_known)
+        asked = [asked_of(message, known) for message in messages]
+        probes = {one: probes_of(one, known) for one in dict.fromkeys(asked)}
+        found, news = _look_up([*dict.fromkeys(itertools.chain.from_iterable(probes.values()))], known)
+        if not news:
+            return asked, {one: sorted(itertools.chain(*(found[probe] for probe in probes[one]))) for one in probes}
+        _learn(news)
+
+
+def _look_up(
+    probes: Sequence[Probe], known: Known
+) -> tuple[Mapping[Probe, list[Candidate]], Mapping[Key, Collection[str]]]:
+    """Return the candidates of each range, and paths among them that are worth knowing before these are looked at."""
+    columns = zip(*((*probe.key, probe.filter_string, *probe.span) for probe in probes), strict=True)
+    found: dict[Probe, list[Candidate]] = defaultdict(list)
+    news: dict[Key, set[str]] = defaultdict(set)
+    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(
+        rows(CANDIDATES, [[*column] for column in columns])
+    ):
+        probe = probes[number - 1]
+        found[probe].append(Candidate(place, subscription_id, subscriber_id, text))
+        if term and _is_news(path_of(term), known.get(probe.key, ())):
+            news[probe.key].add(path_of(term))
+    return found, news
+
+
+def _is_news(path: str, known: Sequence[str]) -> bool:
+    """Tell whether a path is neither known nor one too many."""
+    return len(known) < MOST_PATHS and path not in known
+
+
+def _learn(news: Mapping[Key, Collection[str]]) -> None:
+    for key, paths in news.items():
+        known = {*_known.get(key, ())}
+        _known[key] = tuple(sorted((*known, *sorted({*paths} - known)[: MOST_PATHS - len(known)])))
