@@ -1,0 +1,43 @@
+"""Validators as all of them are made: no network, no files, no backtracking, formats checked, values not shown."""
+
+from typing import Any, Final
+
+import jsonschema_rs
+
+from subscriptions.schemas.limits import BrokenSchema
+
+Validator = jsonschema_rs.Validator
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "offline": True,
+    "pattern_options": jsonschema_rs.RegexOptions(),
+    "validate_formats": True,
+    "mask": "this value",
+}
+"""`RegexOptions` is the engine without look-around and back references, linear in the text's length."""
+
+
+def validator_of(schema: dict[str, Any]) -> Validator:
+    """Return what tells whether a value satisfies `schema`; of draft 2020-12 unless `$schema` says another.
+
+    Raises:
+        BrokenSchema: it is not valid by its draft.
+
+    """
+    try:
+        return jsonschema_rs.validator_for(schema, **_OPTIONS)
+    except jsonschema_rs.ValidationError as broken:
+        raise BrokenSchema(_said(broken), tuple(broken.instance_path)) from None
+    except ValueError as broken:
+        raise BrokenSchema(f"{broken}.") from None
+
+
+def validators_of(schema: dict[str, Any]) -> jsonschema_rs.ValidatorMap:
+    """Return a validator for each part of a schema that is valid, by its pointer as a URI fragment."""
+    return jsonschema_rs.validator_map_for(schema, **_OPTIONS)
+
+
+def _said(broken: jsonschema_rs.ValidationError) -> str:
+    if isinstance(broken.kind, jsonschema_rs.ValidationErrorKind.Format) and broken.kind.format == "regex":
+        return f"{str(broken.instance)[:100]!r} is no pattern; look-around and back references are not served."
+    return f"{broken.message[:300]}."
