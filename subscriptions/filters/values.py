@@ -74,17 +74,32 @@ BEYOND: Final = Decimal("NaN")
 
 
 def _key(value: Json) -> SortKey:
-    """Return a tuple whose first element tells the type, so that only like things are ever compared."""
+    """Return a tuple whose first element tells the type, so that only like things are ever compared.
+
+    One frame a level: loops, since what is shorter takes two.
+    """
+    key: list[Any] = []
+    match value:
+        case list():
+            for element in value:
+                key += (_key(element),)
+            return (4, len(value), *key)
+        case dict():
+            for name in in_order(value):
+                key += (name, _key(value[name]))
+            return (5, len(value), *key)
+    return _scalar_key(value)
+
+
+def _scalar_key(value: Json) -> SortKey:
     match value:
         case str():
             return (1, value)
         case Decimal():
             return (2, held(value))
-        case list():
-            return (4, len(value), *map(_key, value))
-        case dict():
-            return (5, len(value), *(part for name in in_order(value) for part in (name, _key(value[name]))))
-    return (3, value) if isinstance(value, bool) else (0,)
+        case bool():
+            return (3, value)
+    return (0,)
 
 
 def in_order(members: Mapping[str, Json]) -> list[str]:

@@ -1,0 +1,237 @@
+"""What filters mean: examples of every operator, of null and of failure (behaviour 3)."""
+
+import json
+
+import pytest
+from hypothesis import given
+
+from subscriptions.filters import Document, FilterFailed, parse_filter
+from subscriptions.filters.tree import Node
+from tests import filter_texts
+
+ISSUE = {
+    "original": {"project": {"id": "proj1008"}, "fields": {"actualEffort": 3}},
+    "updated": {"fields": {"actualEffort": 5}},
+    "paged": True,
+    "issue": {"fields": {"customfield_10210": "x"}},
+}
+EXAMPLES = [
+    "$$->'Body'->'original'->'project'->>'id' = 'proj1008'",
+    "$$->'Body'->'original'->'project'->>'id' in ('proj1008','proj1010')",
+    "$$->'Body'->'original'->'fields'->'actualEffort' != $$->'Body'->'updated'->'fields'->'actualEffort'",
+    "$$->'Body'->>'paged' = 'true'",
+    "$$->'Body'->'issue'->'fields'->>'customfield_10210' is not null",
+    "$$->'Header'->'Filter_string'->>0 = 'proj1010'",
+]
+
+BODY = """{"state": "open", "n": 1.50, "big": 1e2, "zero": -0, "no": null, "yes": true, "tags": ["red", "blue", 5],
+           "o": {"bb": 1, "a": [1, {"x": null}], "bb": 2}, "percent": "5% off\\\\", "empty": [], "text": "it's"}"""
+
+MEANINGS = [
+    ("->>'state' = 'open'", True),
+    ("->>'state' = 'Open'", False),
+    ("->>'state' != 'open'", False),
+    ("->'state' = '\"open\"'", True),
+    ("->>'nothing' = 'open'", None),
+    ("->>'nothing' != 'open'", None),
+    ("->>'no' = 'null'", None),
+    ("->'no' = 'null'", True),
+    ("->>'n' = '1.50'", True),
+    ("->>'n' = '1.5'", False),
+    ("->'n' = '1.5'", True),
+    ("->'n' < '10'", True),
+    ("->'n' > '1.5'", False),
+    ("->>'n' > '1.5'", True),
+    ("->>'big' = '100'", True),
+    ("->>'zero' = '0'", True),
+    ("->>'yes' = 'true'", True),
+    ("->'yes' = 'true'", True),
+    ('->>\'o\' = \'{"a": [1, {"x": null}], "bb": 2}\'', True),
+    ('->\'o\' = \'{"bb":2,"a":[1,{"x":null}]}\'', True),
+    ("->'tags'->>0 = 'red'", True),
+    ("->'tags'->>-1 = '5'", True),
+    ("->'tags'->>3 is null", True),
+    ("->'tags'->>'0' is null", True),
+    ("->'no' is null", False),
+    ("->>'no' is null", True),
+    ("->'nothing' is null", True),
+    ("->'state' is not null", True),
+    ("->>'state' in ('closed', 'open')", True),
+    ("->>'state' not in ('closed', 'open')", False),
+    ("->'n' in ('1', '1.500')", True),
+    ("->>'nothing' in ('a')", None),
+    ("->>'state' like 'op%'", True),
+    ("->>'state' like 'o__n'", True),
+    ("->>'state' like '%x%'", False),
+    ("->>'state' not like '%x%'", True),
+    ("->>'percent' like '5\\% %\\\\'", True),
+    ("->>'nothing' like '%'", None),
+    ("->>'text' = 'it''s'", True),
+    (" ? 'state'", True),
+    (" ? 'nothing'", False),
+    ("->'tags' ? 'red'", True),
+    ("->'tags' ? '5'", False),
+    ("->'state' ? 'open'", True),
+    ("->'nothing' ? 'x'", None),
+    ("->'o' > '[9,9,9]'", True),
+    ("->'tags' > 'true'", True),
+    ("->'yes' > '99'", True),
+    ("->'n' > '\"z\"'", True),
+    ("->'state' > 'null'", True),
+    ("->'empty' < 'null'", True),
+]
+
+
+def document(body: str = "{}", *headers: tuple[str, str]) -> Document:
+    return Document(headers, body.encode(), is_json=True)
+
+
+@pytest.mark.behaviour("3.4")
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_documented_examples_hold_where_they_should(text: str) -> None:
+    assert parse_filter(text).matches(document(json.dumps(ISSUE), ("FILTER_STRING", "proj1010")))
+    assert not parse_filter(text).matches(document("{}", ("FILTER_STRING", "other")))
+
+
+@pytest.mark.behaviour("3.1", "3.3")
+@pytest.mark.parametrize(("term", "meaning"), MEANINGS)
+def test_a_term_means(term: str, meaning: bool | None) -> None:
+    found = parse_filter(f"$$->'Body'{term}").explain(document(BODY)).result
+    assert found == {True: "true", False: "false", None: "null"}[meaning]
+
+
+@pytest.mark.behaviour("3.3")
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        ("T and T", "true"),
+        ("T and N", "null"),
+        ("F and N", "false"),
+        ("N and F", "false"),
+        ("F or N", "null"),
+        ("N or T", "true"),
+        ("F or F", "false"),
+        ("not N", "null"),
+        ("not F", "true"),
+        ("F and X", "false"),
+        ("X and F", "false"),
+        ("X or T", "true"),
+        ("X or N", "failed"),
+        ("T and X", "failed"),
+        ("not X", "failed"),
+        ("T or T and F", "true"),
+        ("(T or T) and F", "false"),
+        ("not T or T", "true"),
+    ],
+)
+def test_what_is_unknown_or_fails_matters_only_where_nothing_decides(text: str, result: str) -> None:
+    terms = {"T": "$$->'Body'->'a' = '1'", "F": "$$->'Body'->'a' = '2'", "N": "$$->'Body'->'b' = '1'"}
+    for letter, term in {**terms, "X": "$$->'Body'->'huge' = '1'"}.items():
+        text = text.replace(letter, term)
+    explained = parse_filter(text).explain(document('{"a": 1, "huge": 1e999999}'))
+    assert explained.result == result
+
+
+@pytest.mark.behaviour("3.2")
+@pytest.mark.parametrize(
+    ("text", "matches"),
+    [
+        ("$$->'Header'->'x-team'->>0 = 'blue'", True),
+        ("$$->'Header'->'X-TEAM'->>1 = 'red'", True),
+        ("$$->'Header'->>'X-Team' = '[\"blue\", \"red\"]'", True),
+        ("$$->'Header' ? 'X-team'", True),
+        ("$$->'Header'->'X-Team' ? 'red'", True),
+        ("$$->'Header'->'X-Other'->>0 is null", True),
+        ("$$->'header'->'x-team'->>0 = 'blue'", False),
+        ("$$ ? 'Body'", True),
+    ],
+)
+def test_header_names_match_without_case(text: str, matches: bool) -> None:
+    message = document("{}", ("X-Team", "blue"), ("x-tEAM", "red"))
+    assert parse_filter(text).matches(message) is matches
+
+
+@pytest.mark.behaviour("3.2")
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("naïve <xml/>".encode(), "$$->>'Body' like 'naïve%'"),
+        (b"5", "$$->'Body' = '\"5\"'"),
+        (b"\xff", "$$->>'Body' is null"),
+        (b"\xff", "$$->'Body' = 'null'"),
+        (b"", "$$->>'Body' = ''"),
+        (b"a\0b", "$$->>'Body' like 'a_b'"),
+    ],
+)
+def test_a_body_that_is_not_json_is_a_string_or_null(body: bytes, text: str) -> None:
+    assert parse_filter(text).matches(Document([], body, is_json=False))
+
+
+@pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ('{"a": 1e131072}', "more than 131072 digits"),
+        ('{"a": 1e99999999999999999999}', "more than 131072 digits"),
+        ('{"a": 1e-16384}', "16383 after the decimal point"),
+        ("[" * 100_000, "nested too deep"),
+        ('{"a": NaN}', "NaN is not a JSON value"),
+        ('{"a"', "not JSON"),
+    ],
+)
+def test_a_filter_that_cannot_be_evaluated_says_why(body: str, reason: str) -> None:
+    message = document(body, ("X-Team", "blue"))
+    for _ in range(2):
+        with pytest.raises(FilterFailed, match=reason):
+            parse_filter("$$->'Body'->'a' = '1'").matches(message)
+    assert parse_filter("$$->'Header'->'X-Team'->>0 = 'blue'").matches(message)
+
+
+@pytest.mark.parametrize(
+    "body", ['{"a": "\\u0000"}', '{"a": "\\ud800"}', '{"\\udfff": {"a": "\\ud800"}}', "[" * 800 + "]" * 800]
+)
+@pytest.mark.parametrize("text", ["$$->>'Body' like '%x%'", "$$->'Body'->>'a' < 'a'", "$$->'Body' > $$->'Header'"])
+def test_what_postgresql_would_refuse_is_compared_all_the_same(body: str, text: str) -> None:
+    explained = parse_filter(text).explain(document(body))
+    assert explained.result in {"true", "false", "null"}
+    assert json.dumps([one.value for term in explained.terms for one in term.values]).encode()
+
+
+@pytest.mark.parametrize("pattern", ["%a" * 1000 + "%b", "%_a" * 800 + "b", "_%" * 1000 + "b", "%" * 2000 + "b"])
+def test_a_hostile_pattern_takes_no_more_than_one_look_at_the_text(pattern: str) -> None:
+    body = Document([], b"a" * 200_000, is_json=False)
+    assert not parse_filter(f"$$->>'Body' like '{pattern}'").matches(body)
+
+
+@pytest.mark.behaviour("6.3")
+@given(filter_texts.filters())
+def test_the_canonical_text_says_the_same(tree: Node) -> None:
+    once = parse_filter(str(tree)).canonical
+    assert parse_filter(once).canonical == once
+    assert parse_filter(once.replace(" AND ", "\n\taNd  ").replace(" OR ", " oR ")).canonical == once
+
+
+@pytest.mark.parametrize(
+    ("text", "equality"),
+    [
+        ("$$->'Body'->>'a' = 'x'", ("$$->'Body'->>'a'", "x")),
+        ("'x'=$$ -> 'Body' ->>'a'", ("$$->'Body'->>'a'", "x")),
+        ("$$->'Header'->'X'->>0 = 'it''s'", ("$$->'Header'->'x'->>0", "it's")),
+        ("$$->'Body'->'b' = '1' and ($$->'Body'->>'a' = 'x' and $$->>'c' = 'y')", ("$$->'Body'->>'a'", "x")),
+        ("$$->'Body'->'a' = '\"x\"'", None),
+        ("$$->'Body'->>'a' != 'x'", None),
+        ("$$->'Body'->>'a' = $$->'Body'->>'b'", None),
+        ("not $$->'Body'->>'a' = 'x'", None),
+        ("$$->'Body'->>'a' = 'x' or $$->'Body'->>'a' = 'y'", None),
+    ],
+)
+def test_the_term_a_filter_can_be_found_by(text: str, equality: tuple[str, str] | None) -> None:
+    assert parse_filter(text).equality == equality
+
+
+@given(filter_texts.filters())
+def test_what_matches_is_found_by_its_term(tree: Node) -> None:
+    found, message = parse_filter(str(tree)), document('{"a": "a", "b": true, "aa": 100}', ("a", "ab"))
+    if found.equality and found.matches(message):
+        path, constant = found.equality
+        assert message.text_at(path) == constant
