@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from delivery.forwarded_headers import kept
-from delivery.payloads import check_content_type, check_json, is_json
+from delivery.payloads import check_content_type, check_json
 from delivery.publishing import publish
 from delivery.refusals import (
     EventTypeNotAllowed,
@@ -15,17 +15,20 @@ from delivery.refusals import (
     PayloadTooLarge,
     Refusal,
     RefusedItems,
+    SchemaViolated,
     UnknownEventType,
 )
 from delivery.storing import Accepted, NewMessage
 from subscriptions.database import rows
+from subscriptions.media_types import is_json
 from subscriptions.models import EventKind
 from subscriptions.names import is_name
+from subscriptions.validating import violations_of
 
 MOST_KEY_CHARACTERS: Final = 255
 
 PUBLISHABLE: Final = """
-SELECT e.name, e.id, e.kind, e.content_type,
+SELECT e.name, e.id, e.kind, e.content_type, CASE WHEN e.schema IS NOT NULL THEN e.version END,
        NOT EXISTS (SELECT FROM subscriptions_publisher_event_types p WHERE p.publisher_id = %(publisher)s)
        OR EXISTS (SELECT FROM subscriptions_publisher_event_types p
                    WHERE p.publisher_id = %(publisher)s AND p.eventtype_id = e.id)
@@ -61,6 +64,8 @@ class _Publishable:
     id: int
     kind: str
     content_type: str
+    schema_version: int | None
+    """None: it has no schema."""
     allowed: bool
 
 
@@ -106,6 +111,7 @@ def _checked(draft: Draft | Refusal, event_types: dict[str, _Publishable], most_
     check_content_type(content_type, event_type.content_type)
     if is_json(event_type.content_type):
         check_json(draft.body)
+        _check_schema(draft, event_type)
     return NewMessage(
         event_type_id=event_type.id,
         event_type=draft.event_type,
@@ -116,6 +122,14 @@ def _checked(draft: Draft | Refusal, event_types: dict[str, _Publishable], most_
         idempotency_key=draft.idempotency_key,
         kind=event_type.kind,
     )
+
+
+def _check_schema(draft: Draft, event_type: _Publishable) -> None:
+    if event_type.schema_version is None:
+        return
+    broken = violations_of(draft.body, event_type_id=event_type.id, version=event_type.schema_version)
+    if broken:
+        raise SchemaViolated(f"The body does not satisfy the schema of {draft.event_type}; see errors.", broken)
 
 
 def _allowed(name: str, event_types: dict[str, _Publishable]) -> _Publishable:

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from delivery.payloads import is_json
 from subscriptions.filters import Document
+from subscriptions.media_types import is_json
 
 
 def document_of(

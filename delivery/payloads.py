@@ -1,27 +1,15 @@
 """What a payload must be (behaviour 2.5): its bytes are only ever judged, never changed."""
 
 import json
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
 from delivery.refusals import MalformedPayload, UnsuitableContentType
+from subscriptions.media_types import is_json, media_type_of
 
 SAFE_LEVELS: Final = 900
 """So deep is always taken; what lies beyond depends on the parser."""
-
-
-@lru_cache(maxsize=256)
-def media_type_of(content_type: str) -> str:
-    """Return the media type without parameters, in lower case."""
-    return content_type.partition(";")[0].strip().lower()
-
-
-def is_json(content_type: str) -> bool:
-    """Tell whether a body of this content type must be JSON: `application/json` or any `+json`."""
-    media_type = media_type_of(content_type)
-    return media_type == "application/json" or media_type.endswith("+json")
 
 
 def check_content_type(given: str, declared: str) -> None:

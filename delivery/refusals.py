@@ -1,5 +1,9 @@
 """Why a publish is refused: one exception for each fact, fit to be shown to the publisher."""
 
+from collections.abc import Sequence
+
+from subscriptions.schemas import Violation
+
 
 class Refusal(Exception):
     """Base: this message cannot be accepted as it is; the text says what to change."""
@@ -23,6 +27,14 @@ class UnsuitableContentType(Refusal):
 
 class MalformedPayload(Refusal):
     """The body is not what the event type's content type says."""
+
+
+class SchemaViolated(Refusal):
+    """The body is JSON, but not as the event type's schema says; `violations` says where."""
+
+    def __init__(self, text: str, violations: Sequence[Violation]) -> None:
+        super().__init__(text)
+        self.violations = violations
 
 
 class PayloadTooLarge(Refusal):

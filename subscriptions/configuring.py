@@ -36,10 +36,12 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
     """Store a new record and its links to many others.
 
     Raises:
+        ValidationError: its fields do not go together.
         NameTaken: another one has its name.
 
     """
     try:
+        record.clean()
         with transaction.atomic():
             record.save(force_insert=True)
             for name, targets in (links or {}).items():
@@ -57,6 +59,7 @@ def change(
     Raises:
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
+        ValidationError: its fields would not go together any more.
         NameTaken: another one has its new name.
 
     """
@@ -111,6 +114,7 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
     many = {field.name for field in record._meta.many_to_many}  # noqa: SLF001 - documented by Django
     for name, value in changes.items():
         getattr(record, name).set(value) if name in many else setattr(record, name, value)
+    record.clean()
     record.save(update_fields=[*(changes.keys() - many), *record.derived, "updated_at"])
     record.refresh_from_db(fields=["version", "updated_at"])
 

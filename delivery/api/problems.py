@@ -1,9 +1,16 @@
 """What the use cases' exceptions mean over HTTP."""
 
+from typing import Final
+
 from delivery import refusals
+from delivery.holding import NotHeld
 from delivery.idempotency import PublishUnderWayError
 from delivery.publishing import KeyReusedError
+from delivery.refusals import SchemaViolated
 from subscriptions.api.problems import ProblemType, register, type_of
+
+MOST_ERRORS_OF_AN_ITEM: Final = 10
+"""A batch has up to 1,000 items; the answer to each stays short."""
 
 
 def _results(refused: refusals.RefusedItems) -> dict[str, object]:
@@ -14,7 +21,13 @@ def _results(refused: refusals.RefusedItems) -> dict[str, object]:
 
 def _result(refusal: refusals.Refusal) -> dict[str, object]:
     kind = type_of(refusal)
-    return {"status": "invalid", "code": kind.code if kind else "invalid", "detail": str(refusal)}
+    errors = {"errors": _errors(refusal)[:MOST_ERRORS_OF_AN_ITEM]} if isinstance(refusal, SchemaViolated) else {}
+    return {"status": "invalid", "code": kind.code if kind else "invalid", "detail": str(refusal), **errors}
+
+
+def _errors(violated: SchemaViolated) -> list[dict[str, str]]:
+    """Return `{pointer, code, detail}` for each violation, as for any other invalid input."""
+    return [{"pointer": f"#{one.pointer}", "code": "schema", "detail": one.message} for one in violated.violations]
 
 
 register(
@@ -24,9 +37,13 @@ register(
         refusals.KindNotServed: ProblemType(501, "not_served", "Not served"),
         refusals.UnsuitableContentType: ProblemType(415, "unsuitable_content_type", "Unsuitable content type"),
         refusals.MalformedPayload: ProblemType(400, "malformed_payload", "Malformed payload"),
+        SchemaViolated: ProblemType(
+            422, "schema_violated", "Schema violated", members=lambda violated: {"errors": _errors(violated)}
+        ),
         refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
         refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
         refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
+        NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
             422,
             "idempotency_key_reused",

@@ -3,6 +3,8 @@
 from typing import ClassVar
 
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
@@ -15,12 +17,19 @@ from subscriptions.api.strictness import StrictModelSerializer
 from subscriptions.models import ApiKey, EventType
 
 
+@extend_schema_field({"type": ["object", "null"], "description": "A JSON Schema; null: none."})
+class SchemaField(serializers.JSONField):
+    """A JSON Schema; whether it is one, the model says."""
+
+
 class EventTypeSerializer(StrictModelSerializer[EventType]):
     """An event type as the API shows it and takes a new one."""
 
+    schema = SchemaField(required=False, allow_null=True, default=None)
+
     class Meta:
         model = EventType
-        fields = ("name", "kind", "content_type", "description", "sample", *KEPT_BY_THE_BROKER)
+        fields = ("name", "kind", "content_type", "description", "sample", "schema", *KEPT_BY_THE_BROKER)
         read_only_fields: ClassVar[tuple[str, ...]] = KEPT_BY_THE_BROKER
 
 

@@ -6,6 +6,7 @@ from django.db.models import Q
 from subscriptions.headers import validate_content_type
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+from subscriptions.samples import check_sample
 
 
 class EventKind(models.TextChoices):
@@ -41,3 +42,7 @@ class EventType(Versioned):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Raise `ValidationError` unless content type, schema and sample go together."""
+        check_sample(self.content_type, self.sample, self.schema)

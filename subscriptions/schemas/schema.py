@@ -31,8 +31,6 @@ class Schema:
                 return []
         except UnreadableJson as broken:
             return [Violation("", f"It cannot be held against the schema: {broken}.")]
-        except UnicodeEncodeError:
-            return [Violation("", "It cannot be held against the schema: a text has a lone surrogate.")]
         return _listed(self.document, value)
 
 

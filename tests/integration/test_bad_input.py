@@ -115,7 +115,7 @@ def test_a_compressed_body_is_refused() -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(MAX_BODY_BYTES, 201), (MAX_BODY_BYTES + 1, 413), (6 * 1024 * 1024, 413)])
 def test_a_body_has_at_most_a_mebibyte(size: int, status: int) -> None:
-    empty = b'{"name": "A", "sample": ""}'
+    empty = b'{"name": "A", "description": ""}'
     body = empty.replace(b'""', b'"' + b"x" * (size - len(empty)) + b'"')
     answer = client_of().post(ROOT, body, content_type=JSON)
     assert (answer.status_code, answer.json().get("code")) == (status, None if status == 201 else "body_too_large")

@@ -16,6 +16,7 @@ NEW = {
     "content_type": "application/json",
     "description": "An artifact was created.",
     "sample": '{"id": "artf1"}',
+    "schema": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}},
 }
 
 
@@ -65,9 +66,9 @@ def test_the_database_refuses_another_name_or_kind(fixed: dict[str, str]) -> Non
 
 
 @pytest.mark.behaviour("1.1")
-def test_description_and_sample_may_change() -> None:
+def test_description_schema_and_sample_may_change() -> None:
     factories.event_type("Order.Paid", description="old")
-    changes = {"description": "new", "sample": "{}"}
+    changes = {"description": "new", "sample": "{}", "schema": {"type": "object"}}
     answer = client_of().patch(f"{ROOT}/Order.Paid", changes, content_type="application/json")
     assert (answer.status_code, answer["ETag"]) == (200, '"2"')
     assert {**answer.json(), **changes} == answer.json()
@@ -108,3 +109,46 @@ def test_every_kind_of_key_reads_event_types() -> None:
     clients = [client_of(), client_of(factories.publisher()), client_of(factories.subscriber())]
     assert [client.get(f"{ROOT}/Order.Paid").status_code for client in clients] == [200, 200, 200]
     assert [client.delete(f"{ROOT}/Order.Paid").status_code for client in clients[1:]] == [403, 403]
+
+
+@pytest.mark.parametrize(
+    ("fields", "refused", "says"),
+    [
+        ({"schema": {"type": "strnig"}}, "schema", "At /type: "),
+        ({"schema": {"$ref": "http://127.0.0.1:9/"}}, "schema", "nothing is fetched"),
+        ({"schema": True}, "schema", "A schema is a JSON object"),
+        ({"schema": {"const": "\0"}}, "schema", "no NUL characters"),
+        ({"schema": {}, "content_type": "text/plain"}, "schema", "Only JSON has a schema"),
+        ({"sample": "no JSON"}, "sample", "the sample is not"),
+        ({"sample": "{}", "schema": {"type": "array"}}, "sample", "does not satisfy the schema"),
+    ],
+)
+@pytest.mark.behaviour("1.1")
+def test_a_schema_or_sample_that_does_not_fit_is_refused(fields: dict[str, object], refused: str, says: str) -> None:
+    answer = client_of().post(ROOT, {"name": "A", **fields}, content_type="application/json")
+    first = answer.json()["errors"][0]
+    assert (answer.status_code, first["pointer"]) == (400, f"#/{refused}")
+    assert says in first["detail"]
+    assert not EventType.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"schema": {"type": "array"}}, "sample"),
+        ({"sample": "[]"}, "sample"),
+        ({"content_type": "text/plain"}, "schema"),
+    ],
+)
+@pytest.mark.behaviour("1.1")
+def test_whichever_changes_sample_and_schema_still_go_together(change: dict[str, object], refused: str) -> None:
+    factories.event_type("Order.Paid", sample="{}", schema={"type": "object"})
+    answer = client_of().patch(f"{ROOT}/Order.Paid", change, content_type="application/json")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, f"#/{refused}")
+    both = {"schema": {"type": "array"}, "sample": "[]"}
+    assert client_of().patch(f"{ROOT}/Order.Paid", both, content_type="application/json").status_code == 200
+
+
+def test_a_sample_of_another_content_type_may_be_any_text() -> None:
+    fields = {"name": "A", "content_type": "text/plain", "sample": "no JSON"}
+    assert client_of().post(ROOT, fields, content_type="application/json").status_code == 201

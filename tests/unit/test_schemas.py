@@ -108,6 +108,8 @@ def test_each_kind_of_violation(schema: dict[str, Any], payload: Any, violations
         ({}, "1e99999999999999999999", False),
         ({}, "1" * 1001, False),
         ({"type": "string"}, '"\\ud800"', False),
+        ({"properties": {"a": {"type": "string"}}}, '{"a": "\\uDC00\\ud83d"}', False),
+        ({"propertyNames": {"maxLength": 1}}, '{"\\ud83d\\ude00": 1}', True),
         ({"type": "string"}, '"\\u0000"', True),
     ],
 )
