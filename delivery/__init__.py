@@ -12,6 +12,6 @@ sent: `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `roun
 `header_lines`, `webhooks`, `signatures` · `http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling`, `batches` · `releasing` (what follows when a
-line is let go) · `cancelling`
-looked at: `standing`, `listing`
+line is let go) · `cancelling`, `holding`
+looked at: `standing_statements`, `standing`, `listing`, `explaining`
 """

@@ -33,6 +33,7 @@ LARGEST_ID: Final = 2**63 - 1
 WITH_STATUS: Final = "d.status = %(status)s"
 FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
 ASIDE: Final = ("delivery_open", "d.due_at IS NOT NULL AND d.closed_on = '9999-12-31'")
+HELD: Final = ("delivery_open", "d.due_at = '9999-12-31 00:00:00+00' AND d.closed_on = '9999-12-31'")
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
 """As the partial index says it."""
@@ -69,6 +70,8 @@ def deliveries_of(
 def _shelves(status: str | None) -> list[tuple[str, str]]:
     if status is None:
         return [FRESH, ASIDE, FILED]
+    if status == DeliveryStatus.HELD:
+        return [HELD]
     if status in UNFINISHED:
         return [FRESH, ASIDE]
     return [FILED if status == DeliveryStatus.DELIVERED else FILED_OTHERWISE]

@@ -15,7 +15,7 @@ class DeliveryStatus(TextChoices):
     """Under way: its request has been started, or may have been."""
 
     HELD = "HELD"
-    """Could not be evaluated; waits for somebody to release it."""
+    """Its filter or its script failed; waits for somebody to release it, and is due at no time until then."""
 
     DELIVERED = "DELIVERED"
     """The endpoint answered 2xx."""

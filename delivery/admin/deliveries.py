@@ -5,9 +5,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import MAX_ID_DIGITS, SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, link_to
+from delivery.admin.read_only import MAX_ID_DIGITS, SHOWN_AT_MOST, STATUS_COLOURS, instant, link_to
+from delivery.admin.releasing import ReleasingAdmin
 from delivery.listing import deliveries_of, under_way
-from delivery.models import OPEN_SHELF, Attempt, Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.standing import COUNTED_AT_MOST
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhooks import WEBHOOK_ID_PREFIX
@@ -16,7 +17,7 @@ from subscriptions.models import Subscription
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
+class DeliveryAdmin(ReleasingAdmin):
     """Where each delivery stands."""
 
     list_display = (
@@ -51,6 +52,8 @@ class DeliveryAdmin(ReadOnlyAdmin[Delivery]):
         status = asked.get("status__exact")
         if status == DeliveryStatus.IN_FLIGHT:
             return rows.filter(pk__in=under_way())
+        if status == DeliveryStatus.HELD:
+            rows = rows.filter(due_at=UNTIL_RELEASED)
         if not _is_looked_up(asked) and (wanted := _subscriptions(asked)):
             newest = deliveries_of([*wanted], status, key=None, downwards=True, limit=COUNTED_AT_MOST)
             return rows.filter(pk__in=newest)

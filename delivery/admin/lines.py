@@ -22,6 +22,7 @@ STATE_COLOURS: Final = {
     LineState.SENDING: "info",
     LineState.WAITING: "info",
     LineState.SET_ASIDE: "warning",
+    LineState.TO_RELEASE: "danger",
     LineState.INACTIVE: "warning",
     LineState.AT_REST: "success",
 }
@@ -50,7 +51,7 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     """Ordered work of one subscriber."""
 
     list_display = (
-        *("subscriber", "state", "waiting", "set_aside", "set_aside_due"),
+        *("subscriber", "state", "waiting", "set_aside", "set_aside_due", "to_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
     list_filter = (HeldFilter,)
@@ -59,7 +60,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name"
     fields = (
-        *("subscriber", "lane", "state", "waiting", "set_aside", "set_aside_due", "oldest_pending", "head_link"),
+        *("subscriber", "lane", "state", "waiting", "set_aside", "set_aside_due", "to_release", "oldest_pending"),
+        "head_link",
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "delivery_list"),
     )
@@ -101,6 +103,11 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     def set_aside_due(self, line: Line) -> str:
         """Return when the next one that was set aside is due."""
         return instant(_standing(line).set_aside_due_at)
+
+    @display(description="to release")
+    def to_release(self, line: Line) -> str:
+        """Return how many of them are HELD until somebody releases them."""
+        return _counted(_standing(line).to_release)
 
     @display(description="held since")
     def hold_since(self, line: Line) -> str:

@@ -66,7 +66,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     ordering: ClassVar[tuple[str, ...]] = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     search_help_text = "An id"
-    actions = None
+    actions: ClassVar[tuple[str, ...] | None] = None
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:  # noqa: ARG002 - Django's signature
         """Nothing is added by hand."""

@@ -10,12 +10,13 @@ from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
 from delivery.api.records import Records
+from delivery.api.scopes import deliveries_for
 from delivery.listing import deliveries_of, under_way
-from delivery.models import OPEN_SHELF, Attempt, Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.models import ApiKey, KeyKind, Subscription
+from subscriptions.models import ApiKey, Subscription
 
 LARGEST_ID: Final = 2**63 - 1
 COLUMNS: Final = {
@@ -113,16 +114,15 @@ class Deliveries(Records[Delivery]):
 
     def scope(self, key: ApiKey) -> QuerySet[Delivery]:
         """Return management all, a subscriber its own."""
-        deliveries = Delivery.objects.select_related("subscription__subscriber")
-        if key.kind == KeyKind.MANAGEMENT:
-            return deliveries
-        return deliveries.filter(subscription__subscriber=key.subscriber_id)
+        return deliveries_for(key)
 
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
         """Return those the query asks for."""
         status = query.get("status")
         if status == DeliveryStatus.IN_FLIGHT:
             rows = rows.filter(pk__in=under_way())
+        if status == DeliveryStatus.HELD:
+            rows = rows.filter(due_at=UNTIL_RELEASED)
         if status is not None:
             # Spares looking on the shelves where there are none.
             rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)

@@ -46,6 +46,9 @@ class LineSerializer(serializers.Serializer[LineNow]):
     set_aside = serializers.IntegerField(
         source="standing.set_aside", read_only=True, help_text="Those of them that failed and are tried again later."
     )
+    to_release = serializers.IntegerField(
+        source="standing.to_release", read_only=True, help_text="Those of them that are HELD until they are released."
+    )
     set_aside_due_at = serializers.DateTimeField(
         source="standing.set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of those is due."
     )

@@ -6,6 +6,7 @@ from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
+from delivery.api.releases import ReleaseDelivery
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
@@ -14,6 +15,7 @@ urlpatterns = [
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
+    path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
 ]

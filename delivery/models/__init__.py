@@ -1,7 +1,7 @@
 """What is on its way and what became of it: one module a model, re-exported here."""
 
 from delivery.models.attempts import Attempt
-from delivery.models.deliveries import OPEN_SHELF, Delivery
+from delivery.models.deliveries import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
 from delivery.models.messages import Message, MessageOutcome
@@ -10,6 +10,7 @@ from delivery.models.storage_days import StorageDay
 
 __all__ = [
     "OPEN_SHELF",
+    "UNTIL_RELEASED",
     "Attempt",
     "Delivery",
     "IdempotencyKey",

@@ -16,6 +16,10 @@ OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
 
 
+UNTIL_RELEASED: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
+"""When a HELD delivery is due: behind all that is ever due, so that no line that reads on meets it."""
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """Deliveries, by shelf and by what they wait for."""
 
@@ -38,7 +42,7 @@ class Delivery(models.Model):
     Without constraints that only repeat its types: the server sets each up anew for every statement.
 
     Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only
-    `settling` and `cancelling` change the status; the database refuses a status on the wrong shelf.
+    `settling`, `cancelling` and `holding` change the status; the database refuses a status on the wrong shelf.
     """
 
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
@@ -49,7 +53,7 @@ class Delivery(models.Model):
     attempts = models.IntegerField(default=0, db_default=0)
     times_set_aside = models.IntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
-    """None: due since it was published and never set aside."""
+    """None: due since it was published and never set aside. `UNTIL_RELEASED` for what is HELD, whoever holds it."""
     sequence = models.BigIntegerField(null=True, blank=True)
     """Its number in its subscriber's line, given when it is first sent, never changed (behaviour 4.10)."""
     uncertain = models.BooleanField(default=False, db_default=False)
@@ -79,4 +83,4 @@ class Delivery(models.Model):
     @property
     def next_try_at(self) -> dt.datetime | None:
         """When it is tried again, if it was set aside and has not ended."""
-        return self.due_at if self.status in UNFINISHED else None
+        return self.due_at if self.status in UNFINISHED - {DeliveryStatus.HELD} else None

@@ -1,0 +1,25 @@
+"""Releasing a delivery that is HELD."""
+
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from delivery.api.deliveries import DeliverySerializer
+from delivery.api.scopes import deliveries_for
+from delivery.holding import release_one
+from subscriptions.api.permissions import MayReceive, key_of
+
+
+class ReleaseDelivery(APIView):
+    """A delivery whose filter or script failed."""
+
+    permission_classes = [MayReceive]
+
+    @extend_schema(operation_id="release_delivery", request=None, responses=DeliverySerializer)
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Let it be sent, whatever its filter says; answered with the delivery, which is PENDING now."""
+        visible = deliveries_for(key_of(request))
+        release_one(get_object_or_404(visible, pk=id).pk)
+        return Response(DeliverySerializer(visible.get(pk=id)).data)
