@@ -1,7 +1,7 @@
 """Who wants what: event types, publishers, keys, subscribers and their subscriptions; configuration only.
 
 In the order in which a message meets them: `names`, `patterns`, `endpoints`, `headers`, `filters`, `filter_terms`,
-`probes`, `media_types`, `schemas`, `samples`, `key_tokens`, `signing_secrets` (rules) · `models` · `database` (the
-prepared cursor both apps use) · `authenticating`, `validating`, `candidates`, `matching`, `configuring`, `key_issuing`
-(use cases) · `api`, `admin`.
+`probes`, `verdicts`, `media_types`, `schemas`, `samples`, `key_tokens`, `signing_secrets` (rules) · `models` ·
+`database` (the prepared cursor both apps use) · `authenticating`, `validating`, `candidates`, `matching`,
+`configuring`, `key_issuing` (use cases) · `api`, `admin`.
 """

@@ -1,0 +1,107 @@
+"""Why subscriptions get a stored message or do not, by the configuration that is now in force (behaviour 2.2, 3)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from delivery.documents import document_of
+from delivery.models import Message
+from subscriptions.filters import Filter, Result
+from subscriptions.models import EventType, Status, Subscription
+from subscriptions.verdicts import Shown, Verdict, judge
+
+EXPLAINED_AT_MOST: Final = 1000
+"""So many subscriptions of a message's event type are looked at."""
+TRIED_AT_MOST: Final = 500
+"""So many of the newest messages is a filter tried on,"""
+TRIED_BYTES: Final = 32 * 2**20
+"""with bodies of so many bytes together."""
+AT_ONCE: Final = 20
+"""So many messages are in memory at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What became of a message at one subscription."""
+
+    subscription: Subscription
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """What became of a message at the subscriptions of its event type."""
+
+    found: list[Explained]
+    is_cut: bool
+    """Whether there are more than were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How many of the newest messages of an event type a filter lets through."""
+
+    tried: int
+    matching: int
+    failing: int
+
+
+def shown_of(message: Message) -> Shown:
+    """Return what a stored message shows to subscriptions."""
+    headers = [(name, value) for name, value in message.headers]
+    document = document_of(headers, message.content_type, message.filter_string, bytes(message.body))
+    return Shown(message.filter_string, document)
+
+
+def explain(message: Message) -> Explanations:
+    """Return why each subscription that the message's event type reaches gets it or does not, the oldest first."""
+    if message.event_type is None:
+        return Explanations([], is_cut=False)
+    reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
+    found = [*reached.order_by("pk")[: EXPLAINED_AT_MOST + 1]]
+    shown = shown_of(message)
+    explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:EXPLAINED_AT_MOST]]
+    return Explanations(explained, is_cut=len(found) > EXPLAINED_AT_MOST)
+
+
+def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
+    """Return what a subscription's filters make of a message; of a stored one, with what else keeps it away."""
+    return judge(
+        shown,
+        header_filter_string=subscription.header_filter_string,
+        filter_text=subscription.filter,
+        obstacle=_obstacle(subscription, message) if message else "",
+    )
+
+
+def try_filter(wanted: Filter, event_type: EventType) -> Trial:
+    """Return how many of the newest messages of an event type a filter would let through."""
+    results: Counter[Result] = Counter()
+    for message in _newest(event_type):
+        results[wanted.explain(shown_of(message).document).result] += 1
+    return Trial(results.total(), results[Result.TRUE], results[Result.FAILED])
+
+
+def _newest(event_type: EventType) -> Iterator[Message]:
+    """Yield the newest messages, few at a time: each may be as large as messages are."""
+    of_type = Message.objects.filter(event_type=event_type).order_by("-pk")
+    ids, size = [], 0
+    for message_id, its_size in of_type.values_list("pk", "size")[:TRIED_AT_MOST]:
+        size += its_size
+        if size > TRIED_BYTES:
+            break
+        ids.append(message_id)
+    for first in range(0, len(ids), AT_ONCE):
+        yield from Message.objects.filter(pk__in=ids[first : first + AT_ONCE])
+
+
+def _obstacle(subscription: Subscription, message: Message) -> str:
+    """Return what keeps a message from a subscription whatever the filters say."""
+    if subscription.created_at > message.published_at:
+        return "The subscription was made after this message was published."
+    if subscription.status != Status.ACTIVE:
+        return f"The subscription is {subscription.status}."
+    if subscription.subscriber.status != Status.ACTIVE:
+        return f"The subscriber is {subscription.subscriber.status}."
+    return ""

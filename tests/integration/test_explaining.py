@@ -1,0 +1,206 @@
+"""Why a message reaches a subscription or does not, over the API."""
+
+import base64
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from delivery import explaining
+from delivery.models import Message
+from subscriptions.models import EventType, Status, Subscription
+from tests import factories
+from tests.clients import Answer, client_of
+from tests.publishing import JSON, publish
+
+pytestmark = pytest.mark.django_db
+
+OPEN = "$$->'Body'->>'state' = 'open'"
+URGENT = "$$->'Body'->'priority' < '3'"
+
+
+@pytest.fixture
+def management() -> Client:
+    return client_of()
+
+
+@pytest.fixture
+def subscription(event_type: EventType) -> Subscription:
+    return factories.subscription(event_type=event_type, filter=f"{OPEN} AND {URGENT}", header_filter_string="blue")
+
+
+def ask(client: Client, path: str, **fields: object) -> Answer:
+    return client.post(f"/api/v1/{path}", fields, content_type=JSON)
+
+
+def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, subscription: Subscription) -> None:
+    path = f"subscriptions/{subscription.pk}/test-filter"
+    answer = ask(management, path, body='{"state": "open", "priority": 1.0}', filter_string="blue")
+    priority = {"path": "$$->'Body'->'priority'", "value": "1.0"}
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {
+            "qualifies": True,
+            "why": "The filter is true.",
+            "header_filter": {"wanted": "blue", "given": "blue", "holds": True},
+            "filter": {
+                "result": "true",
+                "reason": "",
+                "terms": [
+                    {
+                        "text": OPEN,
+                        "result": "true",
+                        "values": [{"path": "$$->'Body'->>'state'", "value": "open"}],
+                        "reason": "",
+                    },
+                    {"text": URGENT, "result": "true", "values": [priority], "reason": ""},
+                ],
+            },
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "why", "results"),
+    [
+        ({"body": '{"state": "open", "priority": 1}'}, "The message has no FILTER_STRING.", ["true", "true"]),
+        (
+            {"body": '{"state": "open", "priority": 1}', "filter_string": "Blue"},
+            "Its FILTER_STRING is another one.",
+            ["true", "true"],
+        ),
+        (
+            {"body": '{"state": "shut", "priority": 1}', "headers": {"Filter_String": "blue"}},
+            "The filter is false.",
+            ["false", "true"],
+        ),
+        (
+            {"body": '{"state": "open"}', "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["true", "null"],
+        ),
+        (
+            {"body": '{"state": "open", "priority": 1e999999}', "filter_string": "blue"},
+            "The filter fails: the delivery is HELD.",
+            ["true", "failed"],
+        ),
+        (
+            {"body": "state=open", "content_type": "text/plain", "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["null", "null"],
+        ),
+        (
+            {"body_base64": base64.b64encode(b"\xff").decode(), "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["null", "null"],
+        ),
+    ],
+)
+def test_a_message_that_does_not_qualify_is_told_why(
+    management: Client, subscription: Subscription, message: dict[str, Any], why: str, results: list[str]
+) -> None:
+    told = ask(management, f"subscriptions/{subscription.pk}/test-filter", **message).json()
+    assert (told["qualifies"], told["why"]) == (False, why)
+    assert [term["result"] for term in told["filter"]["terms"]] == results
+
+
+def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -> None:
+    answer = ask(management, "filters/test", filter="$$->'Header'->'X-Team' ? 'blue'", headers={"x-team": "blue"})
+    assert (answer.status_code, answer.json()["qualifies"], answer.json()["header_filter"]) == (200, True, None)
+
+
+@pytest.mark.behaviour("3.5")
+@pytest.mark.parametrize(
+    ("fields", "pointer", "detail"),
+    [
+        ({"filter": "$$->>'a' = 5"}, "#/filter", "line 1, column 12"),
+        ({"filter": f"$$->>'a' = '{'x' * 5 * 1024}'"}, "#/filter", "at most 4096 bytes"),
+        ({"filter": "(" * 100 + OPEN + ")" * 100}, "#/filter", "at most 20 deep"),
+        ({"filter": "$$->>'a' = \u2018b\u2019"}, "#/filter", "line 1, column 12"),
+        ({"filter": "$$->>'\0' = 'b'"}, "#/filter", "line 1, column 7"),
+        ({"filter": 5}, "#/filter", "Give a text"),
+        ({"body_base64": "%"}, "#/body_base64", "not base64"),
+        ({"body": "{}", "body_base64": ""}, "#/body_base64", "one body"),
+        ({"body": "{}", "message_id": 1}, "#/message_id", "either"),
+        ({"message_id": "1"}, "#/message_id", "integer"),
+        ({"headers": {"a": 5}}, "#/headers/a", "Give a text"),
+        ({"what": 1}, "#/what", "no such field"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused_with_the_place(
+    management: Client, fields: dict[str, object], pointer: str, detail: str
+) -> None:
+    answer = ask(management, "filters/test", **fields)
+    error = answer.json()["errors"][0]
+    assert (answer.status_code, error["pointer"], detail in error["detail"]) == (400, pointer, True)
+
+
+def test_a_stored_message_is_tested_by_whoever_may_see_it(
+    client: Client, management: Client, event_type: EventType
+) -> None:
+    theirs, other = factories.subscription(event_type=event_type), factories.subscription()
+    publish(client, b'{"state": "open"}')
+    tests = {"filter": OPEN, "message_id": Message.objects.get().pk}
+    clients = [management, client_of(theirs.subscriber), client_of(other.subscriber), client]
+    assert [ask(one, "filters/test", **tests).status_code for one in clients] == [200, 200, 404, 403]
+    assert ask(management, "filters/test", **tests).json()["qualifies"] is True
+    path = f"subscriptions/{other.pk}/test-filter"
+    assert [ask(one, path).status_code for one in clients] == [200, 404, 200, 403]
+
+
+@pytest.mark.behaviour("3.5")
+def test_a_broken_filter_is_refused_when_it_is_saved(management: Client, subscription: Subscription) -> None:
+    path = f"/api/v1/subscriptions/{subscription.pk}"
+    answer = management.patch(path, {"filter": "$$->>'a' == 'b'"}, content_type=JSON)
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"], error["code"]) == (400, "#/filter", "filter")
+    assert "(line 1, column 11)" in error["detail"]
+    assert management.patch(path, {"filter": OPEN}, content_type=JSON).json()["filter"] == OPEN
+
+
+def test_management_sees_who_gets_a_message_and_why(client: Client, management: Client, event_type: EventType) -> None:
+    made = [
+        factories.subscription(event_type=event_type),
+        factories.subscription(event_type=event_type, filter=OPEN),
+        factories.subscription(event_type=event_type, filter=URGENT),
+        factories.subscription(event_type=event_type, header_filter_string="blue"),
+        factories.subscription(event_type=event_type, status=Status.INACTIVE),
+        factories.subscription(factories.subscriber(status=Status.INACTIVE), event_type),
+        factories.subscription(event_type=None, event_pattern="Shop.*"),
+    ]
+    factories.subscription()
+    publish(client, b'{"state": "open", "priority": 5}')
+    late = factories.subscription(event_type=event_type)
+    message = Message.objects.get()
+    told = management.get(f"/api/v1/messages/{message.pk}").json()["explanation"]
+    assert [(one["subscription_id"], one["qualifies"], one["why"]) for one in told["subscriptions"]] == [
+        (made[0].pk, True, "There is no filter."),
+        (made[1].pk, True, "The filter is true."),
+        (made[2].pk, False, "The filter is false."),
+        (made[3].pk, False, "The message has no FILTER_STRING."),
+        (made[4].pk, False, "The subscription is INACTIVE."),
+        (made[5].pk, False, "The subscriber is INACTIVE."),
+        (made[6].pk, True, "There is no filter."),
+        (late.pk, False, "The subscription was made after this message was published."),
+    ]
+    assert told["is_cut"] is False
+    assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
+
+
+def test_a_publisher_is_not_told_of_subscriptions(client: Client, event_type: EventType) -> None:
+    factories.subscription(event_type=event_type)
+    publish(client)
+    assert client.get(f"/api/v1/messages/{Message.objects.get().pk}").json()["explanation"] is None
+
+
+def test_no_more_subscriptions_are_explained_than_one_can_read(
+    client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "EXPLAINED_AT_MOST", 2)
+    made = [factories.subscription(event_type=event_type) for _ in range(3)]
+    publish(client)
+    told = management.get(f"/api/v1/messages/{Message.objects.get().pk}").json()["explanation"]
+    assert ([one["subscription_id"] for one in told["subscriptions"]], told["is_cut"]) == (
+        [made[0].pk, made[1].pk],
+        True,
+    )
