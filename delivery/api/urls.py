@@ -4,6 +4,7 @@ from django.urls import path
 
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
+from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
 from delivery.api.releases import ReleaseDelivery
@@ -18,4 +19,6 @@ urlpatterns = [
     path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
+    path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
+    path("filters/test", AnyFilters.as_view()),
 ]
