@@ -1,11 +1,6 @@
-"""A process that measures the broker's own functions on one database, and fills it when told to.
-
-Speaks in lines: each command on standard input is answered by one line of JSON.
-"""
+"""A process that measures the broker's own functions on one database, and fills it when told to."""
 
 import datetime as dt
-import json
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,6 +13,7 @@ from django.core.management import call_command
 django.setup()  # before anything of the broker is imported
 
 from benchmarks import filling
+from benchmarks.obeying import obey
 from delivery.claiming import claim
 from delivery.hands import BodyBudget, Hand
 from delivery.lines import DrivenLine
@@ -140,14 +136,5 @@ def _answered(line_id: int, delivery_id: int) -> Settlement:
 SECRET: Final = "whsec_" + "A" * 43 + "="
 
 
-def main() -> None:
-    """Obey until the input ends."""
-    database = Database()
-    print(json.dumps({}), flush=True)
-    for line in sys.stdin:
-        command, arguments = json.loads(line)
-        print(json.dumps(getattr(database, command)(**arguments)), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    obey(Database())

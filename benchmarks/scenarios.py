@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import growth, soak
+from benchmarks import growth, matching, soak
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.topic import dense, fanout, hanging, latency, single
@@ -26,6 +26,7 @@ SCENARIOS: Final = {
     latency.NAME: Scenario(latency.run, "200 single publishes a second over 20 subscribers"),
     fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
     hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
+    matching.NAME: Scenario(matching.run, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"),
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),

@@ -1,0 +1,60 @@
+"""Databases of their own on the stack's server, each with a process that measures the broker's functions on it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import psycopg
+
+from broker_project.stack.folders import ROOT
+
+Command = Callable[..., Any]
+"""Tells the process what to do, by name and arguments; returns its answer."""
+
+
+def url_of(environment: Mapping[str, str], name: str) -> str:
+    """Return the address of the database `name`."""
+    return f"{environment['DATABASE_URL'].rpartition('/')[0]}/{name}"
+
+
+@contextlib.contextmanager
+def measured_database(environment: Mapping[str, str], name: str, module: str) -> Iterator[Command]:
+    """Create a database with a process on it that runs `module`, and drop it in the end; hand out how to command it."""
+    _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
+    # Hints to a database of Redis where nobody takes them.
+    redis = f"{environment['REDIS_URL'].rpartition('/')[0]}/15"
+    process = subprocess.Popen(  # noqa: S603 - a module of ours
+        [sys.executable, "-m", module],
+        cwd=ROOT,
+        env={**os.environ, **environment, "DATABASE_URL": url_of(environment, name), "REDIS_URL": redis},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin  # noqa: S101 - both are pipes
+    assert process.stdout  # noqa: S101
+    commands, answers = process.stdin, process.stdout
+
+    def command(what: str, **arguments: Any) -> Any:
+        commands.write(json.dumps([what, arguments]) + "\n")
+        commands.flush()
+        return json.loads(answers.readline())
+
+    try:
+        json.loads(answers.readline())
+        yield command
+    finally:
+        commands.close()
+        process.wait()
+        answers.close()
+        _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+def _administer(environment: Mapping[str, str], *statements: str) -> None:
+    with psycopg.connect(environment["DATABASE_URL"], autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())

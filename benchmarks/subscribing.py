@@ -1,0 +1,71 @@
+"""A process that measures publishing to event types with more and more filtered subscriptions, on one database."""
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Final
+
+import django
+from django.core.management import call_command
+from django.db import connection
+
+django.setup()  # before anything of the broker is imported
+
+from benchmarks.obeying import obey
+from delivery.publishing import publish
+from delivery.storing import NewMessage
+from subscriptions.models import EventType, Subscriber, Subscription
+
+WANTED: Final = "wanted"
+PATH: Final = "$$->'Body'->'customer'->>'id'"
+BODY: Final = json.dumps({"customer": {"id": WANTED}, "padding": "x" * 950}).encode()
+SECRET: Final = "whsec_" + "A" * 43 + "="
+
+
+class Database:
+    """What is measured: event types, each with as many subscriptions of its kind as its name says."""
+
+    def __init__(self) -> None:
+        call_command("migrate", verbosity=0)
+        self._event_types: dict[str, EventType] = {}
+
+    def subscribe(self, kind: str, count: int, matching: int) -> dict[str, float]:
+        """Make an event type with `count` subscriptions, each of a subscriber of its own, of which some match."""
+        event_type = EventType.objects.create(name=f"{kind}.{count}", kind="TOPIC")
+        self._event_types[event_type.name] = event_type
+        people = Subscriber.objects.bulk_create(Subscriber(name=f"{event_type.name}-{n}") for n in range(count))
+        Subscription.objects.bulk_create(
+            Subscription(
+                subscriber=subscriber,
+                event_type=event_type,
+                endpoint="http://127.0.0.1:9/",
+                signing_secret=SECRET,
+                **_filtered(kind, WANTED if number < matching else f"customer-{number}"),
+            )
+            for number, subscriber in enumerate(people)
+        )
+        return {}
+
+    def settle_down(self) -> dict[str, float]:
+        """Let the database take note of what is there, as it would on its own after a while."""
+        with connection.cursor() as cursor:
+            cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber, delivery_line")
+        return {}
+
+    def publish(self, names: Sequence[str]) -> dict[str, float]:
+        """Publish one message to each of the event types; return the seconds of each."""
+        return {name: self._publish(self._event_types[name]) for name in names}
+
+    def _publish(self, event_type: EventType) -> float:
+        message = NewMessage(event_type.pk, event_type.name, BODY, "application/json", filter_string=WANTED)
+        began = time.perf_counter()
+        publish([message], publisher_id=None, key_hours=1)
+        return time.perf_counter() - began
+
+
+def _filtered(kind: str, value: str) -> dict[str, str]:
+    return {"header_filter_string": value} if kind == "header" else {"filter": f"{PATH} = '{value}'"}
+
+
+if __name__ == "__main__":
+    obey(Database())

@@ -1,0 +1,21 @@
+"""The benchmark of matching, small: it measures everything it promises, and leaves nothing behind."""
+
+import os
+
+from django.db import connection
+
+from benchmarks.matching import measure
+
+
+def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(transactional_db: None) -> None:
+    figures = measure(os.environ, lambda _said: None, counts=(6, 60), rounds=3)
+    assert [(figure.figure, figure.unit) for figure in figures] == [
+        ("header filters, 6", "ms"),
+        ("header filters, 60 : 6", "times"),
+        ("equality filters, 6", "ms"),
+        ("equality filters, 60 : 6", "times"),
+    ]
+    assert all(figure.value > 0 for figure in figures)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM pg_database WHERE datname LIKE 'broker_matching_%%'")
+        assert cursor.fetchone() == (0,)
