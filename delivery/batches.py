@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from delivery.lines import DrivenLine
-from delivery.settlements import Settled, Settlement
+from delivery.settlements import Settled, Settlement, Withheld
 from delivery.settling import settle
 from delivery.steps import Rest, Send, Step
 
@@ -14,7 +14,8 @@ class Batch:
 
     def __init__(self, steps: Sequence[tuple[DrivenLine, Step]]) -> None:
         self._epochs = {line.id: line.claim.epoch for line, _ in steps}
-        self._settlements = [step.ended for _, step in steps if step.ended]
+        self._settlements = [step.ended for _, step in steps if isinstance(step.ended, Settlement)]
+        self._withheld = [step.ended for _, step in steps if isinstance(step.ended, Withheld)]
         self._marks = [line.mark(step.delivery) for line, step in steps if isinstance(step, Send)]
         self._renewed = [line for line, step in steps if isinstance(step, Send) and not line.fits_the_lease()]
         self._states = [line.state(let_go=False) for line in self._renewed]
@@ -22,10 +23,16 @@ class Batch:
 
     def settle(self) -> Settled:
         """Settle it all, and note on the lines that their leases were renewed."""
-        if not (self._settlements or self._marks or self._states):
+        if not (self._settlements or self._withheld or self._marks or self._states):
             return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})
         before = time.monotonic()
-        settled = settle(self._epochs, settlements=self._settlements, marks=self._marks, states=self._states)
+        settled = settle(
+            self._epochs,
+            settlements=self._settlements,
+            marks=self._marks,
+            states=self._states,
+            withheld=self._withheld,
+        )
         for line in self._renewed:
             if line.id in settled.owned:
                 line.renewed_at = before

@@ -13,6 +13,7 @@ from delivery.lines import DrivenLine
 from delivery.releasing import Releaser
 from delivery.rounds import Rounds
 from subscriptions.database import forget_connection
+from subscriptions.scripts.runner import ScriptRunner
 
 MOST_LINES: Final = 4_000
 """Lines a process drives at once: 54 KB each while a request is under way."""
@@ -36,9 +37,11 @@ class Driver(threading.Thread):
         self.worker = worker
         self._on_failure = on_failure
         self._client = HttpClient(deadline_seconds=deadline_seconds)
+        self._scripts = ScriptRunner()
+        self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)
         self.budget = BodyBudget(MOST_BODY_BYTES)
-        self.lines = Rounds(self._client, self._releaser, self.budget)
+        self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts)
         self._inbox: list[DrivenLine] = []
         self._inbox_lock = threading.Lock()
         self._stopping = threading.Event()
@@ -73,6 +76,7 @@ class Driver(threading.Thread):
         finally:
             self._releaser.stop()
             self._client.close()
+            self._scripts.close()
             forget_connection()
 
     def _round(self) -> None:
@@ -83,4 +87,5 @@ class Driver(threading.Thread):
         if self._stopping.is_set():
             self.lines.stop()  # before they hear of their answers, or they would send once more
         self.lines.answered(answers)
+        self.lines.ran(self._scripts.finished())
         self.lines.go()

@@ -73,6 +73,10 @@ class HttpClient:
                 break
         return answers + self._gathered() if answers else answers
 
+    def watch_too(self, descriptor: int) -> None:
+        """Make `wait` return when this descriptor is readable too."""
+        self._sockets.watch_too(descriptor)
+
     def interrupt(self) -> None:
         """Make `wait` return; may be called from any thread."""
         self._sockets.ring()

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -97,6 +97,21 @@ class DrivenLine:
         self.last_sequence = max(self.last_sequence, sequence)
         self.under_way, self.sequence = delivery, sequence
         self.started_at, self.started_mono = at, time.monotonic()
+
+    def prepare(self, delivery: InHand) -> None:
+        """Note that the script of `delivery` runs now, before it is sent."""
+        self.under_way, self.started_mono = delivery, time.monotonic()
+
+    def has_room(self, size: int, budget: BodyBudget) -> bool:
+        """Take from `budget` what a body of `size` bytes needs beyond the one it is made from; False: it has not."""
+        delivery = self.under_way
+        assert delivery  # noqa: S101 - its script has run
+        more = max(0, size - delivery.size)
+        if more and not budget.take(more):
+            return False
+        self.held += more
+        self.under_way = replace(delivery, size=delivery.size + more)
+        return True
 
     def request(self) -> PreparedRequest:
         """Return the request of what was started."""

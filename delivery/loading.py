@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Collection
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
@@ -17,14 +18,15 @@ from subscriptions.endpoints import Endpoint, parse_endpoint
 from subscriptions.signing_secrets import key_of
 
 MESSAGES: Final = """
-SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text
+SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
+       (extract(epoch FROM m.published_at) * 1000)::bigint
   FROM unnest(%s::bigint[]) AS i (id)
  CROSS JOIN LATERAL (SELECT * FROM delivery_message m WHERE m.id = i.id LIMIT 1) m
   LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id
 """
 
 DESTINATIONS: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret
+SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
  WHERE s.id = ANY(%s)
 """
@@ -67,8 +69,9 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
     known = _contents.among(message_ids)
     if unknown := sorted(set(message_ids) - known.keys()):
-        for message_id, event_type, body, content_type, headers in rows(MESSAGES, [unknown]):
-            known[message_id] = Content(message_id, event_type, body, _forwarded(content_type, headers))
+        for message_id, event_type, body, content_type, headers, published_ms in rows(MESSAGES, [unknown]):
+            going_on = _forwarded(content_type, headers)
+            known[message_id] = Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
             _contents.keep(known[message_id])
     return known
 
@@ -83,7 +86,17 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     """Return where each subscription's deliveries go now, by its id; one that is gone is missing."""
     if not subscription_ids:
         return {}
-    return {row[0]: _destination(*row) for row in rows(DESTINATIONS, [sorted(subscription_ids)])}
+    found = {}
+    for *columns, script in rows(DESTINATIONS, [sorted(subscription_ids)]):
+        plain = _destination(*columns)
+        found[plain.subscription_id] = _scripted(plain, script) if script else plain
+    return found
+
+
+@lru_cache(maxsize=256)
+def _scripted(destination: Destination, script: str) -> Destination:
+    """Return the destination with its script; scripts are large, so that few are kept."""
+    return replace(destination, script=script)
 
 
 @lru_cache(maxsize=8192)

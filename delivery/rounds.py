@@ -1,7 +1,7 @@
 """A round of the driver: settle all that its lines have ended, read for those that want to, start the next requests."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,9 +17,12 @@ from delivery.reading import read_pages
 from delivery.releasing import Releaser
 from delivery.settlements import Settled
 from delivery.statuses import DeliveryStatus
-from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
+from delivery.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.transfers import Answer
+from delivery.transforms import job_of
 from subscriptions.database import forget_connection
+from subscriptions.scripts.jobs import Made, NotRun, Result
+from subscriptions.scripts.runner import ScriptRunner
 
 IDLE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 0.25
@@ -39,10 +42,11 @@ class Rounds:
     epoch tells whether the lines are still ours by then. Belongs to the driver's thread.
     """
 
-    def __init__(self, client: HttpClient, releaser: Releaser, budget: BodyBudget) -> None:
+    def __init__(self, client: HttpClient, releaser: Releaser, budget: BodyBudget, scripts: ScriptRunner) -> None:
         self._client = client
         self._releaser = releaser
         self._budget = budget
+        self._scripts = scripts
         self._lines: dict[int, DrivenLine] = {}
         self._steps: list[Taken] = []
         self._locked: list[Taken] = []
@@ -73,6 +77,15 @@ class Rounds:
                 line.run.moved_at = now
                 self._advance(line, Sent(answer, line.started_at))
 
+    def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
+        """Tell the lines what came of their scripts."""
+        now = time.monotonic()
+        for line, result in results:
+            assert isinstance(line, DrivenLine)  # noqa: S101 - the only tokens there are
+            if self._has(line):
+                line.run.moved_at = now
+                self._advance(line, self._with_room(line, result))
+
     def stop(self) -> None:
         """Start nothing new."""
         for line in self._lines.values():
@@ -101,7 +114,8 @@ class Rounds:
             least = GATHER_SECONDS if self._client.is_gathering and not self._reading else 0.0
             return max(least, self._database_asked_at - now)
         patience = self._lingering.patience(now)
-        patience = IDLE_SECONDS if patience is None else patience
+        of_scripts = self._scripts.patience()
+        patience = min(one for one in (IDLE_SECONDS, patience, of_scripts) if one is not None)
         return min(patience, RETRY_SECONDS) if self._locked else patience
 
     def _advance(self, line: DrivenLine, reply: Reply) -> None:
@@ -158,6 +172,9 @@ class Rounds:
 
     def _follow(self, line: DrivenLine, step: Step, settled: Settled) -> None:
         match step:
+            case Transform(delivery=delivery):
+                line.prepare(delivery)
+                self._scripts.run(line, job_of(delivery))
             case Send(delivery=delivery):
                 self._start(line, delivery, settled.started.get(delivery.id))
             case Read(linger=True) if not line.must_stop():
@@ -165,10 +182,13 @@ class Rounds:
             case Read():
                 self._reading.append(line)
             case Rest(hold=hold):
-                if hold:
-                    log.info("line.held", line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
-                line.give_all_back(self._budget)
-                del self._lines[line.id]
+                self._let_go(line, hold)
+
+    def _let_go(self, line: DrivenLine, hold: Hold | None) -> None:
+        if hold:
+            log.info("line.held", line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
+        line.give_all_back(self._budget)
+        del self._lines[line.id]
 
     def _start(self, line: DrivenLine, delivery: InHand, sequence: int | None) -> None:
         if sequence is None and line.may_be_marked:
@@ -182,6 +202,15 @@ class Rounds:
         else:
             line.start(delivery, sequence, at=datetime.now(UTC))
             self._client.start(line, line.request())
+
+    def _with_room(self, line: DrivenLine, result: Result) -> Result:
+        """Return a script's result, `NotRun` where the process holds too many bodies for what it made."""
+        if isinstance(result, Made) and line.has_room(len(result.body or b""), self._budget):
+            return result
+        if isinstance(result, Made | NotRun):
+            line.give_all_back(self._budget)
+            return NotRun()
+        return result
 
     def _read(self) -> None:
         lines, self._reading = self._reading, []

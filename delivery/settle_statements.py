@@ -105,6 +105,24 @@ written AS (
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
 """Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it."""
 
+WITHHELD: Final = f"""
+kept AS (
+  UPDATE delivery_open d
+     SET status = w.status, reason = w.reason, times_set_aside = d.times_set_aside + (w.pause IS NOT NULL)::int,
+         due_at = COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at)
+    FROM json_to_recordset(%(withheld)s::json)
+           AS w (line_id bigint, delivery_id bigint, stamp bigint, status text, pause float8, reason text),
+         owned o, subscriptions_subscription s, subscriptions_subscriber u
+   WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.version + u.version = w.stamp
+     AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+  RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain),
+told_of_kept AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
+    FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)"""
+"""What its script brought nothing for is held or set aside, unless the configuration has changed meanwhile."""
+
 RESULT: Final = """
 SELECT 'owned', id, NULL::bigint FROM owned
 UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
@@ -113,7 +131,11 @@ UNION ALL SELECT 'started', id, sequence FROM started
 
 
 @cache
-def settle_statement(*, stays: bool, writes: bool) -> LiteralString:
-    """Return the statement for a round in which something stays pending, or lines are let go or renewed."""
-    parts = (OWNED, FILED, STAYED if stays else ONLY_GONE, STARTED, *((WRITTEN,) if writes else ()))
+def settle_statement(*, stays: bool, writes: bool, withholds: bool = False) -> LiteralString:
+    """Return the statement for a round.
+
+    In it something stays pending, lines are let go or renewed, or scripts have brought nothing to send.
+    """
+    optional = (*((WRITTEN,) if writes else ()), *((WITHHELD,) if withholds else ()))
+    parts = (OWNED, FILED, STAYED if stays else ONLY_GONE, STARTED, *optional)
     return "WITH" + ",".join(parts) + RESULT

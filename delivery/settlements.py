@@ -39,6 +39,31 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A delivery that was not sent because its script brought nothing to send: no attempt, no number."""
+
+    line_id: int
+    delivery_id: int
+    stamp: int
+    """The configuration that its script belongs to; under another one nothing happens to it."""
+    status: DeliveryStatus
+    """HELD, or PENDING for what is set aside."""
+    pause: float | None
+    """Seconds until it is due again if it is set aside."""
+    reason: str
+
+    def told(self) -> dict[str, object]:
+        """Return what the log says of it."""
+        return {
+            "delivery_id": self.delivery_id,
+            "line_id": self.line_id,
+            "status": str(self.status),
+            "reason": self.reason,
+            "due_in_seconds": self.pause,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A delivery to be marked as under way before it is sent, if its configuration still is that of `stamp`."""
 

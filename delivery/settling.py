@@ -12,7 +12,7 @@ import orjson
 
 from delivery.claiming import LEASE_SECONDS
 from delivery.settle_statements import settle_statement
-from delivery.settlements import LineState, Mark, Settled, Settlement
+from delivery.settlements import LineState, Mark, Settled, Settlement, Withheld
 from delivery.statuses import DeliveryStatus
 from subscriptions.database import rows
 
@@ -28,6 +28,7 @@ def settle(
     settlements: Sequence[Settlement] = (),
     marks: Sequence[Mark] = (),
     states: Sequence[LineState] = (),
+    withheld: Sequence[Withheld] = (),
 ) -> Settled:
     """Record everything for the lines in `epochs`, in one durable statement; safe to repeat.
 
@@ -36,10 +37,12 @@ def settle(
 
     """
     statement = settle_statement(
-        stays=any(one.status is DeliveryStatus.PENDING for one in settlements), writes=bool(states)
+        stays=any(one.status is DeliveryStatus.PENDING for one in settlements),
+        writes=bool(states),
+        withholds=bool(withheld),
     )
     by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}}
-    for kind, row_id, sequence in rows(statement, _arguments(epochs, settlements, marks, states)):
+    for kind, row_id, sequence in rows(statement, _arguments(epochs, settlements, marks, states, withheld)):
         by_kind[kind][row_id] = sequence
     owned = frozenset(by_kind["owned"])
     return Settled(
@@ -51,7 +54,11 @@ def settle(
 
 
 def _arguments(
-    epochs: Mapping[int, int], settlements: Sequence[Settlement], marks: Sequence[Mark], states: Sequence[LineState]
+    epochs: Mapping[int, int],
+    settlements: Sequence[Settlement],
+    marks: Sequence[Mark],
+    states: Sequence[LineState],
+    withheld: Sequence[Withheld],
 ) -> dict[str, Any]:
     always = {
         "line_id": _array(epochs.keys()),
@@ -59,6 +66,8 @@ def _arguments(
         "settlements": _json(settlements),
         "marks": _json(marks),
     }
+    if withheld:
+        always["withheld"] = _json(withheld)
     return always | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
 
 

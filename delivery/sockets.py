@@ -23,13 +23,14 @@ class Sockets:
         self._poll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll.register(self._bell, select.EPOLLIN)
+        self._other = -1
         self._watched: set[int] = set()
         self._timer_at: float | None = None
 
     def act(self, end: float) -> bool:
         """Wait for something to happen, at most until `end` (monotonic), and let libcurl act on it.
 
-        Returns whether the bell was rung.
+        Returns whether the bell was rung, or there is something on the other descriptor.
         """
         now = time.monotonic()
         if self._timer_at is not None and self._timer_at <= now:
@@ -42,9 +43,16 @@ class Sockets:
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
                 interrupted = True
+            elif descriptor == self._other:
+                interrupted = True
             else:
                 self._multi.socket_action(descriptor, _curl_events(events))
         return interrupted
+
+    def watch_too(self, descriptor: int) -> None:
+        """Let `act` return when this one is readable; whoever called reads it."""
+        self._other = descriptor
+        self._poll.register(descriptor, select.EPOLLIN)
 
     def ring(self) -> None:
         """Make `act` return; may be called from any thread."""

@@ -1,22 +1,35 @@
 """What a line wants next, and what it is told: the words between a line's generator and its driver.
 
-The generator yields what it wants, `Send` or `Read`, and is sent what came of it; when it returns a `Rest`, the line is
-let go. What has ended is settled with whatever the line wants next, before its next request is sent.
+The generator yields what it wants, `Transform`, `Send` or `Read`, and is sent what came of it; when it returns a
+`Rest`, the line is let go. What has ended is settled with whatever the line wants next, before its next request is
+sent.
 """
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from delivery.hands import InHand
-from delivery.settlements import Settlement
+from delivery.settlements import Settlement, Withheld
 from delivery.transfers import Answer
+from subscriptions.scripts.jobs import Result
+
+Ended = Settlement | Withheld
+"""What has come of a delivery: of its request, or of its script where that brought nothing to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transform:
+    """Settle what has ended, then run this one's script."""
+
+    ended: Ended | None
+    delivery: InHand
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
     """Settle what has ended, then mark and send this."""
 
-    ended: Settlement | None
+    ended: Ended | None
     delivery: InHand
 
 
@@ -24,7 +37,7 @@ class Send:
 class Read:
     """Settle what has ended, then read a page."""
 
-    ended: Settlement | None
+    ended: Ended | None
     linger: bool = False
     """Whether to wait a moment first: there was nothing to send the last time."""
 
@@ -42,11 +55,11 @@ class Hold:
 class Rest:
     """Settle what has ended, then let the line go."""
 
-    ended: Settlement | None
+    ended: Ended | None
     hold: Hold | None = None
 
 
-Step = Send | Read | Rest
+Step = Transform | Send | Read | Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,5 +75,5 @@ class NotStarted:
     """The delivery may not be sent any more as it was read: read the page anew."""
 
 
-Reply = Sent | NotStarted | None
-"""None answers a `Read`: the line has its new hand."""
+Reply = Sent | NotStarted | Result | None
+"""None answers a `Read`: the line has its new hand; a script's result answers a `Transform`."""

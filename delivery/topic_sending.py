@@ -13,8 +13,9 @@ from delivery.lines import DrivenLine
 from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
 from delivery.pauses import aside_pause, hold_pause
 from delivery.runs import Run
-from delivery.settlements import Settlement
-from delivery.steps import Hold, Read, Reply, Rest, Send, Sent, Step
+from delivery.steps import Ended, Hold, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.transforms import TransformRefused, transformed, withheld
+from subscriptions.scripts.jobs import Failed, Lost, Made
 
 TURN_SECONDS: Final = 1.0
 """How long a turn drives its lines before it hands what is left to the next link; letting go and claiming again costs
@@ -40,9 +41,9 @@ def _driven(taken: Claim, run: Run, renewed_at: float) -> DrivenLine:
 
 def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float]) -> Generator[Step, Reply, Rest]:
     """Send one subscriber's deliveries in order; stop where the line is held, or nothing more is due."""
-    ended: Settlement | None = None
+    ended: Ended | None = None
     while True:
-        delivery, ended = yield from _next_delivery(line, ended)
+        delivery, ended = yield from _next_ready(line, ended)
         if delivery is None:
             return Rest(ended)
         sent = yield Send(ended, delivery)
@@ -60,9 +61,18 @@ def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float])
         line.passed(delivery)
 
 
-def _next_delivery(
-    line: DrivenLine, ended: Settlement | None
-) -> Generator[Step, Reply, tuple[InHand | None, Settlement | None]]:
+def _next_ready(line: DrivenLine, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
+    """Return what is sent next, after its script if it has one."""
+    while True:
+        delivery, ended = yield from _next_delivery(line, ended)
+        if delivery is None or not delivery.destination.script:
+            return delivery, ended
+        delivery, ended = yield from _transformed(line, delivery, ended)
+        if delivery:
+            return delivery, ended
+
+
+def _next_delivery(line: DrivenLine, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
     """Read as needed; return what goes next, None where the line stops, and what is still to be settled."""
     if line.hand.is_low:
         line.size_page()
@@ -75,6 +85,22 @@ def _next_delivery(
         yield Read(ended, linger)
         ended, linger = None, True
     return None, ended
+
+
+def _transformed(
+    line: DrivenLine, delivery: InHand, ended: Ended | None
+) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
+    """Run the delivery's script; return what is sent, None where nothing is, and what is still to be settled."""
+    result = yield Transform(ended, delivery)
+    if isinstance(result, Made) and not line.stopping:
+        try:
+            return transformed(delivery, result), None
+        except TransformRefused as refused:
+            result = Failed(str(refused))
+    if not isinstance(result, Failed | Lost):
+        return None, None  # there was no time for it
+    line.passed(delivery)
+    return None, withheld(line.id, delivery, result)
 
 
 def _hold(line: DrivenLine, delivery: InHand, outcome: Outcome, chance: float) -> Hold:

@@ -43,6 +43,8 @@ class Destination:
     headers: Mapping[str, str]
     """The subscriber's, overridden by the subscription's."""
     signing_key: bytes
+    script: str = ""
+    """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -54,11 +56,23 @@ class Content:
     body: bytes
     headers: Headers
     """Those of the publisher's headers that go on, the content type among them."""
+    content_type: str = ""
+    stored_headers: str = "[]"
+    """All that were stored, as JSON: pairs of name and value."""
+    published_ms: int = 0
+    """When it was published, in milliseconds since 1970."""
+    url: str = ""
+    """Where it goes instead of the destination's own URL: its script has appended to that."""
 
     @property
     def size(self) -> int:
         """What it takes of the memory, in bytes, roughly."""
-        return EMPTY_BYTES + len(self.body) + sum(len(name) + len(value) for name, value in self.headers)
+        return (
+            EMPTY_BYTES
+            + len(self.body)
+            + len(self.stored_headers)
+            + sum(len(name) + len(value) for name, value in self.headers)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +101,7 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
     ]
     if numbers.possible_duplicate:
         lines.append(b"Webhook-Possible-Duplicate: true")
-    return EncodedRequest(destination.method, destination.url, lines, content.body)
+    return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
 
 
 @lru_cache(maxsize=1024)

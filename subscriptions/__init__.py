@@ -2,6 +2,6 @@
 
 In the order in which a message meets them: `names`, `patterns`, `endpoints`, `headers`, `filters`, `filter_terms`,
 `probes`, `verdicts`, `media_types`, `schemas`, `samples`, `key_tokens`, `signing_secrets` (rules) · `models` ·
-`database` (the prepared cursor both apps use) · `authenticating`, `validating`, `candidates`, `matching`,
-`configuring`, `key_issuing` (use cases) · `api`, `admin`.
+`database` (the prepared cursor both apps use), `scripts` (in processes of their own) · `authenticating`, `validating`,
+`candidates`, `matching`, `configuring`, `key_issuing` (use cases) · `api`, `admin`.
 """

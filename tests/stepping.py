@@ -16,6 +16,7 @@ from delivery.rounds import Rounds
 from delivery.runs import Run
 from delivery.settlements import Settled, Settlement
 from delivery.transfers import Answer, RequestNotCompleted
+from subscriptions.scripts.jobs import Job, Result
 
 AN_HOUR = 3600.0
 
@@ -75,14 +76,28 @@ class NobodyToRelease:
             line.run.stopped(line.id, has_more=False)
 
 
+class Scripts:
+    """Takes scripts and keeps them until a result is made up: what a worker has for processes."""
+
+    def __init__(self) -> None:
+        self.running: list[tuple[DrivenLine, Job]] = []
+
+    def run(self, line: DrivenLine, job: Job) -> None:
+        self.running.append((line, job))
+
+    def patience(self) -> None:
+        """Nothing ends by itself."""
+
+
 class SteppedWorker:
     """A worker whose every round is called for."""
 
     def __init__(self, name: str, on_request: Callable[[Request], None]) -> None:
         self.name = name
         self.wire = Wire(on_request)
+        self.scripts = Scripts()
         self.lines: list[DrivenLine] = []
-        self._rounds = Rounds(self.wire, NobodyToRelease(), BodyBudget(64 * 1024 * 1024))  # type: ignore[arg-type]
+        self._rounds = Rounds(self.wire, NobodyToRelease(), BodyBudget(64 * 1024 * 1024), self.scripts)  # type: ignore[arg-type]
 
     def take(self, line_ids: Sequence[int]) -> list[int]:
         """Claim and begin these lines; return those it got."""
@@ -99,6 +114,12 @@ class SteppedWorker:
         """Let a request be answered with a status, or not at all."""
         self.wire.under_way.remove(request)
         self._rounds.answered([Answer(request.line, _result(result), b"HTTP/1.1 -\r\n", 1)])
+        self.go()
+
+    def finish_script(self, which: int, result: Result) -> None:
+        """Let a script end."""
+        line, _ = self.scripts.running.pop(which % len(self.scripts.running))
+        self._rounds.ran([(line, result)])
         self.go()
 
     def end_turn(self) -> None:

@@ -12,6 +12,7 @@ from delivery.hands import BodyBudget, Hand, InHand
 from delivery.lines import DrivenLine
 from delivery.outcomes import TEAMFORGE
 from delivery.runs import Run
+from delivery.settlements import Settlement
 from delivery.statuses import DeliveryStatus
 from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.topic_sending import topic_line
@@ -87,7 +88,7 @@ def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
     sent, step = run(line, Hand(fresh=fresh(1, 2, 3)), [200, 200])
     assert (sent, send(step).id) == ([1, 2], 3)
     assert isinstance(step, Send)
-    assert step.ended
+    assert isinstance(step.ended, Settlement)
     assert (step.ended.delivery_id, step.ended.status, step.ended.status_code) == (2, DELIVERED, 200)
 
 
@@ -145,7 +146,7 @@ def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> No
         go(line, hand=Hand(fresh=[delivery]))
         rest = go(line, unanswered(was_sent=was_sent))
         assert isinstance(rest, Rest)
-        assert rest.ended
+        assert isinstance(rest.ended, Settlement)
         assert (rest.ended.unsent, rest.ended.uncertain, line.last_sequence) == (unsent, was_sent, 10 - unsent)
 
 

@@ -1,0 +1,169 @@
+"""One process that runs scripts, one at a time: started, asked, watched, killed."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
+from subscriptions.scripts.limits import (
+    CPU_SECONDS,
+    MAX_HEAD_BYTES,
+    MAX_OUTPUT_BYTES,
+    TOO_LONG,
+    TOO_MUCH_CPU,
+    TOTAL_SECONDS,
+)
+
+PROGRAM: Final = Path(__file__).with_name("child.py")
+ROOT: Final = PROGRAM.parents[2]
+LENGTHS: Final = struct.Struct(">II")
+CHUNK: Final = 1024 * 1024
+GRACE_SECONDS: Final = 0.05
+"""A process sees for itself that a script used too much CPU, but not inside a regular expression: then it is killed."""
+LEAST_LOOK_SECONDS: Final = 0.005
+CRASHES: Final = {-number: number.name for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGXCPU)}
+"""What a script did to its process, by its exit code; what is killed from outside is lost."""
+
+
+class ScriptProcess:
+    """A process of ours; it tells when it is ready for its first job. Belongs to one thread, and dies with it."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        self._socket.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(  # noqa: S603 - our own program
+                [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                env={"PYTHONPATH": f"{ROOT}:{_site()}", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"},
+                cwd="/",
+            )
+        self._out = b""
+        self._in = bytearray()
+        self._started_at = self._look_at = time.monotonic()
+        self._cpu_before = 0.0
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when it has answered or is gone."""
+        return self._socket.fileno()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        pid: int = self._process.pid
+        return pid
+
+    @property
+    def wants_to_send(self) -> bool:
+        """Whether some of the job is still to be sent, when the descriptor is writable."""
+        return bool(self._out)
+
+    def begin(self, job: Job) -> None:
+        """Give it a job; its time runs."""
+        head = json.dumps(job.head()).encode()
+        self._out = LENGTHS.pack(len(head), len(job.body)) + head + job.body
+        self._started_at, self._cpu_before = time.monotonic(), self.cpu()
+        self._look_at = self._started_at + CPU_SECONDS + GRACE_SECONDS
+        self.send()
+
+    def send(self) -> None:
+        """Send what it takes now."""
+        try:
+            self._out = self._out[self._socket.send(self._out) :]
+        except (BlockingIOError, InterruptedError):
+            return  # later
+        except OSError:
+            self._out = b""  # it is gone: reading says so
+
+    def receive(self) -> Result | None:
+        """Return its answer, None where it is not complete yet.
+
+        Raises:
+            EOFError: the process is gone.
+
+        """
+        try:
+            chunk = self._socket.recv(CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return None
+        except OSError:
+            chunk = b""
+        if not chunk:
+            raise EOFError
+        self._in += chunk
+        return self._complete()
+
+    def cpu(self) -> float:
+        """Return the CPU time it has used, in seconds; 0 where it is gone."""
+        try:
+            return time.clock_gettime((~self.pid << 3) | 2)  # the clock that Linux keeps of a process
+        except OSError:
+            return 0.0
+
+    def used(self) -> float:
+        """Return the CPU time it has used for its job, in seconds."""
+        return self.cpu() - self._cpu_before
+
+    def overdue(self, now: float) -> Result | None:
+        """Return what becomes of its job if it has used up its time."""
+        if now >= self._started_at + TOTAL_SECONDS:
+            return Lost(TOO_LONG)
+        if now < self._look_at:
+            return None
+        left = CPU_SECONDS + GRACE_SECONDS - self.used()
+        self._look_at = now + max(left, LEAST_LOOK_SECONDS)
+        return Failed(TOO_MUCH_CPU) if left <= 0 else None
+
+    @property
+    def next_look(self) -> float:
+        """When to ask whether it is overdue, monotonic."""
+        return min(self._look_at, self._started_at + TOTAL_SECONDS)
+
+    def kill(self) -> None:
+        """End it at once; that it is gone is seen when reading."""
+        self._process.kill()
+
+    def reap(self) -> Result:
+        """Give everything back, after it is gone; return what became of its job."""
+        self._socket.close()
+        self._process.kill()
+        code = self._process.wait()
+        if code in CRASHES:
+            return Failed(f"it crashed its process ({CRASHES[code]})")
+        return Lost("its process is gone")
+
+    def _complete(self) -> Result | None:
+        if len(self._in) < LENGTHS.size:
+            return None
+        head_bytes, body_bytes = LENGTHS.unpack_from(self._in)
+        if head_bytes > MAX_HEAD_BYTES or body_bytes > MAX_OUTPUT_BYTES:
+            raise EOFError  # not what our program answers
+        end = LENGTHS.size + head_bytes
+        if len(self._in) < end + body_bytes:
+            return None
+        head, body = bytes(self._in[LENGTHS.size : end]), bytes(self._in[end : end + body_bytes])
+        del self._in[: end + body_bytes]
+        return _result(json.loads(head), body)
+
+
+def _result(head: dict[str, Any], body: bytes) -> Result:
+    if "failed" in head:
+        return Failed(head["failed"])
+    return Made(body if head.get("has_body") else None, head.get("headers", {}), head.get("param", ""))
+
+
+def _site() -> str:
+    """Return the folder that quickjs is installed in."""
+    found = importlib.util.find_spec("_quickjs")
+    assert found  # noqa: S101 - a dependency
+    assert found.origin  # noqa: S101
+    return str(Path(found.origin).parent)
