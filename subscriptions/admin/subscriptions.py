@@ -9,6 +9,7 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 
 from subscriptions import configuring
+from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.admin.switching import SwitchedAdmin
 from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog
 from subscriptions.models import EventType, Subscription
@@ -43,6 +44,7 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     ordering = ("-id",)
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
+    form = SubscriptionForm
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:

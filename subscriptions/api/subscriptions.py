@@ -20,6 +20,7 @@ from subscriptions.api.resources import KEPT_BY_THE_BROKER, Nothing, Resource
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import NameField, StrictModelSerializer
 from subscriptions.models import ApiKey, EventType, KeyKind, Status, Subscriber, Subscription
+from subscriptions.scripts.checking import check_script
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 
@@ -43,9 +44,14 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     class Meta:
         model = Subscription
         read_only_fields: ClassVar[tuple[str, ...]] = ("id", *KEPT_BY_THE_BROKER)
-        settable = ("endpoint", "headers", "header_filter_string", "filter", "position")
+        settable = ("endpoint", "headers", "header_filter_string", "filter", "script", "position")
         fixed = ("subscriber", "event_type", "event_pattern")
         fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)
+
+    def validate_script(self, source: str) -> str:
+        """Refuse what is no JavaScript."""
+        check_script(source)
+        return source
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse a new one that is for both an event type and a pattern, or for neither."""

@@ -1,5 +1,5 @@
 """Scripts that transform messages, run in processes of their own: adapter (behaviour 8).
 
-`limits`, `jobs` (what is asked and answered) · `child.py` and `prelude.js` (what runs in the process) · `processes`
-(one process) · `waiting` (whose turn it is) · `runner` (all of them) · `checking` (is it JavaScript at all?).
+`limits`, `jobs`, `frames` (what is asked and answered) · `child`, `interpreter`, `prelude.js` (what runs in a process)
+· `processes` (one process) · `waiting` (whose turn it is) · `runner` (all of them) · `checking` (is it JavaScript?).
 """

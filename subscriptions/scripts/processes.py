@@ -1,17 +1,16 @@
 """One process that runs scripts, one at a time: started, asked, watched, killed."""
 
 import importlib.util
-import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
+from subscriptions.scripts.frames import packed, take_frame
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
 from subscriptions.scripts.limits import (
     CPU_SECONDS,
@@ -24,7 +23,6 @@ from subscriptions.scripts.limits import (
 
 PROGRAM: Final = Path(__file__).with_name("child.py")
 ROOT: Final = PROGRAM.parents[2]
-LENGTHS: Final = struct.Struct(">II")
 CHUNK: Final = 1024 * 1024
 GRACE_SECONDS: Final = 0.05
 """A process sees for itself that a script used too much CPU, but not inside a regular expression: then it is killed."""
@@ -69,8 +67,7 @@ class ScriptProcess:
 
     def begin(self, job: Job) -> None:
         """Give it a job; its time runs."""
-        head = json.dumps(job.head()).encode()
-        self._out = LENGTHS.pack(len(head), len(job.body)) + head + job.body
+        self._out = packed(job.head(), job.body)
         self._started_at, self._cpu_before = time.monotonic(), self.cpu()
         self._look_at = self._started_at + CPU_SECONDS + GRACE_SECONDS
         self.send()
@@ -100,7 +97,11 @@ class ScriptProcess:
         if not chunk:
             raise EOFError
         self._in += chunk
-        return self._complete()
+        try:
+            frame = take_frame(self._in, most_head=MAX_HEAD_BYTES, most_body=MAX_OUTPUT_BYTES)
+        except ValueError:
+            raise EOFError from None  # nothing that our program says: it is of no use any more
+        return _result(*frame) if frame else None
 
     def cpu(self) -> float:
         """Return the CPU time it has used, in seconds; 0 where it is gone."""
@@ -140,19 +141,6 @@ class ScriptProcess:
         if code in CRASHES:
             return Failed(f"it crashed its process ({CRASHES[code]})")
         return Lost("its process is gone")
-
-    def _complete(self) -> Result | None:
-        if len(self._in) < LENGTHS.size:
-            return None
-        head_bytes, body_bytes = LENGTHS.unpack_from(self._in)
-        if head_bytes > MAX_HEAD_BYTES or body_bytes > MAX_OUTPUT_BYTES:
-            raise EOFError  # not what our program answers
-        end = LENGTHS.size + head_bytes
-        if len(self._in) < end + body_bytes:
-            return None
-        head, body = bytes(self._in[LENGTHS.size : end]), bytes(self._in[end : end + body_bytes])
-        del self._in[: end + body_bytes]
-        return _result(json.loads(head), body)
 
 
 def _result(head: dict[str, Any], body: bytes) -> Result:
