@@ -7,6 +7,7 @@ import psycopg.errors
 from django.db import IntegrityError, transaction
 from django.db.models import Model, ProtectedError, QuerySet
 
+from subscriptions.json_equality import same_json
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.versioned import Versioned
 from subscriptions.signing_secrets import secret_of
@@ -123,7 +124,7 @@ def _differs(record: Versioned, name: str, value: object) -> bool:
     now = getattr(record, name)
     if isinstance(value, list) and hasattr(now, "all"):
         return set(now.all()) != set(value)
-    return bool(now != value)
+    return not same_json(now, value)
 
 
 def _refuse_widening(record: Versioned) -> None:

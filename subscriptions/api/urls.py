@@ -4,6 +4,7 @@ from django.urls import include, path, register_converter
 from rest_framework.routers import SimpleRouter
 
 from subscriptions.api.api_keys import ApiKeys
+from subscriptions.api.event_type_file import EventTypeFile
 from subscriptions.api.event_types import EventTypes
 from subscriptions.api.publishers import Publishers
 from subscriptions.api.subscribers import Subscribers
@@ -33,4 +34,4 @@ router.register("api-keys", ApiKeys, basename="api-key")
 router.register("subscribers", Subscribers, basename="subscriber")
 router.register("subscriptions", Subscriptions, basename="subscription")
 
-urlpatterns = [path("", include(router.urls))]
+urlpatterns = [path("event-type-file", EventTypeFile.as_view(), name="event-type-file"), path("", include(router.urls))]

@@ -1,0 +1,38 @@
+"""`manage.py export_event_types`: write all event types to a file that can be imported."""
+
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from subscriptions.event_type_files import FileFormat
+from subscriptions.exchanging import export_event_types
+from subscriptions.models import EventType
+
+
+class Command(BaseCommand):
+    """Event types to a file."""
+
+    help = "Writes all event types, with schemas and samples, to a file, or to the standard output."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the file and its format."""
+        parser.add_argument("file", metavar="FILE", nargs="?", help="the file; without one it is printed")
+        parser.add_argument("--format", choices=[*FileFormat], help="without it: JSON if the file ends so, else YAML")
+
+    def handle(self, *_: Any, **options: Any) -> str | None:
+        """Write the file, or return its text, which is printed."""
+        file = options["file"]
+        written_in = FileFormat(options["format"] or _format_of(file or ""))
+        text = export_event_types(EventType.objects.all(), written_in)
+        if not file:
+            return text
+        try:
+            Path(file).write_text(text, encoding="utf-8")
+        except OSError as broken:
+            raise CommandError(str(broken)) from None
+        return None
+
+
+def _format_of(file: str) -> FileFormat:
+    return FileFormat.JSON if file.lower().endswith(".json") else FileFormat.YAML
