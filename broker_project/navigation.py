@@ -6,8 +6,8 @@ from typing import Any, Final
 from django.http import HttpRequest
 from django.urls import reverse
 
-Item = tuple[str, str, str]
-"""What it is called, its icon, and the model as `app.model`."""
+Item = tuple[str, str, str] | tuple[str, str, str, str]
+"""What it is called, its icon, the model as `app.model`, and which of its pages if not the list."""
 
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Delivery": (
@@ -15,6 +15,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Messages", "mail", "delivery.message"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
         ("Attempts", "swap_horiz", "delivery.attempt"),
+        ("Filter lab", "science", "delivery.message", "filter_lab"),
     ),
     "Configuration": (
         ("Subscribers", "inbox", "subscriptions.subscriber"),
@@ -38,12 +39,12 @@ def groups(request: HttpRequest) -> list[dict[str, Any]]:  # noqa: ARG001 - unfo
     return [{"title": title, "items": [_link(*item) for item in items]} for title, items in GROUPS.items()]
 
 
-def _link(title: str, icon: str, model: str) -> dict[str, Any]:
+def _link(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
     app, name = model.split(".")
     return {
         "title": title,
         "icon": icon,
-        "link": reverse(f"admin:{app}_{name}_changelist"),
+        "link": reverse(f"admin:{app}_{name}_{page}"),
         "permission": _may_view(f"{app}.view_{name}"),
     }
 

@@ -75,6 +75,11 @@ def verdict_on(shown: Shown, subscription: Subscription, message: Message | None
     )
 
 
+def newest_of(event_type: EventType) -> Message | None:
+    """Return the newest message of an event type, None where there is none."""
+    return Message.objects.filter(event_type=event_type).order_by("-pk").first()
+
+
 def try_filter(wanted: Filter, event_type: EventType) -> Trial:
     """Return how many of the newest messages of an event type a filter would let through."""
     results: Counter[Result] = Counter()

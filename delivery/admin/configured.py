@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.read_only import link_to, link_to_list
@@ -56,7 +57,7 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     """A subscription, with its deliveries, which can be cancelled here."""
 
     actions = (*SubscriptionAdmin.actions, "cancel_chosen")
-    actions_detail = (*SubscriptionAdmin.actions_detail, "cancel")
+    actions_detail = (*SubscriptionAdmin.actions_detail, "test_filter", "cancel")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
         """Return the link too."""
@@ -66,6 +67,11 @@ class DeliveredSubscriptionAdmin(SubscriptionAdmin):
     def delivery_list(self, subscription: Subscription) -> SafeString:
         """Return a link to its deliveries."""
         return link_to_list("delivery_delivery", "its deliveries", subscription__id__exact=subscription.pk)
+
+    @action(description="Test filter", permissions=["view"], icon="science")
+    def test_filter(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
+        """Lead to the filter lab, with its filters and the newest message."""
+        return HttpResponseRedirect(f"{reverse('admin:delivery_message_filter_lab')}?subscription={object_id}")
 
     @action(description=CANCELLING, permissions=["change"], icon="cancel", variant=ActionVariant.DANGER)
     def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:

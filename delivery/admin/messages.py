@@ -3,18 +3,18 @@
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, link_to_list, text_of
+from delivery.admin.filter_lab import FilterLabAdmin
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of
+from delivery.admin.verdicts import terms_list, verdict_label
+from delivery.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
-from subscriptions.admin.theme import AutocompleteSelectFilter, display, preformatted, table
-
-SHOWN_BYTES = 64 * 1024
-"""As much of a body as one looks at in a browser; most are smaller."""
+from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
 
 OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
 
 
 @admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin[Message]):
+class MessageAdmin(FilterLabAdmin):
     """What was published."""
 
     list_display = ("id", "event_type", "outcome_label", "deliveries_count", "size", "publisher", "published_at")
@@ -22,7 +22,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
-        *("header_table", "payload", "delivery_table"),
+        *("header_table", "payload", "delivery_table", "explanation_table"),
     )
     readonly_fields = fields
 
@@ -39,9 +39,7 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
     @display(description="payload")
     def payload(self, message: Message) -> SafeString:
         """Return the body as text, cut where nobody reads on."""
-        rest = message.size - SHOWN_BYTES
-        more = f"\n… and {rest} more bytes" if rest > 0 else ""
-        return preformatted(text_of(bytes(message.body)[:SHOWN_BYTES]) + more)
+        return payload_of(message)
 
     @display(description="deliveries")
     def delivery_table(self, message: Message) -> SafeString:
@@ -61,3 +59,21 @@ class MessageAdmin(ReadOnlyAdmin[Message]):
         if message.deliveries_count > SHOWN_AT_MOST:
             rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
         return table(["delivery", "subscriber", "status", "number", "attempts", "finished"], rows)
+
+    @display(description="who gets it, and why")
+    def explanation_table(self, message: Message) -> SafeString:
+        """Return every subscription that its event type reaches, by the configuration that is now in force."""
+        explanations = explain(message)
+        rows: list[list[object]] = [
+            [
+                link_to("subscriptions_subscription", one.subscription.pk, one.subscription.pk),
+                one.subscription.subscriber,
+                verdict_label(one.verdict),
+                one.verdict.why,
+                terms_list(one.verdict.filter),
+            ]
+            for one in explanations.found
+        ]
+        if explanations.is_cut:
+            rows.append([f"more than these {EXPLAINED_AT_MOST}"])
+        return table(["subscription", "subscriber", "now", "because", "term by term"], rows)

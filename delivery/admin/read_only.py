@@ -13,13 +13,17 @@ from django.utils import formats, timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
+from delivery.models import Message
 from delivery.standing import COUNTED_AT_MOST
-from subscriptions.admin.theme import ModelAdmin, link
+from subscriptions.admin.theme import ModelAdmin, link, preformatted
 
 Record = TypeVar("Record", bound=Model)
 
 SHOWN_AT_MOST: Final = 100
 """How many rows a table within a page has."""
+
+SHOWN_BYTES: Final = 64 * 1024
+"""As much of a body as one looks at in a browser; most are smaller."""
 
 MAX_ID_DIGITS: Final = 18
 
@@ -114,6 +118,13 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
 def instant(at: dt.datetime | None) -> str:
     """Return an instant as lists show it, on pages too; a dash for none."""
     return formats.localize(timezone.localtime(at)) if at else "-"
+
+
+def payload_of(message: Message) -> SafeString:
+    """Return a message's body as text, cut where nobody reads on."""
+    rest = message.size - SHOWN_BYTES
+    more = f"\n… and {rest} more bytes" if rest > 0 else ""
+    return preformatted(text_of(bytes(message.body)[:SHOWN_BYTES]) + more)
 
 
 def text_of(content: bytes | memoryview | None) -> str:

@@ -1,17 +1,17 @@
 """Subscriptions in the admin."""
 
 import secrets
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
-from django.db.models import QuerySet
+from django.db.models import Field, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 
 from subscriptions import configuring
 from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.admin.switching import SwitchedAdmin
-from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog
+from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
 from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
@@ -46,6 +46,13 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     fixed = ("subscriber", "event_type", "event_pattern")
     form = SubscriptionForm
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
+
+    def formfield_for_dbfield(self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field; what is a program looks like one."""
+        field = super().formfield_for_dbfield(db_field, request, **options)
+        if db_field.name in {"filter", "script"}:
+            for_code(field.widget)
+        return field
 
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:
         """Create it with a new signing secret, and show that."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from django.forms import Widget
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html
@@ -14,6 +15,10 @@ from unfold.enums import ActionVariant as ActionVariant
 from unfold.forms import AdminPasswordChangeForm as AdminPasswordChangeForm
 from unfold.forms import UserChangeForm as UserChangeForm
 from unfold.forms import UserCreationForm as UserCreationForm
+from unfold.widgets import UnfoldAdminIntegerFieldWidget as UnfoldAdminIntegerFieldWidget
+from unfold.widgets import UnfoldAdminSelectWidget as UnfoldAdminSelectWidget
+from unfold.widgets import UnfoldAdminTextareaWidget as UnfoldAdminTextareaWidget
+from unfold.widgets import UnfoldAdminTextInputWidget as UnfoldAdminTextInputWidget
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -49,6 +54,16 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> SafeStrin
     """Return a table; every cell is escaped unless it was made by `format_html`."""
     context = {"table": {"headers": list(headers), "rows": [list(row) for row in rows]}}
     return mark_safe(render_to_string("unfold/components/table.html", context))  # noqa: S308 - a template escapes
+
+
+def label(text: str, colour: str) -> SafeString:
+    """Return a word on a colour: `success`, `warning`, `danger` or `info`."""
+    return mark_safe(render_to_string("unfold/helpers/label.html", {"text": text, "type": colour}))  # noqa: S308
+
+
+def for_code(widget: Widget) -> None:
+    """Make a widget one in which programs are written: every character as wide as the others, nothing corrected."""
+    widget.attrs |= {"style": "font-family: monospace", "spellcheck": "false", "autocapitalize": "off"}
 
 
 def link(url: str, text: object) -> SafeString:

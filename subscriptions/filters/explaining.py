@@ -8,7 +8,7 @@ from subscriptions.filters.compiling import compile_node
 from subscriptions.filters.documents import Document, reader, text_reader
 from subscriptions.filters.logic import Test
 from subscriptions.filters.printing import json_text
-from subscriptions.filters.tree import Node, Path, Term
+from subscriptions.filters.tree import Node, Path
 from subscriptions.filters.values import MISSING, FilterFailed
 from subscriptions.filters.walking import paths_of, terms_of
 
@@ -68,7 +68,7 @@ def explain(tree: Node, document: Document) -> Explanation:
     return Explanation(result, tuple(_explained(term, document) for term in terms_of(tree)), reason)
 
 
-def _explained(term: Term, document: Document) -> TermResult:
+def _explained(term: Node, document: Document) -> TermResult:
     result, reason = _result(compile_node(term), document)
     values = tuple(Found(str(path), _shown(path, document)) for path in paths_of(term))
     return TermResult(str(term), result, values, reason)

@@ -2,25 +2,32 @@
 
 from collections.abc import Iterator
 
-from subscriptions.filters.tree import All, Comparison, Constant, Node, Not, Path, Some, Term
+from subscriptions.filters.tree import All, Comparison, Constant, Node, Not, Path, Some
 
 
-def terms_of(node: Node) -> Iterator[Term]:
-    """Yield the terms of a tree in the order of its text."""
+def terms_of(node: Node) -> Iterator[Node]:
+    """Yield what AND and OR connect, in the order of the text; a NOT stays with a single term."""
     match node:
         case All(parts) | Some(parts):
             for part in parts:
                 yield from terms_of(part)
-        case Not(part):
+        case Not(All() | Some() | Not() as part):
             yield from terms_of(part)
         case _:
             yield node
 
 
-def paths_of(term: Term) -> list[Path]:
+def paths_of(term: Node) -> list[Path]:
     """Return the places a term looks at, in the order of its text."""
-    sides = [term.left, term.right] if isinstance(term, Comparison) else [term.path]
-    return [side for side in sides if isinstance(side, Path)]
+    match term:
+        case Comparison(left, _, right):
+            return [side for side in (left, right) if isinstance(side, Path)]
+        case Not(part):
+            return paths_of(part)
+        case All() | Some():
+            return []
+        case _:
+            return [term.path]
 
 
 def equality_of(node: Node) -> tuple[str, str] | None:

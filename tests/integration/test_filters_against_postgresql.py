@@ -16,7 +16,7 @@ from tests import filter_texts, json_texts
 
 pytestmark = pytest.mark.django_db
 
-TIMES = 10
+TIMES = 3
 """So many examples for each one of the profile: these are cheap, and there is much to try."""
 
 

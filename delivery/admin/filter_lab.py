@@ -1,0 +1,132 @@
+"""The filter lab: a filter, a stored message, and what the one makes of the other, term by term."""
+
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+
+from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin, payload_of
+from delivery.admin.verdicts import terms_table, verdict_label
+from delivery.explaining import newest_of, shown_of, try_filter
+from delivery.models import Message
+from subscriptions.admin.theme import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    action,
+    for_code,
+)
+from subscriptions.filters import parse_filter, validate_filter
+from subscriptions.models import EventType, Subscription
+from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
+from subscriptions.verdicts import judge
+
+LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1
+
+
+class LabForm(forms.Form):
+    """A filter, and a message to try it on."""
+
+    event_type = forms.ModelChoiceField(
+        EventType.objects.order_by("name"), required=False, widget=UnfoldAdminSelectWidget
+    )
+    message = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=LARGEST_ID,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="Its id; empty: the event type's newest.",
+    )
+    header_filter_string = forms.CharField(
+        required=False, max_length=MAX_FILTER_STRING_LENGTH, strip=False, widget=UnfoldAdminTextInputWidget
+    )
+    filter = forms.CharField(
+        required=False, validators=[validate_filter], widget=UnfoldAdminTextareaWidget({"rows": 6})
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for_code(self.fields["filter"].widget)
+
+    def clean(self) -> dict[str, Any]:
+        """Find the message."""
+        event_type, message_id = self.cleaned_data.get("event_type"), self.cleaned_data.get("message")
+        if message_id:
+            found = Message.objects.select_related("event_type").filter(pk=message_id).first()
+        else:
+            found = newest_of(event_type) if event_type else None
+        if found is None and "message" not in self.errors:
+            self.add_error("message", "There is no such message." if message_id else _nothing_of(event_type))
+        return {**self.cleaned_data, "found": found}
+
+
+class FilterLabAdmin(ReadOnlyAdmin[Message]):
+    """Messages, with the page on which filters are tried."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = ("try_filters",)
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the page's address too."""
+        lab = path("filter-lab/", self.admin_site.admin_view(self.filter_lab), name="delivery_message_filter_lab")
+        return [lab, *super().get_urls()]
+
+    @action(description="Try filters on it", permissions=["view"], icon="science")
+    def try_filters(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
+        """Lead to the lab, with this message."""
+        return HttpResponseRedirect(f"{reverse('admin:delivery_message_filter_lab')}?message={object_id}")
+
+    def filter_lab(self, request: HttpRequest) -> HttpResponse:
+        """Show the form and, once it is filled in, what came of it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        filled = request.POST if request.method == "POST" else _from_address(request)
+        form = LabForm(filled or None)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": "Filter lab",
+            "opts": self.opts,
+            "form": form,
+            **(_results(form.cleaned_data) if form.is_bound and form.is_valid() else {}),
+        }
+        return TemplateResponse(request, "delivery/filter_lab.html", context)
+
+
+def _from_address(request: HttpRequest) -> dict[str, object]:
+    """Return what the form is filled with by whoever led here: a subscription's page or a message's."""
+    asked = request.GET.get("subscription", "")
+    if not asked.isdecimal() or len(asked) > MAX_ID_DIGITS:
+        return {name: request.GET[name] for name in ("event_type", "message") if name in request.GET}
+    if not request.user.has_perm("subscriptions.view_subscription"):
+        raise PermissionDenied
+    subscription = get_object_or_404(Subscription, pk=int(asked))
+    return {
+        "event_type": subscription.event_type_id,
+        "header_filter_string": subscription.header_filter_string,
+        "filter": subscription.filter,
+    }
+
+
+def _results(values: dict[str, Any]) -> dict[str, object]:
+    """Return what the page shows of a message and the filters."""
+    message: Message = values["found"]
+    text = values["filter"]
+    verdict = judge(shown_of(message), header_filter_string=values["header_filter_string"], filter_text=text)
+    return {
+        "message": message,
+        "verdict": verdict,
+        "verdict_label": verdict_label(verdict),
+        "terms": terms_table(verdict.filter) if verdict.filter else "",
+        "payload": payload_of(message),
+        "trial": try_filter(parse_filter(text), message.event_type) if text and message.event_type else None,
+    }
+
+
+def _nothing_of(event_type: EventType | None) -> str:
+    if event_type is None:
+        return "Choose an event type, or give a message's id."
+    return "No message of this event type is stored yet."
