@@ -1,0 +1,65 @@
+"""Scripts in the API and the admin: what does not compile is refused, with its line (behaviour 8.1)."""
+
+import pytest
+from django.test import Client
+
+from subscriptions.models import Subscription
+from tests import factories
+from tests.clients import client_of, client_of_admin
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/api/v1/subscriptions"
+JSON = "application/json"
+SCRIPT = "$outmessage = {\n  id: $inmessage.id,\n};"
+BROKEN = "$outmessage = {\n  id: $inmessage.,\n};"
+WRONG = "The script does not compile: SyntaxError: expecting field name (line 2)."
+
+
+@pytest.fixture
+def made() -> Subscription:
+    return factories.subscription()
+
+
+@pytest.mark.behaviour("8.1")
+def test_a_subscription_is_made_and_changed_with_a_script() -> None:
+    factories.subscriber("shop")
+    factories.event_type("Order.Paid")
+    new = {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", "script": SCRIPT}
+    created = client_of().post(ROOT, new, content_type=JSON)
+    assert (created.status_code, created.json()["script"]) == (201, SCRIPT)
+    changed = client_of().patch(created["Location"], {"script": ""}, content_type=JSON)
+    assert (changed.status_code, changed.json()["script"], changed["ETag"]) == (200, "", '"2"')
+
+
+@pytest.mark.behaviour("8.1")
+@pytest.mark.parametrize(
+    ("script", "wrong"),
+    [
+        (BROKEN, WRONG),
+        ("/*" + "x" * 65536 + "*/", "A script has at most 64 KiB; this one has 65,540 bytes."),
+        ("return 5", "The script does not compile: SyntaxError: return not in a function (line 1)."),
+    ],
+)
+def test_a_script_that_does_not_compile_is_refused_with_its_line(made: Subscription, script: str, wrong: str) -> None:
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"script": script}, content_type=JSON)
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
+    made.refresh_from_db()
+    assert (made.script, made.version) == ("", 1)
+
+
+@pytest.fixture
+def admin() -> Client:
+    return client_of_admin()
+
+
+@pytest.mark.behaviour("8.1")
+def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription) -> None:
+    page = f"/admin/subscriptions/subscription/{made.pk}/change/"
+    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0"}
+    assert admin.post(page, form | {"script": SCRIPT}).status_code == 302
+    refused = admin.post(page, form | {"script": BROKEN})
+    assert refused.context["errors"] == [[WRONG]]
+    made.refresh_from_db()
+    assert made.script.splitlines() == SCRIPT.splitlines()
