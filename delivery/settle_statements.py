@@ -109,7 +109,8 @@ WITHHELD: Final = f"""
 kept AS (
   UPDATE delivery_open d
      SET status = w.status, reason = w.reason, times_set_aside = d.times_set_aside + (w.pause IS NOT NULL)::int,
-         due_at = COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at)
+         due_at = CASE w.status WHEN 'HELD' THEN '9999-12-31 00:00:00+00'
+                  ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
            AS w (line_id bigint, delivery_id bigint, stamp bigint, status text, pause float8, reason text),
          owned o, subscriptions_subscription s, subscriptions_subscriber u

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from subscriptions.database import rows
 from subscriptions.filter_terms import path_of
-from subscriptions.probes import Addressed, Asked, Key, Known, Probe, asked_of, probes_of
+from subscriptions.probes import Addressed, Asked, Key, Known, Probe, asked_of
 
 CANDIDATES: Final = """
 SELECT k.number, s.id, s.subscriber_id, s.filter, s.filter_term
@@ -47,14 +47,14 @@ nobody uses any more, costs time and changes no answer."""
 
 
 def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Asked], dict[Asked, list[Candidate]]]:
-    """Return what to look under for each message, and the candidates there in order of subscriber, position and id."""
+    """Return where to look for each of one or more messages, and who is there by subscriber, position and id."""
     while True:
         known = dict(_known)
         asked = [asked_of(message, known) for message in messages]
-        probes = {one: probes_of(one, known) for one in dict.fromkeys(asked)}
-        found, news = _look_up([*dict.fromkeys(itertools.chain.from_iterable(probes.values()))], known)
+        distinct = dict.fromkeys(asked)
+        found, news = _look_up([*dict.fromkeys(probe for one in distinct for probe in one.probes)], known)
         if not news:
-            return asked, {one: sorted(itertools.chain(*(found[probe] for probe in probes[one]))) for one in probes}
+            return asked, {one: _in_order([found[probe] for probe in one.probes if probe in found]) for one in distinct}
         _learn(news)
 
 
@@ -62,17 +62,20 @@ def _look_up(
     probes: Sequence[Probe], known: Known
 ) -> tuple[Mapping[Probe, list[Candidate]], Mapping[Key, Collection[str]]]:
     """Return the candidates of each range, and paths among them that are worth knowing before these are looked at."""
-    columns = zip(*((*probe.key, probe.filter_string, *probe.span) for probe in probes), strict=True)
+    columns = ["{" + ",".join(column) + "}" for column in zip(*(probe.columns for probe in probes), strict=True)]
     found: dict[Probe, list[Candidate]] = defaultdict(list)
     news: dict[Key, set[str]] = defaultdict(set)
-    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(
-        rows(CANDIDATES, [[*column] for column in columns])
-    ):
+    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(CANDIDATES, columns)):
         probe = probes[number - 1]
         found[probe].append(Candidate(place, subscription_id, subscriber_id, text))
         if term and _is_news(path_of(term), known.get(probe.key, ())):
             news[probe.key].add(path_of(term))
     return found, news
+
+
+def _in_order(found: list[list[Candidate]]) -> list[Candidate]:
+    """Return what several ranges brought as one list."""
+    return found[0] if len(found) == 1 else sorted(itertools.chain.from_iterable(found))
 
 
 def _is_news(path: str, known: Sequence[str]) -> bool:

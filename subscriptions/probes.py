@@ -1,8 +1,9 @@
 """Where in the index of subscriptions the candidates of a message are (behaviour 2.2)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from subscriptions.filter_terms import Span, spans_of
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError
@@ -40,52 +41,70 @@ class Key(NamedTuple):
     event_pattern: str
 
 
-class Asked(NamedTuple):
-    """All that decides where a message's candidates are; messages that are alike in it have the same ones."""
-
-    keys: tuple[Key, ...]
-    filter_string: str | None
-    values: tuple[tuple[str, str | None], ...]
-    """What the message has at the known paths; those that cannot be read are missing."""
-
-
-class Probe(NamedTuple):
-    """One range of the index."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """One range of the index; made once for all messages that ask for it, and told apart by identity."""
 
     key: Key
-    filter_string: str
-    span: Span
+    columns: tuple[str, ...]
+    """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it within an array."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """Where a message's candidates are."""
+
+    keys: tuple[Key, ...]
+    probes: tuple[Probe, ...]
 
 
 Known = Mapping[Key, tuple[str, ...]]
 """The sorted paths by which filters of a key's subscriptions are looked up, as far as they are known."""
 
+ASKED: Final = 4096
+PROBES: Final = 16_384
+"""So many are kept; one that is made twice is looked up twice."""
+
 
 def asked_of(message: Addressed, known: Known) -> Asked:
-    """Return what decides where the candidates are; reads the message only if paths are known."""
-    keys = _keys(message.event_type_id, message.event_type, message.kind)
-    paths = [path for key in keys for path in known.get(key, ())]
-    return Asked(keys, message.filter_string, tuple(_values(dict.fromkeys(paths), message.document)) if paths else ())
+    """Return where the candidates are; looks into the message only if its event type has known paths."""
+    plain = _plain(message.event_type_id, message.event_type, message.kind, message.filter_string or "")
+    if known.keys().isdisjoint(plain.keys):
+        return plain
+    paths = dict.fromkeys(path for key in plain.keys for path in known.get(key, ()))
+    values = dict(_values(paths, message.document))
+    return _asked(plain.keys, message.filter_string or "", known, values)
 
 
-def probes_of(asked: Asked, known: Known) -> list[Probe]:
-    """Return every range in which there may be candidates."""
-    values, filter_strings = dict(asked.values), {"", asked.filter_string or ""}
-    return [
-        Probe(key, filter_string, span)
-        for key in asked.keys
-        for span in spans_of(known.get(key, ()), values)
-        for filter_string in filter_strings
-    ]
-
-
-@lru_cache(maxsize=4096)
-def _keys(event_type_id: int, event_type: str, kind: str) -> tuple[Key, ...]:
+@lru_cache(ASKED)
+def _plain(event_type_id: int, event_type: str, kind: str, filter_string: str) -> Asked:
     patterns = patterns_of(event_type) if kind == "TOPIC" else ()
-    return (Key(event_type_id, ""), *(Key(0, pattern) for pattern in patterns))
+    keys = (Key(event_type_id, ""), *(Key(0, pattern) for pattern in patterns))
+    return _asked(keys, filter_string, {}, {})
+
+
+def _asked(keys: tuple[Key, ...], filter_string: str, known: Known, values: Mapping[str, str | None]) -> Asked:
+    probes = (
+        _probe(key, header, span)
+        for key in keys
+        for span in spans_of(known.get(key, ()), values)
+        for header in {"", filter_string}
+    )
+    return Asked(keys, tuple(probes))
+
+
+@lru_cache(PROBES)
+def _probe(key: Key, filter_string: str, span: Span) -> Probe:
+    return Probe(key, (str(key.event_type_id), *map(_quoted, (key.event_pattern, filter_string, *span))))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _values(paths: Iterable[str], document: Document) -> Iterator[tuple[str, str | None]]:
+    """Yield what the message has at these paths; one that cannot be read is left out."""
     for path in paths:
         try:
             yield path, document.text_at(path)

@@ -25,6 +25,8 @@ ALTER TABLE delivery_line SET (fillfactor = 50);
 -- The same as in the model, with fewer parts: the server sets every part up anew for each statement.
 ALTER TABLE delivery_delivery DROP CONSTRAINT delivery_open_or_filed, ADD CONSTRAINT delivery_open_or_filed CHECK (
   CASE closed_on WHEN '9999-12-31' THEN status = ANY ({unfinished})
+                                        -- else every sweep would find it due
+                                        AND (status <> 'HELD' OR due_at IS NOT DISTINCT FROM '9999-12-31 00:00:00+00')
                  ELSE status = ANY ({final}) AND finished_at IS NOT NULL END);
 
 CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999-12-31') TO (MAXVALUE)

@@ -47,6 +47,23 @@ CREATE INDEX subscription_candidates ON subscriptions_subscription
   (COALESCE(event_type_id, 0), event_pattern, md5(header_filter_string), filter_term) WHERE status = 'ACTIVE';
 """
 
+MANY = """
+-- A statement planned while there are few subscriptions must not read all of them when there are many: the planner
+-- goes by the pages of a table, so these have some from the start, and keep them.
+ALTER TABLE subscriptions_subscriber SET (vacuum_truncate = false);
+ALTER TABLE subscriptions_subscription SET (vacuum_truncate = false);
+INSERT INTO subscriptions_subscriber (id, name, description, status, headers, max_queued_to_send)
+  SELECT -n, 'n' || n, repeat('-', 200), 'ACTIVE', '{}', 500 FROM generate_series(1, 10000) n;
+INSERT INTO subscriptions_subscription (id, subscriber_id, event_pattern, endpoint, headers, header_filter_string, filter,
+                                        filter_term, script, signing_secret, position, status)
+  SELECT -n, -n, 'n' || n || '.*', 'http://127.0.0.1/', '{}', '', '', '', '', 'whsec_', 0, 'ACTIVE'
+    FROM generate_series(1, 10000) n;
+SET CONSTRAINTS ALL IMMEDIATE;
+ANALYZE subscriptions_subscriber, subscriptions_subscription;
+DELETE FROM subscriptions_subscription;
+DELETE FROM subscriptions_subscriber;
+"""
+
 UNDO = """
 DROP INDEX subscription_candidates;
 DROP FUNCTION forget_filter_term() CASCADE;
@@ -57,4 +74,4 @@ DROP FUNCTION refuse_change() CASCADE;
 
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
-    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES, UNDO)]
+    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + MANY, UNDO)]

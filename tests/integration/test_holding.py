@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -150,3 +151,10 @@ def test_whoever_may_only_look_cannot_release(held: Delivery, wanted: Subscripti
     assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
     assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
     assert statuses(wanted) == ["PENDING", "HELD", "PENDING"]
+
+
+@pytest.mark.behaviour("3.6")
+def test_the_database_refuses_what_is_held_and_due(held: Delivery) -> None:
+    for due_at in (None, held.created_at):
+        with pytest.raises(IntegrityError, match="delivery_open_or_filed"), transaction.atomic():
+            Delivery.objects.filter(pk=held.pk).update(due_at=due_at)

@@ -1,0 +1,93 @@
+"""Ten thousand filtered subscriptions: what looking for those that want a message reads (behaviour 2.2)."""
+
+from collections.abc import Iterator
+
+import pytest
+from django.db import connection
+
+from delivery.publishing import publish
+from delivery.storing import NewMessage
+from subscriptions import candidates
+from subscriptions.database import forget_connection
+from subscriptions.models import EventType, Subscriber, Subscription
+from tests import factories
+from tests.plans import Explained, explaining, prepared_here
+
+MANY = 10_000
+CONFIGURED = {"subscriptions_subscription", "subscriptions_subscriber"}
+
+
+@pytest.fixture
+def event_type(storage: None) -> EventType:
+    candidates._known.clear()
+    return factories.event_type("Big.Event")
+
+
+def subscribe_many(event_type: EventType) -> None:
+    """Let as many subscribe: half of them by header filter, half by an equality in their filter."""
+    people = Subscriber.objects.bulk_create(Subscriber(name=f"many-{number}") for number in range(MANY // 100))
+    Subscription.objects.bulk_create(
+        Subscription(
+            subscriber=people[number % len(people)],
+            event_type=event_type,
+            endpoint="http://127.0.0.1:9/",
+            signing_secret="whsec_x",
+            **({"header_filter_string": f"{number}"} if number % 2 else {"filter": f"$$->'Body'->>'id' = '{number}'"}),
+        )
+        for number in range(MANY)
+    )
+
+
+def published(event_type: EventType, number: int, filter_string: str) -> int:
+    """Publish a message; return how many deliveries it became."""
+    body = b'{"id": %d}' % number
+    message = NewMessage(event_type.pk, event_type.name, body, "application/json", filter_string=filter_string)
+    return publish([message], publisher_id=None, key_hours=1)[0].deliveries
+
+
+def searched(plan: Explained) -> Iterator[str]:
+    """Yield the configured tables that are read from one end on."""
+    yield from (node["Relation Name"] for node in plan.nodes() if node["Node Type"] == "Seq Scan")
+
+
+@pytest.mark.behaviour("2.2")
+def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
+    event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe_many(event_type)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
+    assert published(event_type, 4, "7") == 2
+    with explaining(monkeypatch) as statements:
+        assert (published(event_type, 4, "7"), published(event_type, 10**9, "")) == (2, 0)
+    assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
+    looked = [one for one in statements if one.statement == candidates.CANDIDATES]
+    assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [2, 0]
+    assert max(one.blocks_read for one in looked) < 100
+
+
+def leave_room(event_type: EventType) -> None:
+    """Let the tables be as they are after the migrations; the tests before this one may have truncated them."""
+    subscribe_many(event_type)
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM subscriptions_subscription")
+        cursor.execute(
+            "INSERT INTO subscriptions_subscriber (id, name, description, status, headers, max_queued_to_send)"
+            " SELECT -n, 'n' || n, repeat('-', 200), 'ACTIVE', '{}', 500 FROM generate_series(1, 10000) n"
+        )
+        cursor.execute("DELETE FROM delivery_line")
+        cursor.execute("DELETE FROM subscriptions_subscriber")
+        cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber")
+
+
+@pytest.mark.behaviour("2.2")
+def test_no_plan_made_for_a_few_subscriptions_searches_ten_thousand(event_type: EventType) -> None:
+    leave_room(event_type)
+    few = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' = '1'") for _ in range(3)]
+    forget_connection()
+    assert published(event_type, 1, "x") == len(few)
+    (made,) = [one for one in prepared_here() if "COALESCE(s.event_type_id" in one.statement]
+    made.prepare(connection.connection, 1)
+    subscribe_many(event_type)
+    plan = made.kept_plan(connection.connection, 1)
+    assert CONFIGURED & {*searched(plan)} == set()
