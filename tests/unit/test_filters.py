@@ -1,6 +1,8 @@
 """What filters mean: examples of every operator, of null and of failure (behaviour 3)."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,6 +10,8 @@ from hypothesis import given
 from subscriptions.filters import Document, FilterFailed, parse_filter
 from subscriptions.filters.tree import Node
 from tests import filter_texts
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "filters.md"
 
 ISSUE = {
     "original": {"project": {"id": "proj1008"}, "fields": {"actualEffort": 3}},
@@ -91,6 +95,14 @@ def document(body: str = "{}", *headers: tuple[str, str]) -> Document:
 def test_documented_examples_hold_where_they_should(text: str) -> None:
     assert parse_filter(text).matches(document(json.dumps(ISSUE), ("FILTER_STRING", "proj1010")))
     assert not parse_filter(text).matches(document("{}", ("FILTER_STRING", "other")))
+
+
+def test_the_filters_of_the_documentation_are_filters() -> None:
+    shown = re.findall(r"^\| `([^`]+)` \|", DOCUMENTATION.read_text(), re.MULTILINE)
+    examples = [text for text in shown if "$$" in text]
+    assert len(examples) == 10
+    for text in examples:
+        assert parse_filter(text).canonical
 
 
 @pytest.mark.behaviour("3.1", "3.3")
