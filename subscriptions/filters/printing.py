@@ -2,6 +2,7 @@
 
 import json
 from decimal import Decimal
+from typing import Final
 
 from subscriptions.filters.values import TOO_DEEP, FilterFailed, Json, held, in_order
 
@@ -30,9 +31,6 @@ def _printed(value: Json) -> str:
     """Return `value` as JSON, with one frame a level: loops, since what is shorter takes two."""
     parts: list[str] = []
     match value:
-        case Decimal():
-            number = held(value)
-            return format(number if number else number.copy_abs(), "f")  # a zero has no sign
         case list():
             for element in value:
                 parts += (_printed(element),)
@@ -41,8 +39,19 @@ def _printed(value: Json) -> str:
             for name in in_order(value):
                 parts += (f"{_quoted(name)}: {_printed(value[name])}",)
             return f"{{{', '.join(parts)}}}"
-    return _quoted(value)
+    return _scalar(value)
 
 
-def _quoted(value: Json) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def _scalar(value: Json) -> str:
+    match value:
+        case str():
+            return _quoted(value)
+        case Decimal():
+            number = held(value)
+            return format(number if number else number.copy_abs(), "f")  # a zero has no sign
+        case bool():
+            return "true" if value else "false"
+    return "null"
+
+
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
