@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from subscriptions import configuring
-from subscriptions.event_type_files import Entry, EntryProblem, FileFormat, RefusedEntries, entries_in, text_of
+from subscriptions.event_type_files import Entry, EntryProblem, FileFormat, RefusedEntries, entries_in, file_text
 from subscriptions.event_type_files.reading import FIELDS
 from subscriptions.json_equality import same_json
 from subscriptions.models import EventType
@@ -36,7 +36,7 @@ class Imported:
 
 def export_event_types(which: QuerySet[EventType], written_in: FileFormat) -> str:
     """Return the text of a file that says all of these event types, by name."""
-    return text_of(which.order_by("name").values(*FIELDS), written_in)
+    return file_text(which.order_by("name").values(*FIELDS), written_in)
 
 
 @transaction.atomic

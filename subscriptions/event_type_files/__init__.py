@@ -9,4 +9,4 @@ from subscriptions.event_type_files.reading import RefusedEntries as RefusedEntr
 from subscriptions.event_type_files.reading import UnreadableFile as UnreadableFile
 from subscriptions.event_type_files.reading import entries_in as entries_in
 from subscriptions.event_type_files.writing import FileFormat as FileFormat
-from subscriptions.event_type_files.writing import text_of as text_of
+from subscriptions.event_type_files.writing import file_text as file_text

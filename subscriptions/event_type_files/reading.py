@@ -9,6 +9,7 @@ from typing import Any, Final
 from subscriptions.event_type_files.yaml_text import UnreadableYaml, value_of
 
 MOST_ENTRIES: Final = 1000
+MOST_BYTES: Final = 16 * 1024 * 1024
 TEXTS: Final = ("name", "kind", "content_type", "description", "sample")
 FIELDS: Final = (*TEXTS, "schema")
 
@@ -56,10 +57,13 @@ def entries_in(data: bytes) -> list[Entry]:
     """Return the entries of a file: JSON if it begins with a brace, YAML otherwise.
 
     Raises:
-        UnreadableFile: it is neither, or not an object with a list of at most 1,000 `event_types`.
+        UnreadableFile: it is neither, has more than 16 MiB, or is not an object with a list of at most 1,000
+            `event_types`.
         RefusedEntries: an entry has no name or a name that came before, or fields that are unknown or no texts.
 
     """
+    if len(data) > MOST_BYTES:
+        raise UnreadableFile(f"A file has at most {MOST_BYTES} bytes; this one has {len(data)}.")
     items = _items(_value(data))
     problems = [problem for position, item in enumerate(items) for problem in _problems(position, item)]
     if problems:

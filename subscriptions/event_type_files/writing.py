@@ -16,7 +16,7 @@ class FileFormat(StrEnum):
     YAML = "yaml"
 
 
-def text_of(event_types: Iterable[Mapping[str, Any]], written_in: FileFormat) -> str:
+def file_text(event_types: Iterable[Mapping[str, Any]], written_in: FileFormat) -> str:
     """Return the file of `event_types`, each with all the fields of an entry."""
     content = {"event_types": [{field: one[field] for field in FIELDS} for one in event_types]}
     if written_in is FileFormat.YAML:

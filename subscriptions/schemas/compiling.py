@@ -38,6 +38,9 @@ def validators_of(schema: dict[str, Any]) -> jsonschema_rs.ValidatorMap:
 
 
 def _said(broken: jsonschema_rs.ValidationError) -> str:
-    if isinstance(broken.kind, jsonschema_rs.ValidationErrorKind.Format) and broken.kind.format == "regex":
-        return f"{str(broken.instance)[:100]!r} is no pattern; look-around and back references are not served."
+    match broken.kind:
+        case jsonschema_rs.ValidationErrorKind.Format("regex"):
+            return f"{str(broken.instance)[:100]!r} is no pattern; look-around and back references are not served."
+        case jsonschema_rs.ValidationErrorKind.AnyOf():
+            return f"{str(broken.instance)[:100]!r} is nothing that may stand here."
     return f"{broken.message[:300]}."

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile, entries_in, text_of
+from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile, entries_in, file_text
 from subscriptions.event_type_files.yaml_text import value_of, yaml_of
 from subscriptions.json_equality import same_json
 
@@ -62,6 +62,7 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         (b"event_types: !!set {a}", "tags such as"),
         (b"- " * 200_000, "more than 100 levels"),
         (b"[" * 200_000, "more than 100 levels"),
+        (b" " * (16 * 1024 * 1024 + 1), "at most 16777216 bytes"),
         (b"a: \x00", "cannot be read as YAML"),
         (b"a: \xff", "not UTF-8: byte 3"),
         (b'{"event_types": [' + b"{}," * 1000 + b"{}]}", "at most 1000 event types; this one has 1001"),
@@ -113,7 +114,7 @@ def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
 @given(name=texts, sample=texts | tricky, schema=json_values, written_in=st.sampled_from(FileFormat))
 def test_a_written_file_is_read_back(name: str, sample: str, schema: Any, written_in: FileFormat) -> None:
     fields = {"name": name, "kind": "TOPIC", "content_type": "a/b", "description": "", "sample": sample}
-    (entry,) = entries_in(text_of([{**fields, "schema": schema}], written_in).encode())
+    (entry,) = entries_in(file_text([{**fields, "schema": schema}], written_in).encode())
     assert entry.fields == {**fields, "schema": schema}
 
 
