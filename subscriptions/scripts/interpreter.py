@@ -7,7 +7,6 @@ from typing import Any, Final
 import _quickjs
 
 from subscriptions.scripts.limits import (
-    CPU_SECONDS,
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
     MEMORY_BYTES,
@@ -39,7 +38,7 @@ class Refused(Exception):
 def answer(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     """Run or check a script; return head and body of the answer, `failed` in the head if it did."""
     try:
-        return check(job["source"]) if job["only_check"] else run(prelude, job, body)
+        return check(job) if job["only_check"] else run(prelude, job, body)
     except _quickjs.JSException as thrown:
         return {"failed": told(str(thrown))}, b""
     except MemoryError:
@@ -50,10 +49,10 @@ def answer(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, An
         return {"failed": "what it made cannot be read"}, b""  # it has changed what the prelude works with
 
 
-def check(source: str) -> tuple[dict[str, Any], bytes]:
+def check(job: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """Compile a script and run nothing of it: what is put before it ends it at once."""
     try:
-        new_context().eval(f'throw "{COMPILED}"; {source}')
+        new_context(job).eval(f'throw "{COMPILED}"; {job["source"]}')
     except _quickjs.JSException as thrown:
         if not str(thrown).startswith(COMPILED):
             raise
@@ -62,7 +61,7 @@ def check(source: str) -> tuple[dict[str, Any], bytes]:
 
 def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
     """Run a script for a message."""
-    context = new_context()
+    context = new_context(job)
     collect = context.eval(prelude)(given(job, body))
     context.eval(job["source"])
     if context.execute_pending_job():
@@ -84,12 +83,12 @@ def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any],
     return answer, output
 
 
-def new_context() -> Any:
+def new_context(job: dict[str, Any]) -> Any:
     """Return a context with its limits: what broke them can be told from within mostly, and the process lives on."""
     context = _quickjs.Context()
     context.set_memory_limit(MEMORY_BYTES)
     context.set_max_stack_size(STACK_BYTES)
-    context.set_time_limit(CPU_SECONDS)
+    context.set_time_limit(job["cpu_seconds"])
     return context
 
 

@@ -21,9 +21,10 @@ class Job:
     only_check: bool = False
     """Compile it and no more."""
 
-    def head(self) -> dict[str, object]:
-        """Return all but the body, as JSON takes it."""
+    def head(self, cpu_seconds: float) -> dict[str, object]:
+        """Return all but the body, and how much CPU it may use, as JSON takes it."""
         return {
+            "cpu_seconds": cpu_seconds,
             "source": self.source,
             "is_json": self.is_json,
             "headers": self.headers,

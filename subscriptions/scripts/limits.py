@@ -4,6 +4,8 @@ from typing import Final
 
 MAX_SOURCE_BYTES: Final = 64 * 1024
 CPU_SECONDS: Final = 0.25
+TRIAL_CPU_SECONDS: Final = 0.05
+"""A script that uses more CPU than this is slow."""
 TOTAL_SECONDS: Final = 2.0
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 STACK_BYTES: Final = 256 * 1024

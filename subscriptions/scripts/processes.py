@@ -13,7 +13,6 @@ from typing import Any, Final
 from subscriptions.scripts.frames import packed, take_frame
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
 from subscriptions.scripts.limits import (
-    CPU_SECONDS,
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
     TOO_LONG,
@@ -48,7 +47,7 @@ class ScriptProcess:
         self._out = b""
         self._in = bytearray()
         self._started_at = self._look_at = time.monotonic()
-        self._cpu_before = 0.0
+        self._cpu_before = self._cpu_most = 0.0
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when it has answered or is gone."""
@@ -65,11 +64,12 @@ class ScriptProcess:
         """Whether some of the job is still to be sent, when the descriptor is writable."""
         return bool(self._out)
 
-    def begin(self, job: Job) -> None:
-        """Give it a job; its time runs."""
-        self._out = packed(job.head(), job.body)
+    def begin(self, job: Job, cpu_seconds: float) -> None:
+        """Give it a job that may use so much CPU; its time runs."""
+        self._out = packed(job.head(cpu_seconds), job.body)
+        self._cpu_most = cpu_seconds + GRACE_SECONDS
         self._started_at, self._cpu_before = time.monotonic(), self.cpu()
-        self._look_at = self._started_at + CPU_SECONDS + GRACE_SECONDS
+        self._look_at = self._started_at + self._cpu_most
         self.send()
 
     def send(self) -> None:
@@ -120,7 +120,7 @@ class ScriptProcess:
             return Lost(TOO_LONG)
         if now < self._look_at:
             return None
-        left = CPU_SECONDS + GRACE_SECONDS - self.used()
+        left = self._cpu_most - self.used()
         self._look_at = now + max(left, LEAST_LOOK_SECONDS)
         return Failed(TOO_MUCH_CPU) if left <= 0 else None
 

@@ -9,9 +9,10 @@ from typing import Final
 
 import structlog
 
-from subscriptions.scripts.jobs import Job, NotRun, Result
+from subscriptions.scripts.jobs import Failed, Job, NotRun, Result
+from subscriptions.scripts.limits import CPU_SECONDS, TOO_MUCH_CPU, TRIAL_CPU_SECONDS
 from subscriptions.scripts.processes import ScriptProcess
-from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Waiting
+from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Pace, Waiting
 
 LEAST_PROCESSES: Final = 2
 """One of them is always there for scripts known to be quick."""
@@ -29,6 +30,7 @@ class Seat:
     is_ready: bool = False
     token: Hashable = None
     job: Job | None = None
+    pace: Pace = Pace.NEW
     is_killed: bool = False
     """Its job's result has been told."""
 
@@ -109,8 +111,12 @@ class ScriptRunner:
 
     def _end(self, seat: Seat, result: Result, now: float) -> None:
         assert seat.job  # noqa: S101 - it has one
-        self._waiting.ran(seat.job.owner, seat.process.used(), now)
-        self._done.append((seat.token, result))
+        is_trial = seat.pace is not Pace.SLOW and result == Failed(TOO_MUCH_CPU)
+        self._waiting.ran(seat.job.owner, max(seat.process.used(), TRIAL_CPU_SECONDS if is_trial else 0.0), now)
+        if is_trial:
+            self._waiting.add(seat.token, seat.job, now)  # among the slow now, with all the time there is
+        else:
+            self._done.append((seat.token, result))
         seat.token = seat.job = None
 
     def _bury(self, seat: Seat, now: float) -> None:
@@ -127,18 +133,15 @@ class ScriptRunner:
         """Give free processes work; start one where there are too few."""
         for seat in [*self._seats.values()]:
             if seat.is_ready and not seat.job and not seat.is_killed:
-                slow = sum(1 for other in self._seats.values() if other.job and self._is_slow(other.job))
-                entry = self._waiting.take(slow_too=slow < max(1, self._most - 1))
+                others = sum(1 for other in self._seats.values() if other.job and other.pace is not Pace.QUICK)
+                entry = self._waiting.take(only_quick=others >= max(1, self._most - 1))
                 if entry is None:
-                    return
-                seat.token, seat.job = entry.token, entry.job
-                seat.process.begin(entry.job)
+                    break
+                seat.token, seat.job, seat.pace = entry.token, entry.job, entry.pace
+                seat.process.begin(entry.job, CPU_SECONDS if entry.pace is Pace.SLOW else TRIAL_CPU_SECONDS)
                 self._watch(seat)
         if self._waiting.oldest() and len(self._seats) < self._most and now >= self._start_at:
             self._start(now)
-
-    def _is_slow(self, job: Job) -> bool:
-        return not self._waiting.is_quick(job.owner)
 
     def _start(self, now: float) -> None:
         try:

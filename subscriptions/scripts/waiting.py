@@ -5,17 +5,26 @@ import itertools
 from collections import OrderedDict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
 
 from subscriptions.scripts.jobs import Job
+from subscriptions.scripts.limits import TRIAL_CPU_SECONDS
 
-QUICK_SECONDS: Final = 0.05
-"""A script that uses more CPU than this is slow."""
 FORGIVEN: Final = 0.9
 """What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
 MOST_OWNERS: Final = 16_384
 """So many are remembered."""
 MOST_WAITING_SECONDS: Final = 2.0
+
+
+class Pace(IntEnum):
+    """What is known of the scripts of an owner; the lower goes first."""
+
+    QUICK = 0
+    NEW = 1
+    """They have never been run."""
+    SLOW = 2
 
 
 @dataclass(order=True, slots=True)
@@ -25,20 +34,17 @@ class Entry:
     last_turn: float
     number: int
     since: float = field(compare=False)
+    pace: Pace = field(compare=False)
     token: Hashable = field(compare=False)
     job: Job = field(compare=False)
     is_over: bool = field(default=False, compare=False)
 
 
 class Waiting:
-    """All that wait: quick ones and slow ones, among each those first whose last turn is longest ago.
-
-    A script that has never been run counts as slow, and comes first among those.
-    """
+    """All that wait: the quick before the new before the slow, and of each those whose last turn is longest ago."""
 
     def __init__(self) -> None:
-        self._quick: list[Entry] = []
-        self._slow: list[Entry] = []
+        self._heaps: dict[Pace, list[Entry]] = {pace: [] for pace in Pace}
         self._by_age: deque[Entry] = deque()
         self._numbers = itertools.count()
         self._costs: OrderedDict[int, tuple[float, float]] = OrderedDict()
@@ -47,19 +53,22 @@ class Waiting:
     def add(self, token: Hashable, job: Job, now: float) -> None:
         """Let a job wait."""
         _, last_turn = self._costs.get(job.owner, (0.0, 0.0))
-        entry = Entry(last_turn, next(self._numbers), now, token, job)
-        heapq.heappush(self._quick if self.is_quick(job.owner) else self._slow, entry)
+        pace = self.pace_of(job.owner)
+        entry = Entry(last_turn, next(self._numbers), now, pace, token, job)
+        heapq.heappush(self._heaps[pace], entry)
         self._by_age.append(entry)
 
-    def is_quick(self, owner: int) -> bool:
-        """Tell whether the scripts of an owner are known to be quick."""
-        return self._costs.get(owner, (QUICK_SECONDS, 0.0))[0] < QUICK_SECONDS
+    def pace_of(self, owner: int) -> Pace:
+        """Return what is known of the scripts of an owner."""
+        if owner not in self._costs:
+            return Pace.NEW
+        return Pace.QUICK if self._costs[owner][0] < TRIAL_CPU_SECONDS else Pace.SLOW
 
-    def take(self, *, slow_too: bool) -> Entry | None:
+    def take(self, *, only_quick: bool) -> Entry | None:
         """Take the one whose turn it is."""
-        for heap in (self._quick, self._slow) if slow_too else (self._quick,):
-            while heap:
-                entry = heapq.heappop(heap)
+        for pace in (Pace.QUICK,) if only_quick else Pace:
+            while self._heaps[pace]:
+                entry = heapq.heappop(self._heaps[pace])
                 if not entry.is_over:
                     entry.is_over = True
                     return entry

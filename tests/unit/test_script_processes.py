@@ -17,6 +17,7 @@ from django.core.exceptions import ValidationError
 from subscriptions.scripts.checking import check_script
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
 from subscriptions.scripts.runner import ScriptRunner
+from subscriptions.scripts.waiting import Pace
 from tests.receiver import wait_until
 
 ISSUE = Job(
@@ -300,6 +301,17 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting() -> None:
             runner.run(job.owner, job)
         done = results(runner, 3)
         assert sum(isinstance(result, Made) for result in done.values()) == 3, "while the slow ones still wait"
+
+
+@pytest.mark.behaviour("8.3")
+def test_a_script_that_turns_slow_begins_again_among_the_slow() -> None:
+    with running(2) as runner:
+        for _ in range(2):
+            assert run(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
+        assert runner._waiting.pace_of(7) is Pace.QUICK
+        slow = "for (let i = 0; i < 8e6; i++); $outmessage = 'done'"
+        assert run(runner, slow, owner=7) == Made(b"done")
+        assert runner._waiting.pace_of(7) is Pace.SLOW
 
 
 def test_without_scripts_there_is_nothing_to_do() -> None:

@@ -31,12 +31,11 @@ from tests.factories import event_type, subscription
 from tests.receiver import Receiver, answer, wait_until
 
 DELIVERED, HELD, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.HELD, DeliveryStatus.PENDING
-JSON = {"content_type": "application/json"}
 
 
 @pytest.fixture
 def wanted(receiver: Receiver, storage: None) -> Subscription:
-    return subscription(endpoint=receiver.url("/a"), event_type=event_type(**JSON))
+    return subscription(endpoint=receiver.url("/a"), event_type=event_type(content_type="application/json"))
 
 
 def write(one: Subscription, script: str, **fields: Any) -> None:
@@ -206,7 +205,7 @@ def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiv
 def test_hostile_scripts_leave_the_lines_of_others_alone(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
-    hostile = [subscription(event_type=event_type(**JSON), endpoint=receiver.url("/h")) for _ in range(10)]
+    hostile = [subscription() for _ in range(10)]
     for one in hostile:
         write(one, "while (1);")
         publish_numbered(one.event_type, 3)
