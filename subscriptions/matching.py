@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from subscriptions.candidates import Candidate, candidates_of
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, parse_filter
+from subscriptions.filters import Document, Filter, FilterFailed, FilterSyntaxError, parse_filter
 from subscriptions.probes import Addressed
 
 
@@ -37,8 +37,23 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
 
 def _matches(candidates: Sequence[Candidate], document: Document) -> Iterator[Match]:
     for candidate in candidates:
+        match = Match(candidate.subscription_id, candidate.subscriber_id)
         try:
             if not candidate.filter or parse_filter(candidate.filter).matches(document):
-                yield Match(candidate.subscription_id, candidate.subscriber_id)
-        except (FilterFailed, FilterSyntaxError) as failure:
-            yield Match(candidate.subscription_id, candidate.subscriber_id, f"filter failed: {failure}")
+                yield match
+        except FilterFailed as failure:
+            if not _is_excluded(parse_filter(candidate.filter), document):
+                yield match._replace(failure=f"filter failed: {failure}")
+        except FilterSyntaxError as wrong:
+            yield match._replace(failure=f"filter failed: {wrong}")
+
+
+def _is_excluded(one: Filter, document: Document) -> bool:
+    """Tell whether a filter that failed cannot be true all the same: so says the index, where it is asked."""
+    if one.equality is None:
+        return False
+    path, constant = one.equality
+    try:
+        return document.text_at(path) != constant
+    except FilterFailed:
+        return False

@@ -226,6 +226,17 @@ def test_a_filter_that_fails_is_a_match_with_the_reason(stored: str) -> None:
 
 
 @pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize("constant", ["open", "open" + LONG], ids=["looked up", "too long to be looked up"])
+def test_a_filter_that_cannot_be_true_does_not_fail(constant: str) -> None:
+    event_type = factories.event_type()
+    one = factories.subscription(event_type=event_type, filter=f"{STATE} = '{constant}' AND $$->'Body'->'n' > '0'")
+    hopeless = [b'{"n": 1e200000}', b'{"n": 1e200000, "state": "shut"}']
+    assert matched(*(new(event_type, body) for body in hopeless)) == [[], []]
+    ((match,),) = matching_subscriptions([new(event_type, b'{"n": 1e200000, "state": "%s"}' % constant.encode())])
+    assert (match.subscription_id, match.failure[:14]) == (one.pk, "filter failed:")
+
+
+@pytest.mark.behaviour("3.6")
 def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
     event_type = factories.event_type()
     made = many(3, event_type, filter=f"{STATE} = '{{}}'")
