@@ -7,6 +7,8 @@ from django.core.exceptions import ValidationError
 
 from subscriptions.names import MAX_NAME_LENGTH, is_name
 
+REACHED_KIND: Final = "TOPIC"
+"""Patterns reach event types of this kind only."""
 EVERYTHING: Final = "*"
 BELOW: Final = ".*"
 PATTERN_PATTERN: Final = r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*\.\*)$"
@@ -26,7 +28,7 @@ def validate_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def patterns_of(name: str) -> tuple[str, ...]:
-    """Return every pattern that reaches the event type `name`: `A.B` is reached by `*` and `A.*`."""
+    """Return every pattern that reaches the TOPIC event type `name`: `A.B` is reached by `*` and `A.*`."""
     return (EVERYTHING, *(name[:place] + BELOW for place, letter in enumerate(name) if letter == "."))
 
 

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple, Protocol
 
 from subscriptions.filter_terms import Span, spans_of
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError
-from subscriptions.patterns import patterns_of
+from subscriptions.patterns import REACHED_KIND, patterns_of
 
 
 class Addressed(Protocol):
@@ -78,7 +78,7 @@ def asked_of(message: Addressed, known: Known) -> Asked:
 
 @lru_cache(ASKED)
 def _plain(event_type_id: int, event_type: str, kind: str, filter_string: str) -> Asked:
-    patterns = patterns_of(event_type) if kind == "TOPIC" else ()
+    patterns = patterns_of(event_type) if kind == REACHED_KIND else ()
     keys = (Key(event_type_id, ""), *(Key(0, pattern) for pattern in patterns))
     return _asked(keys, filter_string, {}, {})
 

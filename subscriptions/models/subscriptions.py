@@ -9,11 +9,11 @@ from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_endpoint
 from subscriptions.filter_terms import NO_TERM, term_of
 from subscriptions.filters import validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
-from subscriptions.models.event_types import EventKind, EventType
+from subscriptions.models.event_types import EventType
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH
-from subscriptions.patterns import PATTERN_PATTERN, patterns_of, validate_pattern
+from subscriptions.patterns import PATTERN_PATTERN, REACHED_KIND, patterns_of, validate_pattern
 from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
 from subscriptions.signing_secrets import validate_secret
 
@@ -26,7 +26,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
     def reached_by(self, event_type: EventType) -> Self:
         """Keep those that messages of this event type can reach: by its name, and for TOPIC types by a pattern."""
         by_name = Q(event_type=event_type)
-        if event_type.kind != EventKind.TOPIC:
+        if event_type.kind != REACHED_KIND:
             return self.filter(by_name)
         return self.filter(by_name | Q(event_pattern__in=patterns_of(event_type.name)))
 
