@@ -4,7 +4,7 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from subscriptions.filters.documents import Document, reader, text_reader
+from subscriptions.filters.documents import Document, key_reader, reader, text_reader
 from subscriptions.filters.like_patterns import compile_like
 from subscriptions.filters.logic import Test, joined, opposite
 from subscriptions.filters.tree import All, Comparison, Constant, HasKey, IsNull, Like, Node, Not, OneOf, Path, Some
@@ -103,15 +103,7 @@ def _has_key(path: Path, key: str) -> Test:
 
 def _side(path: Path) -> Side:
     """Return what reads a value so that it can be compared; None for null."""
-    if path.as_text:
-        return text_reader(path)
-    read = reader(path)
-
-    def read_key(document: Document) -> SortKey | None:
-        value = read(document)
-        return None if value is MISSING else sort_key(value)
-
-    return read_key
+    return text_reader(path) if path.as_text else key_reader(path)
 
 
 def _constant(constant: Constant, beside: Path) -> Comparable:

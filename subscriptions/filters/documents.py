@@ -1,23 +1,20 @@
 """What a message looks like to filters: an object with `Header` and `Body` (behaviour 3.1, 3.2)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
+from subscriptions.filters.bodies import Unreadable, parse_body
 from subscriptions.filters.parsing import parse_path
 from subscriptions.filters.printing import text_of
 from subscriptions.filters.tree import Path
-from subscriptions.filters.values import MISSING, FilterFailed, Json, Missing, parse_json
+from subscriptions.filters.values import MISSING, FilterFailed, Json, Missing, SortKey, sort_key
 
 KNOWN_PATHS: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """In place of a body that should be JSON and cannot be read as such."""
-
-    reason: str
+MOST_READ: Final = 4 * 2**20
+"""A filter that reads more characters fails: many terms that each read a large body would take seconds."""
+SHORT: Final = 1024
+"""Texts of up to so many characters are compared without being counted."""
 
 
 class Document:
@@ -27,6 +24,25 @@ class Document:
         self._headers = headers
         self._body = body
         self._is_json = is_json
+        self._read = 0
+
+    def begin(self) -> None:
+        """Count what is read anew, for another filter."""
+        self._read = 0
+
+    def count(self, value: Json) -> None:
+        """Count what is read: a text by its length; what has parts, all of which are walked through, as the body.
+
+        Raises:
+            FilterFailed: it is too much.
+
+        """
+        if isinstance(value, str):
+            self._read += len(value)
+        elif isinstance(value, dict | list):
+            self._read += len(self._body)
+        if self._read > MOST_READ:
+            raise FilterFailed(f"the filter reads more than {MOST_READ} characters of the message")
 
     @property
     def body(self) -> Json:
@@ -56,29 +72,19 @@ class Document:
             FilterFailed: what is there cannot be read.
 
         """
-        return text_reader(_path(path))(self)
+        self.begin()
+        return _text_reader_of(path)(self)
 
     @cached_property
     def _parsed_body(self) -> Json | Unreadable:
-        try:
-            text = self._body.decode()
-        except UnicodeDecodeError:
-            return None
-        try:
-            return parse_json(text) if self._is_json else text
-        except ValueError as broken:
-            return Unreadable(f"the body is not JSON: {broken}")
-        except RecursionError:
-            return Unreadable("the body is nested too deep")
+        return parse_body(self._body, is_json=self._is_json)
 
 
 Reader: TypeAlias = Callable[[Document], Json | Missing]
 TextReader: TypeAlias = Callable[[Document], str | None]
+KeyReader: TypeAlias = Callable[[Document], SortKey | None]
 
-WHOLE: Final[dict[str | int, Reader]] = {
-    "Header": lambda document: document.headers,
-    "Body": lambda document: document.body,
-}
+WHOLE: Final[dict[str | int, Reader]] = {"Header": lambda one: one.headers, "Body": lambda one: one.body}
 
 
 def reader(path: Path) -> Reader:
@@ -86,7 +92,9 @@ def reader(path: Path) -> Reader:
     if not path.steps:
         return lambda document: {"Header": document.headers, "Body": document.body}
     first, *steps = path.steps
-    whole = WHOLE.get(first, _nothing)
+    if first not in WHOLE:
+        return lambda _document: MISSING
+    whole = WHOLE[first]
 
     def read(document: Document) -> Json | Missing:
         value = whole(document)
@@ -103,11 +111,28 @@ def text_reader(path: Path) -> TextReader:
 
     def read_text(document: Document) -> str | None:
         value = read(document)
-        if isinstance(value, str):
+        if isinstance(value, str) and len(value) <= SHORT:
             return value
-        return None if value is MISSING else text_of(value)
+        if value is MISSING:
+            return None
+        document.count(value)
+        return text_of(value)
 
     return read_text
+
+
+def key_reader(path: Path) -> KeyReader:
+    """Return what reads a sort key of the JSON value at `path`; None for SQL's null."""
+    read = reader(path)
+
+    def read_key(document: Document) -> SortKey | None:
+        value = read(document)
+        if value is MISSING:
+            return None
+        document.count(value)
+        return sort_key(value)
+
+    return read_key
 
 
 def _element(value: Json | Missing, step: str | int) -> Json | Missing:
@@ -118,10 +143,6 @@ def _element(value: Json | Missing, step: str | int) -> Json | Missing:
     return elements[step] if -len(elements) <= step < len(elements) else MISSING
 
 
-def _nothing(_document: Document) -> Missing:
-    return MISSING
-
-
 @lru_cache(KNOWN_PATHS)
-def _path(text: str) -> Path:
-    return parse_path(text)
+def _text_reader_of(path: str) -> TextReader:
+    return text_reader(parse_path(path))

@@ -64,7 +64,9 @@ class Explanation:
 
 def explain(tree: Node, document: Document) -> Explanation:
     """Return what a filter makes of a message, and each of its terms by itself."""
+    document.begin()
     result, reason = _result(compile_node(tree), document)
+    document.begin()
     return Explanation(result, tuple(_explained(term, document) for term in terms_of(tree)), reason)
 
 
@@ -98,4 +100,7 @@ def _text_at(path: Path, document: Document) -> str | None:
     if path.as_text:
         return text_reader(path)(document)
     value = reader(path)(document)
-    return None if value is MISSING else json_text(value)
+    if value is MISSING:
+        return None
+    document.count(value)
+    return json_text(value)

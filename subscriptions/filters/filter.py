@@ -38,6 +38,7 @@ class Filter:
             FilterFailed: it cannot be told.
 
         """
+        document.begin()
         return self._test(document) is True
 
     def explain(self, document: Document) -> Explanation:

@@ -215,6 +215,23 @@ def test_a_hostile_pattern_takes_no_more_than_one_look_at_the_text(pattern: str)
     assert not parse_filter(f"$$->>'Body' like '{pattern}'").matches(body)
 
 
+@pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize(
+    ("body", "term"),
+    [
+        (["a" * 600_000], "$$->>'Body' = 'x'"),
+        (["a" * 600_000], "$$->'Body' < '5'"),
+        ("a" * 600_000, "$$->>'Body' like '%_b'"),
+    ],
+)
+def test_a_filter_that_reads_a_large_body_too_often_fails(body: object, term: str) -> None:
+    message, six, seven = document(json.dumps(body)), " or ".join([term] * 6), " or ".join([term] * 7)
+    assert not parse_filter(six).matches(message)
+    with pytest.raises(FilterFailed, match="reads more than 4194304 characters"):
+        parse_filter(seven).matches(message)
+    assert not parse_filter(six).matches(message)
+
+
 @pytest.mark.behaviour("6.3")
 @given(filter_texts.filters())
 def test_the_canonical_text_says_the_same(tree: Node) -> None:
