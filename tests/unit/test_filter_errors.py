@@ -2,8 +2,10 @@
 
 import pytest
 from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
 
-from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
+from subscriptions.filters import FilterSyntaxError, Position, parse_filter, validate_filter
 
 TERM = "$$->>'a' = 'b'"
 
@@ -72,3 +74,24 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str, line: int, colum
 )
 def test_what_is_just_within_the_limits_is_a_filter(text: str) -> None:
     validate_filter(text)
+
+
+PIECES = ["$$", "->", "->>", "'a'", "'5'", "0", "-1", " ", "=", "<", "?", "(", ")", ",", "and", "NOT ", "in", "like"]
+PIECES += ["is", "null", "'", "\n", "\\", "%", "$", "x", "\u201c", "\0", "'[1'", "\ud800"]
+
+
+def refused_at(text: str) -> Position | None:
+    """Return where a text is refused, None for a filter."""
+    try:
+        parse_filter(text)
+    except FilterSyntaxError as refused:
+        return refused.position
+    return None
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join) | st.text(max_size=20))
+def test_any_text_is_a_filter_or_refused_with_a_place_within_it(text: str) -> None:
+    if place := refused_at(text):
+        lines = text.split("\n")
+        assert 1 <= place.line <= len(lines)
+        assert 1 <= place.column <= len(lines[place.line - 1]) + 1
