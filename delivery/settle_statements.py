@@ -112,17 +112,18 @@ kept AS (
          due_at = CASE w.status WHEN 'HELD' THEN '9999-12-31 00:00:00+00'
                   ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
-           AS w (line_id bigint, delivery_id bigint, stamp bigint, status text, pause float8, reason text),
-         owned o, subscriptions_subscription s, subscriptions_subscriber u
+           AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
    WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
-     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.version + u.version = w.stamp
      AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
   RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain),
 told_of_kept AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
     FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)"""
-"""What its script brought nothing for is held or set aside, unless the configuration has changed meanwhile."""
+"""What its script brought nothing for is held or set aside, also if the script has changed meanwhile.
+
+Left where it is it would be overtaken: its line goes on with the next.
+"""
 
 RESULT: Final = """
 SELECT 'owned', id, NULL::bigint FROM owned

@@ -44,8 +44,6 @@ class Withheld:
 
     line_id: int
     delivery_id: int
-    stamp: int
-    """The configuration that its script belongs to; under another one nothing happens to it."""
     status: DeliveryStatus
     """HELD, or PENDING for what is set aside."""
     pause: float | None

@@ -99,7 +99,6 @@ def withheld(line_id: int, delivery: InHand, result: Failed | Lost) -> Withheld:
     return Withheld(
         line_id=line_id,
         delivery_id=delivery.id,
-        stamp=delivery.destination.stamp,
         status=DeliveryStatus.HELD if is_held else DeliveryStatus.PENDING,
         pause=None if is_held else aside_pause(delivery.times_set_aside + 1),
         reason=f"script {'failed' if is_held else 'lost'}: {result.reason}",

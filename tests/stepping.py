@@ -14,7 +14,7 @@ from delivery.hands import BodyBudget
 from delivery.lines import DrivenLine
 from delivery.rounds import Rounds
 from delivery.runs import Run
-from delivery.settlements import Settled, Settlement
+from delivery.settlements import Settled, Settlement, Withheld
 from delivery.transfers import Answer, RequestNotCompleted
 from subscriptions.scripts.jobs import Job, Result
 
@@ -151,11 +151,12 @@ class Database:
 
     def __init__(self) -> None:
         self._on_recorded: Callable[[Settlement, int], None] = lambda _settlement, _epoch: None
+        self._on_withheld: Callable[[Withheld], None] = lambda _withheld: None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
 
-    def tell(self, on_recorded: Callable[[Settlement, int], None]) -> None:
-        """Start afresh; tell of every outcome that is recorded, and under which epoch."""
-        self._on_recorded, self._trouble = on_recorded, None
+    def tell(self, on_recorded: Callable[[Settlement, int], None], on_withheld: Callable[[Withheld], None]) -> None:
+        """Start afresh; tell of every outcome that is recorded, and under which epoch, and of what is not sent."""
+        self._on_recorded, self._on_withheld, self._trouble = on_recorded, on_withheld, None
 
     def fail_next(self, *, after_commit: bool, meanwhile: Callable[[], object]) -> None:
         """Fail the next settle; `meanwhile` happens before it is tried again."""
@@ -167,10 +168,23 @@ class Database:
             trouble[1]()
             raise OperationalError("it went away before")
         settled = settling.settle(epochs, **options)
-        for settlement in options.get("settlements", ()):
-            if settlement.delivery_id in settled.ended:
-                self._on_recorded(settlement, epochs[settlement.line_id])
+        self._tell(settled, epochs, **options)
         if trouble:
             trouble[1]()
             raise OperationalError("it went away afterwards")
         return settled
+
+    def _tell(
+        self,
+        settled: Settled,
+        epochs: dict[int, int],
+        settlements: Sequence[Settlement] = (),
+        withheld: Sequence[Withheld] = (),
+        **_: object,
+    ) -> None:
+        for settlement in settlements:
+            if settlement.delivery_id in settled.ended:
+                self._on_recorded(settlement, epochs[settlement.line_id])
+        for one in withheld:
+            if one.line_id in settled.owned:
+                self._on_withheld(one)

@@ -15,7 +15,7 @@ from subscriptions.scripts.processes import ScriptProcess
 from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Pace, Waiting
 
 LEAST_PROCESSES: Final = 2
-"""One of them is always there for scripts known to be quick."""
+"""One of them is always there for scripts that are not known to be slow."""
 START_AGAIN_SECONDS: Final = 1.0
 """After a process that did not get ready, or could not be started."""
 
@@ -133,8 +133,8 @@ class ScriptRunner:
         """Give free processes work; start one where there are too few."""
         for seat in [*self._seats.values()]:
             if seat.is_ready and not seat.job and not seat.is_killed:
-                others = sum(1 for other in self._seats.values() if other.job and other.pace is not Pace.QUICK)
-                entry = self._waiting.take(only_quick=others >= max(1, self._most - 1))
+                slow = sum(1 for other in self._seats.values() if other.job and other.pace is Pace.SLOW)
+                entry = self._waiting.take(slow_too=slow < max(1, self._most - 1))
                 if entry is None:
                     break
                 seat.token, seat.job, seat.pace = entry.token, entry.job, entry.pace

@@ -64,9 +64,9 @@ class Waiting:
             return Pace.NEW
         return Pace.QUICK if self._costs[owner][0] < TRIAL_CPU_SECONDS else Pace.SLOW
 
-    def take(self, *, only_quick: bool) -> Entry | None:
+    def take(self, *, slow_too: bool) -> Entry | None:
         """Take the one whose turn it is."""
-        for pace in (Pace.QUICK,) if only_quick else Pace:
+        for pace in Pace if slow_too else (Pace.QUICK, Pace.NEW):
             while self._heaps[pace]:
                 entry = heapq.heappop(self._heaps[pace])
                 if not entry.is_over:

@@ -12,17 +12,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from delivery import batches
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import end_leases_of
+from delivery.holding import release
 from delivery.models import Attempt, Delivery, Line, LineEvent
-from delivery.settlements import Settlement
+from delivery.settlements import Settlement, Withheld
 from delivery.statuses import DeliveryStatus
 from delivery.sweeping import lines_with_due_work
 from delivery.transfers import RequestNotCompleted
 from subscriptions.models import Status, Subscriber, Subscription
+from subscriptions.scripts.jobs import Failed, Lost, Made, NotRun, Result
 from tests.driving import activate, expire_lease, inactivate, make_due, publish_bodies
 from tests.factories import event_type, subscriber, subscription
 from tests.stepping import Database, Request, SteppedWorker
 
-CANCELLED, IN_FLIGHT, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
+PENDING = DeliveryStatus.PENDING
 ANSWERS = [200, 200, 200, 302, 404, 500, 500, 503, "refused", "lost", "cut"]
 """A status; or no answer: not connected, connected but never arrived, arrived and cut off."""
 TABLES = ["delivery_attempt", "delivery_delivery", "delivery_lineevent", "delivery_message", "delivery_line"]
@@ -39,6 +42,7 @@ MEANS: dict[int | str, tuple[str, bool]] = {
     "lost": HOLD,
     "cut": HOLD,
 }
+RESULTS: list[Result] = [Made(), Made(b"made"), Failed("thrown"), Lost("gone"), NotRun()]
 workers = st.integers(0, 1)
 which = st.integers(0, 2)
 
@@ -49,12 +53,12 @@ class Broker(RuleBasedStateMachine):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.database = database
-        self.database.tell(self.on_recorded)
+        self.database.tell(self.on_recorded, self.on_withheld)
         first, second = subscriber(), subscriber()
         shared = event_type()
         self.subscriptions = [
             subscription(first, shared),
-            subscription(first),
+            subscription(first, script="made up"),
             subscription(second, shared),
         ]
         self.subscribers = [first, second]
@@ -79,6 +83,8 @@ class Broker(RuleBasedStateMachine):
         """Not answered, though it may have arrived."""
         self.unclean_ends: Counter[int] = Counter()
         """By line: crashes, and freezes past the lease."""
+        self.withheld: set[int] = set()
+        """Held or set aside because of their scripts: others may overtake them."""
         self.heads: dict[int, tuple[int, int]] = {}
         """By line: the delivery that must not be overtaken, and since when; a line forgets one that is inactive."""
         self.numbers: dict[int, int] = {}
@@ -115,6 +121,19 @@ class Broker(RuleBasedStateMachine):
     def thaw(self, which: int, result: int | str) -> None:
         self.answer_of(self.frozen[0], which, result)
 
+    @rule(worker=workers, result=st.sampled_from(RESULTS))
+    def end_script(self, worker: int, result: Result) -> None:
+        self.end_script_of(self.workers[worker], result)
+
+    @rule(result=st.sampled_from(RESULTS))
+    @precondition(lambda self: self.frozen)
+    def thaw_script(self, result: Result) -> None:
+        self.end_script_of(self.frozen[0], result)
+
+    @rule()
+    def release(self) -> None:
+        release([*Delivery.objects.open().filter(status=HELD).values_list("pk", flat=True)])
+
     @rule(worker=workers)
     def end_turn(self, worker: int) -> None:
         self.workers[worker].end_turn()
@@ -142,7 +161,8 @@ class Broker(RuleBasedStateMachine):
     @rule(at=which)
     def cancel(self, at: int) -> None:
         one = self.subscriptions[at].pk
-        pending = [*Delivery.objects.open().filter(subscription=one, status=PENDING).values_list("pk", flat=True)]
+        waiting = Delivery.objects.open().filter(subscription=one, status__in=[PENDING, HELD])
+        pending = [*waiting.values_list("pk", flat=True)]
         assert cancel_deliveries_of(one, reason="unwanted")[0] == len(pending)
         self.ended |= dict.fromkeys(pending, CANCELLED.value)
         self.asked |= {*Delivery.objects.open().filter(subscription=one).values_list("pk", flat=True)}
@@ -228,6 +248,12 @@ class Broker(RuleBasedStateMachine):
         if worker in self.frozen and not worker.lines:
             self.frozen.remove(worker)
 
+    def end_script_of(self, worker: SteppedWorker, result: Result) -> None:
+        if worker.scripts.running:
+            worker.finish_script(0, result)
+        if worker in self.frozen and not worker.lines:
+            self.frozen.remove(worker)
+
     def note_unclean_end(self, worker: SteppedWorker) -> None:
         for line in worker.lines:
             self.unclean_ends[line.id] += 1
@@ -257,6 +283,13 @@ class Broker(RuleBasedStateMachine):
             self.heads[line_id] = delivery_id, self.now
         elif self.heads.get(line_id, (0, 0))[0] == delivery_id:
             del self.heads[line_id]
+
+    def on_withheld(self, withheld: Withheld) -> None:
+        row = Delivery.objects.open().filter(pk=withheld.delivery_id).first()
+        assert row is None or row.status == withheld.status, "8.3, unless it was cancelled"
+        self.withheld.add(withheld.delivery_id)
+        if self.heads.get(withheld.line_id, (0, 0))[0] == withheld.delivery_id:
+            del self.heads[withheld.line_id]
 
     def note_number(self, delivery_id: int, line_id: int, number: int) -> None:
         if delivery_id in self.numbers:
@@ -308,7 +341,8 @@ class Broker(RuleBasedStateMachine):
             del self.heads[request.line_id]
         if row.pk not in self.numbers:
             for older in self.published:
-                if older < row.pk and self.published[older].line_id == row.line_id and older not in self.numbers:
+                is_mine = self.published[older].line_id == row.line_id and older not in self.withheld
+                if older < row.pk and is_mine and older not in self.numbers:
                     assert not self.could_be_sent(older, read_at), "what is older is sent first"
 
     def could_be_sent(self, delivery_id: int, read_at: int) -> bool:
@@ -343,7 +377,7 @@ class Broker(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without further trouble."""
-        self.database.tell(self.on_recorded)
+        self.database.tell(self.on_recorded, self.on_withheld)
         things: list[Subscription | Subscriber] = [*self.subscriptions, *self.subscribers]
         for thing in things:
             activate(thing)
@@ -354,12 +388,18 @@ class Broker(RuleBasedStateMachine):
                 return
             self.now += 1
             self.outlast_leases()
+            self.release()
             make_due()
             self.take(self.workers[0], lines_with_due_work())
             for worker in self.workers:
-                for _request in [*worker.wire.under_way]:
-                    self.answer_of(worker, 0, 200)
+                self.finish_with(worker)
         pytest.fail(f"lost: {[*Delivery.objects.open().values()]}")
+
+    def finish_with(self, worker: SteppedWorker) -> None:
+        for _script in [*worker.scripts.running]:
+            self.end_script_of(worker, Made(b"made"))
+        for _request in [*worker.wire.under_way]:
+            self.answer_of(worker, 0, 200)
 
     def check_statuses(self) -> None:
         assert dict(Delivery.objects.values_list("id", "status")) == self.ended
