@@ -1,10 +1,14 @@
 """JSON values as PostgreSQL's jsonb prints them."""
 
 import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
 from subscriptions.filters.values import TOO_DEEP, FilterFailed, Json, held, in_order
+
+MOST_PRINTED: Final = 4 * 2**20
+"""Four times what a body may have."""
 
 
 def text_of(value: Json) -> str | None:
@@ -20,26 +24,52 @@ def text_of(value: Json) -> str | None:
 
 
 def json_text(value: Json) -> str:
-    """Return `value` as JSON; raises as `text_of`."""
+    """Return `value` as JSON; raises as `text_of`, and if that is far longer than bodies are."""
+    if not isinstance(value, list | dict):
+        return _scalar(value)
+    output = Output()
     try:
-        return _printed(value)
+        _print(value, output.add)
     except RecursionError:
         raise FilterFailed(TOO_DEEP) from None
+    return "".join(output.parts)
 
 
-def _printed(value: Json) -> str:
-    """Return `value` as JSON, with one frame a level: loops, since what is shorter takes two."""
-    parts: list[str] = []
+class Output:
+    """A text that is being made; a few bytes, such as 1e131071, can become very many."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._size = 0
+
+    def add(self, part: str) -> None:
+        """Add a part; raise `FilterFailed` if that is too much."""
+        self._size += len(part)
+        if self._size > MOST_PRINTED:
+            raise FilterFailed(f"the value has more than {MOST_PRINTED} characters as text")
+        self.parts.append(part)
+
+
+def _print(value: Json, add: Callable[[str], None]) -> None:
+    """Print `value`, with one frame a level."""
+    separator = ""
     match value:
         case list():
+            add("[")
             for element in value:
-                parts += (_printed(element),)
-            return f"[{', '.join(parts)}]"
+                add(separator)
+                _print(element, add)
+                separator = ", "
+            add("]")
         case dict():
+            add("{")
             for name in in_order(value):
-                parts += (f"{_quoted(name)}: {_printed(value[name])}",)
-            return f"{{{', '.join(parts)}}}"
-    return _scalar(value)
+                add(f"{separator}{_quoted(name)}: ")
+                _print(value[name], add)
+                separator = ", "
+            add("}")
+        case _:
+            add(_scalar(value))
 
 
 def _scalar(value: Json) -> str:

@@ -216,6 +216,14 @@ def test_a_hostile_pattern_takes_no_more_than_one_look_at_the_text(pattern: str)
 
 
 @pytest.mark.behaviour("3.6")
+def test_few_bytes_do_not_become_gigabytes() -> None:
+    message = document(f"[{','.join(['1e131071'] * 100_000)}]")
+    with pytest.raises(FilterFailed, match="more than 4194304 characters as text"):
+        parse_filter("$$->>'Body' = 'x'").matches(message)
+    assert parse_filter("$$->'Body' > '[1]'").matches(message)
+
+
+@pytest.mark.behaviour("3.6")
 @pytest.mark.parametrize(
     ("body", "term"),
     [
