@@ -27,6 +27,11 @@ SINGLE: Final = frozenset(
 LISTED: Final = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 NAMED: Final = frozenset({"dependencies", "dependentSchemas", "patternProperties", "properties"}) | DEFINITIONS
 
+OF_THE_SAME_VALUE: Final = frozenset(
+    {"allOf", "anyOf", "dependencies", "dependentSchemas", "else", "if", "not", "oneOf", "then"}
+)
+"""What stands there is asked of the value itself, not of a member or element."""
+
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Return the schemas that stand directly in `schema`, with the steps to each."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from subscriptions.schemas.keywords import DEFINITIONS, reference_in, subschemas
+from subscriptions.schemas.keywords import DEFINITIONS, OF_THE_SAME_VALUE, reference_in, subschemas
 from subscriptions.schemas.pointers import Path, found_at, path_of, pointer_of
 
 MOST_BYTES: Final = 64 * 1024
@@ -55,7 +55,7 @@ def check_limits(schema: dict[str, Any]) -> None:
     """Raise `BrokenSchema` if `schema` refers to what is outside of it or may take too long."""
     for path, part in _all_parts(schema, ()):
         _check_part(path, part)
-    _Expansion(schema).checks((), ())
+    _Expansion(schema).checks((), (), frozenset())
 
 
 def _is_shallow(value: object) -> bool:
@@ -98,23 +98,27 @@ class _Expansion:
         self._document = document
         self._known: dict[Path, int] = {}
 
-    def checks(self, path: Path, within: tuple[Path, ...]) -> int:
-        """Return the count for the schema at `path`, which the schemas `within` refer to."""
+    def checks(self, path: Path, within: tuple[Path, ...], here: frozenset[Path]) -> int:
+        """Return the count for the schema at `path`; those `within` lead to it, those `here` for the same value."""
+        if path in here:
+            raise BrokenSchema("It refers back to itself for the same value, without an end.", path)
         if path in within:
             return 0
         if len(within) > MOST_REFERENCES_IN_A_ROW:
             raise BrokenSchema(f"More than {MOST_REFERENCES_IN_A_ROW} references lead from one to the next.", path)
         if path not in self._known:
-            self._known[path] = self._counted(path, self._part(path), (*within, path))
+            self._known[path] = self._counted(path, self._part(path), (*within, path), here | {path})
         return self._known[path]
 
-    def _counted(self, path: Path, part: Any, within: tuple[Path, ...]) -> int:
+    def _counted(self, path: Path, part: Any, within: tuple[Path, ...], here: frozenset[Path]) -> int:
         if not isinstance(part, dict):
             return 1
         reference = reference_in(part)
-        count = 1 if reference is None else 1 + self.checks(path_of(reference), within)
-        inner = ((path + steps, one) for steps, one in subschemas(part) if steps[0] not in DEFINITIONS)
-        count += sum(self._counted(deeper, one, within) for deeper, one in inner)
+        count = 1 if reference is None else 1 + self.checks(path_of(reference), within, here)
+        for steps, one in subschemas(part):
+            if steps[0] not in DEFINITIONS:
+                there = here if steps[0] in OF_THE_SAME_VALUE else frozenset()
+                count += self._counted(path + steps, one, within, there)
         if count > MOST_CHECKS:
             raise BrokenSchema(f"With its references it stands for more than {MOST_CHECKS} schemas.", path)
         return count
