@@ -17,13 +17,19 @@ def event_types(api: Connection, count: int) -> list[str]:
     return [str(api.create("event-types", name=f"Bench-{run}.{number}")["name"]) for number in range(count)]
 
 
-def subscribe(api: Connection, sink: RunningSink, wanted: Sequence[str]) -> None:
-    """Create a subscriber for each entry, with a subscription to that event type."""
+def subscribe(
+    api: Connection, sink: RunningSink, wanted: Sequence[str], *, called: str = "bench", script: str = ""
+) -> None:
+    """Create a subscriber for each entry, with a subscription to that event type.
+
+    What waits for those that are `called` otherwise is not waited for in the end.
+    """
     run = next(_numbers)
     for number, event_type in enumerate(wanted):
-        name = f"bench-{run}.{number}"
+        name = f"{called}-{run}.{number}"
         api.create("subscribers", name=name)
-        api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=sink.endpoint(number))
+        endpoint = sink.endpoint(number)
+        api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
 
 
 def publisher_key(api: Connection) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from benchmarks import growth, matching, soak
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
-from benchmarks.topic import dense, fanout, hanging, latency, single
+from benchmarks.topic import dense, fanout, hanging, latency, scripts, single
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ SCENARIOS: Final = {
     fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
     hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
     matching.NAME: Scenario(matching.run, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"),
+    scripts.NAME: Scenario(scripts.run, "100 single publishes a second over 100 subscribers beside 50 endless scripts"),
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),

@@ -14,7 +14,7 @@ from benchmarks.children import running_sink
 from benchmarks.connection import Connection
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
-from benchmarks.topic import dense, fanout, hanging, latency, single
+from benchmarks.topic import dense, fanout, hanging, latency, scripts, single
 from benchmarks.wire import body_of
 from tests.faults.breaking import away
 from tests.real_broker import Broker
@@ -68,6 +68,12 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
     found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
+
+
+def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> None:
+    found = values(scripts.run(bench, subscribers=3, hostile=2, per_second=30))
+    assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
+    assert found["p99, beside / alone"] > 0
 
 
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
