@@ -143,6 +143,26 @@ def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscr
     assert [request.is_flagged for request in receiver.log] == [True] * 3
 
 
+@pytest.mark.behaviour("4.10", "8.3")
+def test_a_number_that_may_have_been_sent_is_kept_and_told_where_the_script_then_fails(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    begin_and_vanish(line_of(wanted.subscriber))
+    expire_lease(line_of(wanted.subscriber))
+    write(wanted, "if ($inmessage == 0) throw 'odd'")
+    with working():
+        wait_until_only_held()
+        assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2)]
+        (told,) = LineEvent.objects.values_list("kind", "sequence", "reason")
+        assert told == ("NUMBER_UNCERTAIN", 1, "held; it may never have been received")
+        write(wanted, "")
+        release([delivery.pk for delivery in Delivery.objects.open()])
+        wait_until_done()
+    last = receiver.log[-1]
+    assert (last.body, last.sequence, last.is_flagged) == (b"0", 1, True)
+
+
 @pytest.mark.behaviour("4.15")
 def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
     receiver: Receiver, worker: Worker, wanted: Subscription
