@@ -4,7 +4,6 @@ from typing import Final
 
 from delivery import refusals
 from delivery.holding import NotHeld
-from delivery.holding import NotHeld
 from delivery.idempotency import PublishUnderWayError
 from delivery.publishing import KeyReusedError
 from delivery.refusals import SchemaViolated
@@ -44,7 +43,6 @@ register(
         refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
         refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
         refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
-        NotHeld: ProblemType(409, "not_held", "Not held"),
         NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
             422,
