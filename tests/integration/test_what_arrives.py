@@ -10,7 +10,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
-from delivery.models import OPEN_SHELF, Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import Worker, publish_bodies, publish_numbered, wait_until_done
@@ -113,7 +113,7 @@ def test_the_database_keeps_what_is_unfinished_apart_from_what_is_final(
         change(status=DeliveryStatus.IN_FLIGHT)  # from where every other one is legal
     with pytest.raises(IntegrityError, match="delivery_open_or_filed"):
         change(status=status, closed_on=wrong, finished_at=dt.datetime.now(dt.UTC))
-    change(status=status, closed_on=right, finished_at=dt.datetime.now(dt.UTC))
+    change(**{"status": status, **shelf_of(status), "closed_on": right, "finished_at": dt.datetime.now(dt.UTC)})
     assert Delivery.objects.get().status == status
     assert Delivery.objects.final().exists() == (status in FINAL)
 
@@ -133,4 +133,5 @@ def shelf_of(status: DeliveryStatus) -> dict[str, Any]:
     return {
         "closed_on": OPEN_SHELF if status in UNFINISHED else TODAY,
         "finished_at": None if status in UNFINISHED else dt.datetime.now(dt.UTC),
+        "due_at": UNTIL_RELEASED if status == DeliveryStatus.HELD else None,
     }
