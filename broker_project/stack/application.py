@@ -26,7 +26,7 @@ WORKER_THREADS = "8"
 WORKER_NICENESS = "8"
 """Where cores are scarce publishers come first: whatever the deliveries do, publishing then takes a quarter less time,
 and a worker that goes on a little later settles more at once."""
-FLOWER_TASKS = 5_000
+FLOWER_TASKS = 2_000
 """Turns that Flower remembers: minutes of a busy broker, and no more memory after them."""
 
 REQUEST_SECONDS = 20.0
