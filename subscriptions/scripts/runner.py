@@ -49,6 +49,8 @@ class ScriptRunner:
         self._waiting = Waiting()
         self._done: list[tuple[Hashable, Result]] = []
         self._start_at = 0.0
+        self._may_start = True
+        """At most one process is started, or given back, in a look: either takes a moment."""
 
     def fileno(self) -> int:
         """Return the descriptor to watch."""
@@ -72,6 +74,8 @@ class ScriptRunner:
         until = [seat.process.next_look for seat in self._seats.values() if seat.job]
         if oldest := self._waiting.oldest():
             until.append(oldest.since + MOST_WAITING_SECONDS)
+            if len(self._seats) < self._most:
+                until.append(self._start_at)
         return max(0.0, min(until) - time.monotonic()) if until else None
 
     def close(self) -> None:
@@ -83,6 +87,7 @@ class ScriptRunner:
         self._poll.close()
 
     def _look(self, now: float) -> None:
+        self._may_start = True
         for descriptor, events in self._poll.poll(0):
             seat = self._seats[descriptor]
             if events & select.EPOLLOUT:
@@ -92,7 +97,7 @@ class ScriptRunner:
                 self._hear(seat, now)
         for seat in self._seats.values():
             if seat.job and (verdict := seat.process.overdue(now)):
-                self._end(seat, verdict, now)
+                self._end(seat, verdict, seat.process.used(), now)
                 seat.is_killed = True
                 seat.process.kill()
         self._done += [(token, NotRun()) for token in self._waiting.give_up(now)]
@@ -106,13 +111,13 @@ class ScriptRunner:
             self._bury(seat, now)
             return
         if result and seat.job:
-            self._end(seat, result, now)
+            self._end(seat, result, seat.process.used(), now)
         seat.is_ready |= result is not None
 
-    def _end(self, seat: Seat, result: Result, now: float) -> None:
+    def _end(self, seat: Seat, result: Result, used: float, now: float) -> None:
         assert seat.job  # noqa: S101 - it has one
         is_trial = seat.pace is not Pace.SLOW and result == Failed(TOO_MUCH_CPU)
-        self._waiting.ran(seat.job.owner, max(seat.process.used(), TRIAL_CPU_SECONDS if is_trial else 0.0), now)
+        self._waiting.ran(seat.job.owner, max(used, TRIAL_CPU_SECONDS if is_trial else 0.0))
         if is_trial:
             self._waiting.add(seat.token, seat.job, now)  # among the slow now, with all the time there is
         else:
@@ -122,9 +127,11 @@ class ScriptRunner:
     def _bury(self, seat: Seat, now: float) -> None:
         self._poll.unregister(seat.process.fileno())
         del self._seats[seat.process.fileno()]
+        used = max(seat.process.used(), TRIAL_CPU_SECONDS)  # who ends its process is slow, however it did so
         result = seat.process.reap()
+        self._may_start = False
         if seat.job:
-            self._end(seat, result, now)
+            self._end(seat, result, used, now)
         elif not seat.is_ready:
             log.error("scripts.process_failed", pid=seat.process.pid)
             self._start_at = now + START_AGAIN_SECONDS
@@ -140,10 +147,12 @@ class ScriptRunner:
                 seat.token, seat.job, seat.pace = entry.token, entry.job, entry.pace
                 seat.process.begin(entry.job, CPU_SECONDS if entry.pace is Pace.SLOW else TRIAL_CPU_SECONDS)
                 self._watch(seat)
-        if self._waiting.oldest() and len(self._seats) < self._most and now >= self._start_at:
+        is_short = self._waiting.oldest() is not None and len(self._seats) < self._most
+        if is_short and self._may_start and now >= self._start_at:
             self._start(now)
 
     def _start(self, now: float) -> None:
+        self._may_start = False
         try:
             seat = Seat(ScriptProcess())
         except OSError as failure:

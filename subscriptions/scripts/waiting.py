@@ -1,10 +1,14 @@
-"""Scripts that wait for a process, and whose turn it is: the slow may not keep the quick ones waiting."""
+"""Scripts that wait for a process, and whose turn it is: no owner may keep the others waiting.
+
+Fair queuing by virtual time: an owner's clock runs by the CPU that its scripts use, and of those that wait the one
+goes first whose run, as far as its cost is known, would end first by its owner's clock.
+"""
 
 import heapq
 import itertools
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -13,13 +17,19 @@ from subscriptions.scripts.limits import TRIAL_CPU_SECONDS
 
 FORGIVEN: Final = 0.9
 """What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
+LEAST_COST: Final = 0.001
+"""A run costs so much at least, in seconds: a process is asked and answers."""
+MOST_DEBT: Final = 1.0
+"""An owner's clock is ahead of the others' by so much at most, in seconds: it was slow once and is quick now."""
 MOST_OWNERS: Final = 16_384
 """So many are remembered."""
 MOST_WAITING_SECONDS: Final = 2.0
+SPARE_TICKETS: Final = 64
+"""So many may be left of jobs that wait no more, before a heap is made anew."""
 
 
 class Pace(IntEnum):
-    """What is known of the scripts of an owner; the lower goes first."""
+    """What is known of the scripts of an owner; the slow wait apart, and go last."""
 
     QUICK = 0
     NEW = 1
@@ -27,70 +37,100 @@ class Pace(IntEnum):
     SLOW = 2
 
 
-@dataclass(order=True, slots=True)
+@dataclass(slots=True)
 class Entry:
-    """A job that waits; sorted by when its owner had its last turn, then by its own age."""
+    """A job that waits."""
 
-    last_turn: float
-    number: int
-    since: float = field(compare=False)
-    pace: Pace = field(compare=False)
-    token: Hashable = field(compare=False)
-    job: Job = field(compare=False)
-    is_over: bool = field(default=False, compare=False)
+    since: float
+    pace: Pace
+    begins: float
+    """Its owner's clock."""
+    token: Hashable
+    job: Job
+
+
+class Lane:
+    """Those that wait for the same processes: tickets alone, so that a job that waits no more is let go at once."""
+
+    def __init__(self) -> None:
+        self.tickets: list[tuple[float, int]] = []
+        """When a run would end by its owner's clock, and the number of its entry."""
+        self.now = 0.0
+        """The virtual time: the clock of the owner whose turn it was last."""
+
+    def clock(self, owners: float) -> float:
+        """Return an owner's clock as it counts here: who was away saves up nothing."""
+        return min(max(owners, self.now), self.now + MOST_DEBT)
 
 
 class Waiting:
-    """All that wait: the quick before the new before the slow, and of each those whose last turn is longest ago."""
+    """All that wait: the slow behind the others, and of each those first whose owners have used the least."""
 
     def __init__(self) -> None:
-        self._heaps: dict[Pace, list[Entry]] = {pace: [] for pace in Pace}
-        self._by_age: deque[Entry] = deque()
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        """By number, the oldest first."""
+        self._others, self._slow = Lane(), Lane()
         self._numbers = itertools.count()
-        self._costs: OrderedDict[int, tuple[float, float]] = OrderedDict()
-        """By owner: CPU seconds, and when it had its last turn."""
+        self._owners: OrderedDict[int, tuple[float, float]] = OrderedDict()
+        """What a run costs each, in CPU seconds, and its clock."""
 
     def add(self, token: Hashable, job: Job, now: float) -> None:
         """Let a job wait."""
-        _, last_turn = self._costs.get(job.owner, (0.0, 0.0))
+        cost, clock = self._owners.get(job.owner, (TRIAL_CPU_SECONDS, 0.0))
         pace = self.pace_of(job.owner)
-        entry = Entry(last_turn, next(self._numbers), now, pace, token, job)
-        heapq.heappush(self._heaps[pace], entry)
-        self._by_age.append(entry)
+        lane = self._lane_of(pace)
+        entry = Entry(now, pace, lane.clock(clock), token, job)
+        number = next(self._numbers)
+        self._entries[number] = entry
+        heapq.heappush(lane.tickets, (entry.begins + max(cost, LEAST_COST), number))
 
     def pace_of(self, owner: int) -> Pace:
         """Return what is known of the scripts of an owner."""
-        if owner not in self._costs:
+        if owner not in self._owners:
             return Pace.NEW
-        return Pace.QUICK if self._costs[owner][0] < TRIAL_CPU_SECONDS else Pace.SLOW
+        return Pace.QUICK if self._owners[owner][0] < TRIAL_CPU_SECONDS else Pace.SLOW
 
     def take(self, *, slow_too: bool) -> Entry | None:
         """Take the one whose turn it is."""
-        for pace in Pace if slow_too else (Pace.QUICK, Pace.NEW):
-            while self._heaps[pace]:
-                entry = heapq.heappop(self._heaps[pace])
-                if not entry.is_over:
-                    entry.is_over = True
+        for lane in (self._others, self._slow) if slow_too else (self._others,):
+            while lane.tickets:
+                _, number = heapq.heappop(lane.tickets)
+                if entry := self._entries.pop(number, None):
+                    lane.now = max(lane.now, entry.begins)
                     return entry
         return None
 
-    def ran(self, owner: int, cpu_seconds: float, now: float) -> None:
-        """Remember what a run cost."""
-        before, _ = self._costs.pop(owner, (0.0, 0.0))
-        self._costs[owner] = max(cpu_seconds, before * FORGIVEN), now
-        if len(self._costs) > MOST_OWNERS:
-            self._costs.popitem(last=False)
+    def ran(self, owner: int, cpu_seconds: float) -> None:
+        """Remember what a run cost, and let its owner's clock run by it."""
+        before, clock = self._owners.pop(owner, (0.0, 0.0))
+        cost = max(cpu_seconds, before * FORGIVEN)
+        lane = self._slow if cost >= TRIAL_CPU_SECONDS else self._others
+        self._owners[owner] = cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST)
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.popitem(last=False)
 
     def give_up(self, now: float) -> list[Hashable]:
         """Let go of those that have waited too long; return their tokens."""
         tokens = []
         while (oldest := self.oldest()) and now >= oldest.since + MOST_WAITING_SECONDS:
-            oldest.is_over = True
             tokens.append(oldest.token)
+            self._entries.popitem(last=False)
+        if tokens:
+            self._tidy()
         return tokens
 
     def oldest(self) -> Entry | None:
         """Return the one that waits longest."""
-        while self._by_age and self._by_age[0].is_over:
-            self._by_age.popleft()
-        return self._by_age[0] if self._by_age else None
+        return next(iter(self._entries.values()), None)
+
+    def _lane_of(self, pace: Pace) -> Lane:
+        return self._slow if pace is Pace.SLOW else self._others
+
+    def _tidy(self) -> None:
+        """Drop the tickets of those that wait no more where they are the greater part."""
+        tickets = len(self._others.tickets) + len(self._slow.tickets)
+        if tickets <= 2 * len(self._entries) + SPARE_TICKETS:
+            return
+        for lane in (self._others, self._slow):
+            lane.tickets = [ticket for ticket in lane.tickets if ticket[1] in self._entries]
+            heapq.heapify(lane.tickets)

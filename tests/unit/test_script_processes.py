@@ -314,6 +314,26 @@ def test_a_script_that_turns_slow_begins_again_among_the_slow() -> None:
         assert runner._waiting.pace_of(7) is Pace.SLOW
 
 
+@pytest.mark.behaviour("8.3")
+def test_who_ends_its_process_is_slow() -> None:
+    with running() as runner:
+        for _ in range(2):
+            run(runner, "", owner=7)
+        runner.run("it", Job("while (1);", owner=7))
+        os.kill(pids(runner)[0], signal.SIGKILL)
+        assert results(runner, 1) == {"it": Lost("its process is gone")}
+        assert runner._waiting.pace_of(7) is Pace.SLOW
+
+
+def test_one_process_is_started_in_a_look() -> None:
+    with running(3) as runner:
+        for number in range(6):
+            runner.run(number, Job("1", owner=number))
+        assert len(pids(runner)) == 1
+        assert runner.patience() == 0, "the next is started at once, in the next look"
+        assert len(results(runner, 6)) == 6
+
+
 def test_without_scripts_there_is_nothing_to_do() -> None:
     with running() as runner:
         assert (runner.finished(), runner.patience(), pids(runner)) == ([], None, [])
