@@ -32,6 +32,15 @@ TOO_MUCH_CPU = "it used more than 250 ms of CPU"
 TOO_MUCH_MEMORY = "it used more than 32 MiB of memory"
 
 
+NO_ASYNC = "async functions are not available: a script runs once, without waiting"
+NO_CODE = "TypeError: code from strings is not available"
+NESTED = """
+let nested = [];
+for (let i = 0; i < 1500; i++) nested = [nested];
+Array.prototype.toJSON = function () { delete Array.prototype.toJSON; return nested; };
+"""
+
+
 @contextlib.contextmanager
 def running(processes: int = 1) -> Iterator[ScriptRunner]:
     runner = ScriptRunner(processes)
@@ -194,6 +203,17 @@ def test_too_much_cpu(runner: ScriptRunner, source: str) -> None:
         ("$outheader = {a: {}}", 'TypeError: $outheader["a"] must be a string'),
         ("$param = {}", "TypeError: $param must be a string"),
         ("Array.prototype.toJSON = () => 'boo'", "what it made cannot be read"),
+        (NESTED, "what it made cannot be read"),
+        ("(async () => { throw 1 })()", NO_ASYNC),
+        ("async function f() { throw 1 }; f()", NO_ASYNC),
+        ("async function* f() { throw 1 }; f().next()", NO_ASYNC),
+        ("Promise.resolve(1)", "ReferenceError: 'Promise' is not defined"),
+        ("eval('as' + 'ync () => { throw 1 }')()", "ReferenceError: 'eval' is not defined"),
+        ("Function('return as' + 'ync () => { throw 1 }')()()", NO_CODE),
+        ("Object.prototype.get = (target) => target; Function.x('1')", "TypeError: not a function"),
+        ("(() => 1).constructor('1')", NO_CODE),
+        ("(function* () {}).constructor('1')", NO_CODE),
+        ("class More extends Function {} new More('1')", NO_CODE),
         ("import('fs')", "it waits for a promise, but a script runs once, without waiting"),
         ("fetch('http://127.0.0.1')", "ReferenceError: 'fetch' is not defined"),
         ("require('fs')", "ReferenceError: 'require' is not defined"),
@@ -204,6 +224,24 @@ def test_what_fails_says_why(runner: ScriptRunner, source: str, reason: str) -> 
     result = run(runner, source)
     assert isinstance(result, Failed)
     assert result.reason.removesuffix(" (line 1)") == reason.removesuffix(" (line 1)")
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"[" + b"[]," * 340_000 + b"[]]", "too large"),
+        (b"[" + b"[]," * 260_000 + b"[]]", "too large"),
+        (b"[" * 5000 + b"]" * 5000, "nested too deep"),
+    ],
+)
+def test_a_message_that_is_too_much_for_javascript(runner: ScriptRunner, body: bytes, what: str) -> None:
+    assert run(runner, "1", body=body) == Failed(f"the message is {what} for a script")
+
+
+@pytest.mark.parametrize("source", ["$inmessage.project.id.slice(0, 1) + '😀'.slice(0, 1)", "2n ** 99999n", "Symbol()"])
+def test_the_value_of_the_last_expression_is_nobodys(runner: ScriptRunner, source: str) -> None:
+    assert run(runner, f"$outmessage = 'made'; {source} // a comment") == Made(b"made")
 
 
 def test_the_largest_message_passes(runner: ScriptRunner) -> None:
@@ -352,6 +390,9 @@ def test_without_scripts_there_is_nothing_to_do() -> None:
         ("import x from 'y'", "SyntaxError"),
         ("/* " + "x" * 65536, "at most 64 KiB"),
         ("'a\0b'", "NUL"),
+        ("// strictly\n'use strict';\nwith (Math) {}", "SyntaxError: invalid keyword: with (line 3)"),
+        ("if (1)", "SyntaxError"),
+        ("\n(async () => 1)()", f"{NO_ASYNC} (line 2)"),
         ("'\ud83d'", "surrogate"),
     ],
 )
@@ -361,6 +402,9 @@ def test_what_is_no_javascript_is_refused(source: str, says: str) -> None:
     assert says in refused.value.messages[0]
 
 
-@pytest.mark.parametrize("source", ["", "while (1);", "throw 5", "'use strict'; let $outmessage = $inmessage.a.b"])
+@pytest.mark.parametrize(
+    "source",
+    ["", "while (1);", "throw 5", "'use strict'; let $outmessage = $inmessage.a.b", "let a = 'async' // a comment"],
+)
 def test_checking_runs_nothing(source: str) -> None:
     check_script(source)
