@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import connection
 
 from broker_project.celery import app
-from delivery import wakeups
+from delivery import runs, topic_sending, wakeups
 from tests.driving import publish_numbered, wait_until_done
 from tests.factories import subscription
 from tests.receiver import Receiver, raw, wait_until
@@ -88,8 +88,10 @@ async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @pytest.mark.behaviour("4.14")
 def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
-    receiver: Receiver, events: Events, celery: None
+    receiver: Receiver, events: Events, celery: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(topic_sending, "TURN_SECONDS", 0.3)
+    monkeypatch.setattr(runs, "STILL_SECONDS", 10.0)  # on a busy machine an answer may take longer than a moment
     wanted = subscription(endpoint=receiver.url("/a"))
     receiver.on("/a", slowly)
     bodies = publish_numbered(wanted.event_type, 300)
