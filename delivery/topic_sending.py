@@ -63,22 +63,25 @@ def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float])
 
 def _next_ready(line: DrivenLine, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
     """Return what is sent next, after its script if it has one."""
+    linger = False
     while True:
-        delivery, ended = yield from _next_delivery(line, ended)
+        delivery, ended = yield from _next_delivery(line, ended, linger=linger)
         if delivery is None or not delivery.destination.script:
             return delivery, ended
         delivery, ended = yield from _transformed(line, delivery, ended)
         if delivery:
             return delivery, ended
+        linger = ended is None  # no process was free, or no room for what it made: not at once again
 
 
-def _next_delivery(line: DrivenLine, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
+def _next_delivery(
+    line: DrivenLine, ended: Ended | None, *, linger: bool
+) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
     """Read as needed; return what goes next, None where the line stops, and what is still to be settled."""
     if line.hand.is_low:
         line.size_page()
         yield Read(ended)
         ended = None
-    linger = False
     while not line.must_stop():
         if delivery := line.hand.take(aside_next=line.aside_next):
             return delivery, ended

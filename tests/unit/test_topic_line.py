@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -14,9 +15,10 @@ from delivery.outcomes import TEAMFORGE
 from delivery.runs import Run
 from delivery.settlements import Settlement
 from delivery.statuses import DeliveryStatus
-from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
+from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.topic_sending import topic_line
 from delivery.transfers import Answer, RequestNotCompleted
+from subscriptions.scripts.jobs import NotRun
 from tests.hands import aside, fresh, in_hand
 
 PLENTY = 64 * 1024 * 1024
@@ -80,6 +82,19 @@ def test_a_line_that_lingers_sends_what_comes() -> None:
     go(line, hand=Hand())
     assert send(go(line, hand=Hand(fresh=fresh(1)))).id == 1
     assert isinstance(go(line, answered(200)), Read)
+
+
+def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> None:
+    line = a_line()
+    go(line)
+    delivery = in_hand(1)
+    scripted = replace(delivery, destination=replace(delivery.destination, script="1"))
+    for _ in range(3):
+        assert go(line, hand=Hand(fresh=[scripted])) == Transform(None, scripted)
+        line.give_all_back(BodyBudget(PLENTY))
+        assert go(line, NotRun()) == Read(None, linger=True)
+    line.stopping = True
+    assert go(line, hand=Hand(fresh=[scripted])) == Rest(None)
 
 
 @pytest.mark.behaviour("4.1", "4.3")
