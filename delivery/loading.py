@@ -1,7 +1,8 @@
 """Loading what requests need beside the delivery: the message's content, and where it goes."""
 
 import json
-from collections import deque
+import sys
+from collections import OrderedDict, deque
 from collections.abc import Collection
 from dataclasses import replace
 from functools import lru_cache
@@ -26,16 +27,20 @@ SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
 """
 
 DESTINATIONS: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script
+SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script <> ''
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
  WHERE s.id = ANY(%s)
 """
+
+SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
 
 UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
 """Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
 """Contents kept although no line has them in hand."""
+SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
+"""Scripts kept although no line has them in hand."""
 
 log = structlog.get_logger(__name__)
 
@@ -86,17 +91,49 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     """Return where each subscription's deliveries go now, by its id; one that is gone is missing."""
     if not subscription_ids:
         return {}
-    found = {}
-    for *columns, script in rows(DESTINATIONS, [sorted(subscription_ids)]):
+    found, scripted = {}, []
+    for *columns, has_script in rows(DESTINATIONS, [sorted(subscription_ids)]):
         plain = _destination(*columns)
-        found[plain.subscription_id] = _scripted(plain, script) if script else plain
-    return found
+        if has_script:
+            scripted.append(plain)
+        else:
+            found[plain.subscription_id] = plain
+    return found | _scripts.added_to(scripted) if scripted else found
 
 
-@lru_cache(maxsize=256)
-def _scripted(destination: Destination, script: str) -> Destination:
-    """Return the destination with its script; scripts are large, so that few are kept."""
-    return replace(destination, script=script)
+class _Scripts:
+    """The destinations with their scripts, those used lately: scripts are large, so that each is read but once."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[Destination, Destination] = OrderedDict()
+        """By what each is without its script."""
+        self._characters = 0
+
+    def added_to(self, plain: Collection[Destination]) -> dict[int, Destination]:
+        """Return the destinations with their scripts, by id; one that is gone is missing.
+
+        A script that was changed just now comes with a stamp that is not in force any more: nothing is sent after it.
+        """
+        unknown = {one.subscription_id: one for one in plain if one not in self._kept}
+        known = {one.subscription_id: self._used(one) for one in plain if one in self._kept}
+        for subscription_id, script in rows(SCRIPTS, [sorted(unknown)]) if unknown else ():
+            known[subscription_id] = self._keep(unknown[subscription_id], sys.intern(script))
+        return known
+
+    def _used(self, plain: Destination) -> Destination:
+        self._kept.move_to_end(plain)
+        return self._kept[plain]
+
+    def _keep(self, plain: Destination, script: str) -> Destination:
+        scripted = self._kept[plain] = replace(plain, script=script)
+        self._characters += len(script)
+        while self._characters > SCRIPT_CHARACTERS:
+            _, dropped = self._kept.popitem(last=False)
+            self._characters -= len(dropped.script)
+        return scripted
+
+
+_scripts = _Scripts()
 
 
 @lru_cache(maxsize=8192)
