@@ -51,12 +51,12 @@ class Withheld:
     reason: str
 
     def told(self) -> dict[str, object]:
-        """Return what the log says of it."""
+        """Return what the log says of it; not its reason, in which a script can put anything, such as the body."""
         return {
             "delivery_id": self.delivery_id,
             "line_id": self.line_id,
             "status": str(self.status),
-            "reason": self.reason,
+            "reason": "script failed" if self.status is DeliveryStatus.HELD else "script lost",
             "due_in_seconds": self.pause,
         }
 

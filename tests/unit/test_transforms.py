@@ -126,3 +126,11 @@ def test_what_would_fail_again_is_held_and_what_was_lost_is_set_aside() -> None:
     held, aside = withheld(3, delivery, Failed("it threw")), withheld(3, delivery, Lost("it is gone"))
     assert (held.status, held.pause, held.reason) == (DeliveryStatus.HELD, None, "script failed: it threw")
     assert (aside.status, aside.pause, aside.reason) == (DeliveryStatus.PENDING, 4.0, "script lost: it is gone")
+
+
+@pytest.mark.parametrize(
+    ("result", "logged"), [(Failed("a secret"), "script failed"), (Lost("a secret"), "script lost")]
+)
+def test_what_a_script_throws_is_kept_on_the_delivery_and_never_logged(result: Failed | Lost, logged: str) -> None:
+    made = withheld(1, in_hand(7), result)
+    assert (made.reason, made.told()["reason"]) == (f"{logged}: a secret", logged)
