@@ -9,6 +9,7 @@ from delivery.documents import document_of
 from delivery.models import Message
 from subscriptions.filters import Filter, Result
 from subscriptions.models import EventType, Status, Subscription
+from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.verdicts import Shown, Verdict, judge
 
 EXPLAINED_AT_MOST: Final = 1000
@@ -66,12 +67,12 @@ def explain(message: Message) -> Explanations:
 
 
 def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
-    """Return what a subscription's filters make of a message; of a stored one, with what else keeps it away."""
+    """Return what a subscription makes of a message, by its filters and status; of a stored one, by its type too."""
     return judge(
         shown,
         header_filter_string=subscription.header_filter_string,
         filter_text=subscription.filter,
-        obstacle=_obstacle(subscription, message) if message else "",
+        obstacle=(_obstacle(subscription, message) if message else "") or _closed(subscription),
     )
 
 
@@ -102,9 +103,25 @@ def _newest(event_type: EventType) -> Iterator[Message]:
 
 
 def _obstacle(subscription: Subscription, message: Message) -> str:
-    """Return what keeps a message from a subscription whatever the filters say."""
+    """Return what keeps a message from a subscription whatever the filters say and however it stands."""
+    if message.event_type is None:
+        return "The event type of this message does not exist any more."
+    if not _is_reached(subscription, message.event_type):
+        return f"The message is of {message.event_type.name}, the subscription is for {subscription.events}."
     if subscription.created_at > message.published_at:
         return "The subscription was made after this message was published."
+    return ""
+
+
+def _is_reached(subscription: Subscription, event_type: EventType) -> bool:
+    """Tell whether `SubscriptionQuerySet.reached_by` would keep it."""
+    if subscription.event_type_id is not None:
+        return subscription.event_type_id == event_type.pk
+    return event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)
+
+
+def _closed(subscription: Subscription) -> str:
+    """Return what keeps every message from a subscription now."""
     if subscription.status != Status.ACTIVE:
         return f"The subscription is {subscription.status}."
     if subscription.subscriber.status != Status.ACTIVE:

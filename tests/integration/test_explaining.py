@@ -42,6 +42,7 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
         {
             "qualifies": True,
             "why": "The filter is true.",
+            "headers_left_out": [],
             "header_filter": {"wanted": "blue", "given": "blue", "holds": True},
             "filter": {
                 "result": "true",
@@ -90,7 +91,7 @@ def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, sub
             ["null", "null"],
         ),
         (
-            {"body_base64": base64.b64encode(b"\xff").decode(), "filter_string": "blue"},
+            {"body_base64": base64.b64encode(b"\xff").decode(), "content_type": "text/plain", "filter_string": "blue"},
             "The filter is null: something that it compares is not there.",
             ["null", "null"],
         ),
@@ -105,7 +106,9 @@ def test_a_message_that_does_not_qualify_is_told_why(
 
 
 def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -> None:
-    answer = ask(management, "filters/test", filter="$$->'Header'->'X-Team' ? 'blue'", headers={"x-team": "blue"})
+    answer = ask(
+        management, "filters/test", filter="$$->'Header'->'X-Team' ? 'blue'", headers={"x-team": "blue"}, body="1"
+    )
     assert (answer.status_code, answer.json()["qualifies"], answer.json()["header_filter"]) == (200, True, None)
 
 
@@ -123,7 +126,13 @@ def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -
         ({"body": "{}", "body_base64": ""}, "#/body_base64", "one body"),
         ({"body": "{}", "message_id": 1}, "#/message_id", "either"),
         ({"message_id": "1"}, "#/message_id", "integer"),
-        ({"headers": {"a": 5}}, "#/headers/a", "Give a text"),
+        ({"headers": {"a": 5}}, "#/headers/a", "Give a text or a list of texts"),
+        ({"headers": {"a": ["b", 5]}}, "#/headers/a/1", "Give a text"),
+        ({"body": {"state": "open"}}, "#/body", r'as in "{\"state\": \"open\"}"'),
+        ({"filter": OPEN}, "#", "Give a message: a message_id, or a body"),
+        ({"body": "{state}"}, "#/body", "not JSON"),
+        ({"body": "x", "content_type": "application/cloudevents+json"}, "#/body", "not JSON"),
+        ({"body_base64": ""}, "#/body_base64", "empty"),
         ({"what": 1}, "#/what", "no such field"),
     ],
 )
@@ -145,7 +154,47 @@ def test_a_stored_message_is_tested_by_whoever_may_see_it(
     assert [ask(one, "filters/test", **tests).status_code for one in clients] == [200, 200, 404, 403]
     assert ask(management, "filters/test", **tests).json()["qualifies"] is True
     path = f"subscriptions/{other.pk}/test-filter"
-    assert [ask(one, path).status_code for one in clients] == [200, 404, 200, 403]
+    assert [ask(one, path, body="1").status_code for one in clients] == [200, 404, 200, 403]
+
+
+@pytest.mark.parametrize("kept_away", ["another type", "inactive", "inactive subscriber", "pattern", "too late"])
+def test_what_would_not_be_delivered_never_qualifies(
+    client: Client, management: Client, event_type: EventType, kept_away: str
+) -> None:
+    made = {
+        "another type": lambda: factories.subscription(filter=OPEN),
+        "inactive": lambda: factories.subscription(event_type=event_type, status=Status.INACTIVE),
+        "inactive subscriber": lambda: factories.subscription(
+            factories.subscriber(status=Status.INACTIVE), event_type=event_type
+        ),
+        "pattern": lambda: factories.subscription(event_pattern="Elsewhere.*"),
+    }
+    early = made[kept_away]() if kept_away in made else None
+    publish(client, b'{"state": "open"}')
+    subscription = early or factories.subscription(event_type=event_type)
+    path = f"subscriptions/{subscription.pk}/test-filter"
+    message = Message.objects.get()
+    told = ask(management, path, message_id=message.pk).json()
+    why = {
+        "another type": f"The message is of {event_type.name}, the subscription is for {subscription.events}.",
+        "inactive": "The subscription is INACTIVE.",
+        "inactive subscriber": "The subscriber is INACTIVE.",
+        "pattern": f"The message is of {event_type.name}, the subscription is for Elsewhere.*.",
+        "too late": "The subscription was made after this message was published.",
+    }
+    assert (message.deliveries_count, told["qualifies"], told["why"]) == (0, False, why[kept_away])
+    assert (told["filter"] or {"result": "true"})["result"] == "true"
+    given = ask(management, path, body='{"state": "open"}').json()
+    assert given["qualifies"] is not kept_away.startswith("inactive")
+
+
+def test_what_a_publish_drops_no_filter_test_shows(management: Client) -> None:
+    headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-Team": ["blue", "red"], "FILTER_STRING": "eu"}
+    for name in ("Authorization", "Cookie"):
+        told = ask(management, "filters/test", filter=f"$$->'Header' ? '{name}'", headers=headers, body="1").json()
+        assert (told["qualifies"], told["headers_left_out"]) == (False, ["Authorization", "cookie"])
+    second = ask(management, "filters/test", filter="$$->'Header'->'X-Team'->>1 = 'red'", headers=headers, body="1")
+    assert second.json()["qualifies"] is True
 
 
 @pytest.mark.behaviour("3.5")

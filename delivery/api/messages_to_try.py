@@ -1,0 +1,109 @@
+"""A message to try filters on, as it is given to the API: what it would be if it were published."""
+
+import base64
+import binascii
+from typing import Any, Final
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from delivery.documents import document_of
+from delivery.forwarded_headers import Header, kept
+from delivery.payloads import check_json
+from delivery.refusals import MalformedPayload
+from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
+from subscriptions.filters import validate_filter
+from subscriptions.media_types import is_json
+from subscriptions.verdicts import Shown
+
+FILTER_STRING: Final = {"filter_string", "filter-string"}
+JSON: Final = "application/json"
+LARGEST_ID: Final = 2**63 - 1
+AS_TEXT: Final = r'Give the body as text, as in "{{\"state\": \"open\"}}": so its numbers stay as they are written.'
+
+
+@extend_schema_field({"oneOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+class HeaderTexts(serializers.ListField):
+    """The values of a header: one text, or several."""
+
+    child = TextField(allow_blank=True)
+    default_error_messages = {"not_a_list": "Give a text or a list of texts."}
+
+    def to_internal_value(self, data: Any) -> list[str]:
+        """Return the values."""
+        return super().to_internal_value([data] if isinstance(data, str) else data)
+
+
+class MessageToTry(StrictSerializer):
+    """A message: a stored one by its id, or one that is given here; its headers are what the publisher would send."""
+
+    message_id = WholeNumberField(required=False, min_value=1, max_value=LARGEST_ID, help_text="A stored message.")
+    headers = serializers.DictField(
+        child=HeaderTexts(),
+        required=False,
+        help_text="Those that no message keeps, such as Authorization, are left out.",
+    )
+    content_type = TextField(required=False, help_text="Without it, application/json.")
+    body = TextField(
+        required=False, allow_blank=True, error_messages={"not_text": AS_TEXT}, help_text="As text, JSON too."
+    )
+    body_base64 = TextField(required=False, allow_blank=True, help_text="Instead of `body`: any bytes.")
+    filter_string = TextField(required=False, allow_blank=True, help_text="The header FILTER_STRING.")
+
+    def validate_body_base64(self, text: str) -> bytes:
+        """Return the bytes."""
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise serializers.ValidationError("This is not base64.") from None
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a stored message beside a given one, two bodies or none, and what a publish would refuse as JSON."""
+        given = attrs.keys() & {"headers", "content_type", "body", "body_base64", "filter_string"}
+        if "message_id" in attrs and given:
+            raise serializers.ValidationError({"message_id": ["Give either a stored message or one of your own."]})
+        if {"body", "body_base64"} <= given:
+            raise serializers.ValidationError({"body_base64": ["Give one body."]})
+        if not attrs.keys() & {"message_id", "body", "body_base64"}:
+            raise serializers.ValidationError("Give a message: a message_id, or a body as body or body_base64.")
+        if "message_id" not in attrs and is_json(attrs.get("content_type", JSON)):
+            _check_json(attrs)
+        return attrs
+
+
+class FilterToTry(MessageToTry):
+    """Filters that no subscription has yet, and a message."""
+
+    filter = TextField(required=False, allow_blank=True, validators=[validate_filter])
+    header_filter_string = TextField(required=False, allow_blank=True)
+
+
+def given(values: dict[str, Any]) -> Shown:
+    """Return what the given message would show if it were published."""
+    headers = kept(headers_of(values))
+    in_headers = [value for name, value in headers if name.lower() in FILTER_STRING]
+    filter_string = values.get("filter_string", in_headers[-1] if in_headers else None)
+    others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
+    return Shown(
+        filter_string,
+        document_of(others, values.get("content_type", JSON), filter_string, _body_of(values)),
+    )
+
+
+def headers_of(values: dict[str, Any]) -> list[Header]:
+    """Return the given headers, each value by itself."""
+    return [(name, value) for name, texts in values.get("headers", {}).items() for value in texts]
+
+
+def _body_of(values: dict[str, Any]) -> bytes:
+    body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
+    return body
+
+
+def _check_json(values: dict[str, Any]) -> None:
+    try:
+        check_json(_body_of(values))
+    except MalformedPayload as refused:
+        field = "body" if "body" in values else "body_base64"
+        text = f"{refused} With another content_type it need not be JSON."
+        raise serializers.ValidationError({field: [text]}) from None
