@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import Any, Final
+from urllib.parse import unquote
 
 from subscriptions.schemas.pointers import Path
 
@@ -32,6 +33,8 @@ OF_THE_SAME_VALUE: Final = frozenset(
 )
 """What stands there is asked of the value itself, not of a member or element."""
 
+UNEVALUATED: Final = frozenset({"unevaluatedItems", "unevaluatedProperties"})
+
 
 def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
     """Return the schemas that stand directly in `schema`, with the steps to each."""
@@ -47,4 +50,4 @@ def subschemas(schema: dict[str, Any]) -> Iterator[tuple[Path, Any]]:
 def reference_in(schema: dict[str, Any]) -> str | None:
     """Return the pointer that `schema` refers to within its document, None if it refers to nothing."""
     reference = schema.get("$ref")
-    return reference[1:] if isinstance(reference, str) and reference.startswith("#") else None
+    return unquote(reference[1:]) if isinstance(reference, str) and reference.startswith("#") else None

@@ -1,20 +1,12 @@
-"""What a schema may be, so that checking a payload ends soon whatever the payload."""
+"""What a schema may be by itself, before anything in it is looked at."""
 
 import json
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from subscriptions.schemas.keywords import DEFINITIONS, OF_THE_SAME_VALUE, reference_in, subschemas
-from subscriptions.schemas.pointers import Path, found_at, path_of, pointer_of
+from subscriptions.schemas.pointers import Path, pointer_of
 
 MOST_BYTES: Final = 64 * 1024
 MOST_LEVELS: Final = 64
-MOST_REFERENCES_IN_A_ROW: Final = 100
-MOST_CHECKS: Final = 10_000
-"""How many schemas one value may have to be held against, references followed; a doubling in each of 20 definitions
-would make a million of them."""
-
-UNSERVED: Final = ("$dynamicRef", "$recursiveRef")
 
 
 class BrokenSchema(ValueError):
@@ -51,13 +43,6 @@ def text_of(schema: object) -> str:
     return text
 
 
-def check_limits(schema: dict[str, Any]) -> None:
-    """Raise `BrokenSchema` if `schema` refers to what is outside of it or may take too long."""
-    for path, part in _all_parts(schema, ()):
-        _check_part(path, part)
-    _Expansion(schema).checks((), (), frozenset())
-
-
 def _is_shallow(value: object) -> bool:
     """Tell whether `value` has few levels, going down level by level, so that no depth can break it."""
     level = [value]
@@ -67,64 +52,3 @@ def _is_shallow(value: object) -> bool:
         members = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list))
         level = [member for some in members for member in some]
     return False
-
-
-def _all_parts(part: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    if isinstance(part, dict):
-        yield path, part
-        for steps, inner in subschemas(part):
-            yield from _all_parts(inner, path + steps)
-
-
-def _check_part(path: Path, part: dict[str, Any]) -> None:
-    reference = part.get("$ref")
-    if isinstance(reference, str) and reference != "#" and not reference.startswith("#/"):
-        raise BrokenSchema(
-            f"It refers to {reference[:100]!r}; a schema refers to its own parts only, such as #/$defs/address: "
-            "nothing is fetched.",
-            (*path, "$ref"),
-        )
-    for keyword in UNSERVED:
-        if keyword in part:
-            raise BrokenSchema(f"{keyword} is not served; use $ref.", (*path, keyword))
-    if path and isinstance(part.get("$id", part.get("id")), str):
-        raise BrokenSchema("Only the whole schema may have an id: references begin there.", path)
-
-
-class _Expansion:
-    """Counts the schemas that a value is held against; a reference back to where one is counts nothing more."""
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        self._document = document
-        self._known: dict[Path, int] = {}
-
-    def checks(self, path: Path, within: tuple[Path, ...], here: frozenset[Path]) -> int:
-        """Return the count for the schema at `path`; those `within` lead to it, those `here` for the same value."""
-        if path in here:
-            raise BrokenSchema("It refers back to itself for the same value, without an end.", path)
-        if path in within:
-            return 0
-        if len(within) > MOST_REFERENCES_IN_A_ROW:
-            raise BrokenSchema(f"More than {MOST_REFERENCES_IN_A_ROW} references lead from one to the next.", path)
-        if path not in self._known:
-            self._known[path] = self._counted(path, self._part(path), (*within, path), here | {path})
-        return self._known[path]
-
-    def _counted(self, path: Path, part: Any, within: tuple[Path, ...], here: frozenset[Path]) -> int:
-        if not isinstance(part, dict):
-            return 1
-        reference = reference_in(part)
-        count = 1 if reference is None else 1 + self.checks(path_of(reference), within, here)
-        for steps, one in subschemas(part):
-            if steps[0] not in DEFINITIONS:
-                there = here if steps[0] in OF_THE_SAME_VALUE else frozenset()
-                count += self._counted(path + steps, one, within, there)
-        if count > MOST_CHECKS:
-            raise BrokenSchema(f"With its references it stands for more than {MOST_CHECKS} schemas.", path)
-        return count
-
-    def _part(self, path: Path) -> Any:
-        try:
-            return found_at(self._document, path)
-        except LookupError:
-            raise BrokenSchema(f"It refers to #{pointer_of(path)}, and there is nothing there.") from None

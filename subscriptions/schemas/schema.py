@@ -7,9 +7,10 @@ from itertools import islice
 from typing import Any, Final
 
 from subscriptions.schemas.compiling import Validator, validator_of
-from subscriptions.schemas.limits import check_limits, text_of
+from subscriptions.schemas.limits import text_of
 from subscriptions.schemas.numbers import UnreadableJson, exact_json
 from subscriptions.schemas.violations import Violation, violations_in
+from subscriptions.schemas.weighing import check_limits
 
 MOST_VIOLATIONS: Final = 100
 KEPT: Final = 256

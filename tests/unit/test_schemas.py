@@ -1,6 +1,7 @@
 """What JSON Schemas say of payloads, and that no payload and no schema makes that take long."""
 
 import json
+import re
 import socket
 import time
 from typing import Any
@@ -167,8 +168,8 @@ def test_what_is_no_usable_schema_is_refused_with_its_place(schema: object, poin
     assert says in str(refused.value)
 
 
-def nested(levels: int) -> dict[str, Any]:
-    return {"not": nested(levels - 1)} if levels else {}
+def nested(levels: int, last: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"not": nested(levels - 1, last)} if levels else last or {}
 
 
 def test_a_schema_has_a_limited_depth() -> None:
@@ -188,8 +189,55 @@ def test_a_short_schema_that_stands_for_a_million_is_refused(last: dict[str, Any
     assert compiled(doubling(8, last))
     with pytest.raises(BrokenSchema, match="more than 10000 schemas"):
         compiled(doubling(20, last))
-    with pytest.raises(BrokenSchema, match="lead from one to the next"):
+    with pytest.raises(BrokenSchema, match="more than 150 levels"):
         compiled(doubling(200, last))
+
+
+def hidden(word: str, target: str, definitions: int = 24) -> dict[str, Any]:
+    """Return a schema whose doubling parts stand where no keyword says that schemas stand."""
+    chain = {f"a{n}": {"allOf": [{word: target.format(n + 1)}] * 2} for n in range(definitions)}
+    return {"$ref": "#/x/a0", "x": {**chain, f"a{definitions}": {"type": "string"}}}
+
+
+def unevaluated(levels: int) -> dict[str, Any]:
+    return {"unevaluatedProperties": False, "allOf": [unevaluated(levels - 1)]} if levels else {"type": "object"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        (hidden("$ref", "#/x/a{}"), "more than 10000 schemas"),
+        (hidden("$dynamicRef", "#/x/a{}"), "use $ref"),
+        (hidden("$recursiveRef", "#"), "use $ref"),
+        (hidden("$ref", "urn:own#/x/a{}") | {"$id": "urn:own"}, "its own parts only"),
+        (hidden("$ref", "#/x/%61{}"), "more than 10000 schemas"),
+        ({"$ref": "#/x/b/c", "x": {"b": {"$id": "urn:b", "c": {"$ref": "#/d"}}}, "d": {}}, "may have an id"),
+        (unevaluated(24), "more than 10000 schemas"),
+    ],
+)
+def test_what_stands_for_millions_is_refused_wherever_it_hides(schema: dict[str, Any], says: str) -> None:
+    with pytest.raises(BrokenSchema, match=re.escape(says)):
+        compiled(schema)
+
+
+def test_a_reference_is_percent_encoded() -> None:
+    assert told({"$ref": "#/$defs/a%20b", "$defs": {"a b": {"type": "string"}}}, 1) == [
+        ("", 'this value is not of type "string"')
+    ]
+
+
+def deepening(definitions: int, levels: int) -> dict[str, Any]:
+    """Return definitions each of so many levels that lead from one to the next."""
+    chain = {f"d{n}": nested(levels, {"$ref": f"#/$defs/d{n + 1}"}) for n in range(definitions)}
+    return {**chain, f"d{definitions}": {}}
+
+
+def test_a_schema_has_a_limited_depth_with_its_references_too() -> None:
+    assert compiled({"$defs": deepening(2, 58), "$ref": "#/$defs/d0"})
+    whole = deepening(40, 24)
+    for first in (["d0"], sorted(whole, key=lambda name: -int(name[1:]))):
+        with pytest.raises(BrokenSchema, match="more than 150 levels"):
+            compiled({"$defs": whole, "anyOf": [{"$ref": f"#/$defs/{name}"} for name in first]})
 
 
 @pytest.mark.parametrize("reference", ["{}/schema.json", "file:///etc/passwd", "schema.json", "urn:x:y"])
