@@ -14,8 +14,9 @@ from django.core.exceptions import (
     SuspiciousOperation,
     ValidationError,
 )
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, UnreadablePostError
+from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -83,6 +84,7 @@ _TYPES: dict[type[BaseException], ProblemType] = {
         409, "conflict", "Conflict", "Somebody else changed what this depends on, or it breaks a rule of the database."
     ),
     OperationalError: UNAVAILABLE,
+    IdleInTransactionSessionTimeout: UNAVAILABLE,
     InterfaceError: UNAVAILABLE,
 }
 
@@ -93,8 +95,12 @@ def register(types: Mapping[type[BaseException], ProblemType]) -> None:
 
 
 def type_of(error: BaseException) -> ProblemType | None:
-    """Return the problem that `error` is, by its nearest registered class; None: we did not expect it."""
-    return next((_TYPES[cls] for cls in type(error).__mro__ if cls in _TYPES), None)
+    """Return the problem that `error` is, by its nearest registered class; None: we did not expect it.
+
+    Django's `InternalError` can be anything; what it was to PostgreSQL is its cause.
+    """
+    known = error.__cause__ if isinstance(error, InternalError) else error
+    return next((_TYPES[cls] for cls in type(known).__mro__ if cls in _TYPES), None)
 
 
 def problem_response(error: Exception, context: Mapping[str, Any] | None = None) -> Response | None:  # noqa: ARG001

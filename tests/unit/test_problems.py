@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, ValidationError
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
 from django.http import Http404, UnreadablePostError
+from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 
 from subscriptions import configuring
@@ -55,8 +56,17 @@ def test_an_exception_has_one_meaning(error: Exception, status: int, code: str) 
     assert "secret" not in answer.data["detail"]
 
 
-def test_what_nobody_expected_stays_an_error() -> None:
-    assert problem_response(ZeroDivisionError()) is None
+@pytest.mark.parametrize("error", [ZeroDivisionError(), InternalError("cached plan must not change")])
+def test_what_nobody_expected_stays_an_error(error: Exception) -> None:
+    assert problem_response(error) is None
+
+
+def test_a_transaction_that_was_idle_for_too_long_may_be_tried_again() -> None:
+    error = InternalError("secret")
+    error.__cause__ = IdleInTransactionSessionTimeout("secret")
+    answer = problem_response(error)
+    assert answer is not None
+    assert (answer.status_code, answer.data["code"]) == (503, "database_unavailable")
 
 
 def test_waiting_is_said_in_a_header() -> None:
