@@ -126,4 +126,6 @@ def _closed(subscription: Subscription) -> str:
         return f"The subscription is {subscription.status}."
     if subscription.subscriber.status != Status.ACTIVE:
         return f"The subscriber is {subscription.subscriber.status}."
+    if subscription.event_type and subscription.event_type.kind != REACHED_KIND:
+        return f"{subscription.event_type} is of kind {subscription.event_type.kind}; only TOPIC events are published."
     return ""

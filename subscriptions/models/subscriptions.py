@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
@@ -113,6 +114,12 @@ class Subscription(Versioned):
 
     def __str__(self) -> str:
         return f"{self.subscriber} ← {self.events}"
+
+    def clean(self) -> None:
+        """Raise `ValidationError` for a script where none is run: only TOPIC deliveries are transformed (8.1)."""
+        if self.script.strip() and self.event_type and self.event_type.kind != REACHED_KIND:
+            text = f"Only a TOPIC subscription may have a script; {self.event_type} is of kind {self.event_type.kind}."
+            raise ValidationError({"script": ValidationError(text, code="script")})
 
     @property
     def events(self) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from subscriptions.models import Subscription
+from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.clients import client_of, client_of_admin
 
@@ -47,6 +47,22 @@ def test_a_script_that_does_not_compile_is_refused_with_its_line(made: Subscript
     assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
     made.refresh_from_db()
     assert (made.script, made.version) == ("", 1)
+
+
+@pytest.mark.behaviour("8.1")
+@pytest.mark.parametrize("kind", ["QUEUE", "SYNC"])
+def test_only_topic_subscriptions_may_have_a_script(admin: Client, kind: str) -> None:
+    event_type = factories.event_type("Order.Paid", EventKind(kind))
+    made = factories.subscription(factories.subscriber("shop"), event_type)
+    new = {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", "script": SCRIPT}
+    changed = client_of().patch(f"{ROOT}/{made.pk}", {"script": SCRIPT}, content_type=JSON)
+    wrong = f"Only a TOPIC subscription may have a script; Order.Paid is of kind {kind}."
+    for answer in (changed, client_of().post(ROOT, new, content_type=JSON)):
+        (error,) = answer.json()["errors"]
+        assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
+    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "script": SCRIPT}
+    page = admin.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
+    assert page.context["errors"] == [[wrong]]
 
 
 @pytest.fixture
