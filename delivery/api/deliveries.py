@@ -16,6 +16,7 @@ from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, Subscription
 
 LARGEST_ID: Final = 2**63 - 1
@@ -33,7 +34,7 @@ SUBSCRIPTIONS: Final = {"subscriber": "subscriber__name", "subscription": "pk"}
 class DeliveryQuery(PageQuery):
     """What deliveries can be listed by."""
 
-    status = serializers.ChoiceField(DeliveryStatus.choices, required=False)
+    status = OneOfField(DeliveryStatus.choices, required=False)
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
     subscription = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)
     message = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)

@@ -15,6 +15,7 @@ from delivery.explaining import explain
 from delivery.models import Delivery, Message, MessageOutcome
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayPublish, key_of
+from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, EventType, KeyKind
 
 
@@ -22,7 +23,7 @@ class MessageQuery(PageQuery):
     """What messages can be listed by."""
 
     event_type = serializers.CharField(required=False, help_text="An event type's name.")
-    outcome = serializers.ChoiceField(MessageOutcome.choices, required=False)
+    outcome = OneOfField(MessageOutcome.choices, required=False)
 
 
 class MessageSerializer(serializers.ModelSerializer[Message]):

@@ -1,7 +1,7 @@
 """Serializers that take what was meant and nothing else: no unknown fields, no "5" for 5, no 1 for true."""
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from django.db import models
 from rest_framework import serializers
@@ -33,6 +33,16 @@ class WholeNumberField(serializers.IntegerField):
         if type(data) is not int:
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class OneOfField(serializers.ChoiceField):
+    """One of a few texts; a refusal lists them."""
+
+    default_error_messages = {"invalid_choice": '"{input}" is none of {choices}.'}
+
+    def fail(self, key: str, **values: Any) -> NoReturn:
+        """Raise `ValidationError`."""
+        super().fail(key, choices=", ".join(map(str, self.choices)), **values)
 
 
 class NameField(serializers.SlugRelatedField[Record]):
@@ -73,6 +83,9 @@ class StrictSerializer(serializers.Serializer[Any]):
 class StrictModelSerializer(serializers.ModelSerializer[Record]):
     """The same for a model; that a name is taken, the database says (409), since only it can know."""
 
+    elsewhere: ClassVar[Mapping[str, str]] = {}
+    """Of fields that cannot be set here, where they are."""
+    serializer_choice_field = OneOfField
     serializer_field_mapping = {
         **serializers.ModelSerializer.serializer_field_mapping,
         models.CharField: TextField,
@@ -96,8 +109,9 @@ class StrictModelSerializer(serializers.ModelSerializer[Record]):
 def refuse_unknown(serializer: serializers.Serializer[Any], data: Mapping[str, Any]) -> None:
     """Raise `ValidationError` for members that are no fields, or fields that callers cannot set."""
     fields = serializer.fields
+    elsewhere: Mapping[str, str] = getattr(serializer, "elsewhere", {})
     refused = {
-        name: ["This cannot be set here." if name in fields else "There is no such field."]
+        name: [f"This cannot be set here{elsewhere.get(name, '')}." if name in fields else "There is no such field."]
         for name in data
         if name not in fields or fields[name].read_only
     }

@@ -32,6 +32,8 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
 class SubscriberChange(SubscriberSerializer):
     """What may change of a subscriber here; its status has actions of its own."""
 
+    elsewhere = {"status": ": POST …/activate or …/inactivate"}
+
     class Meta(SubscriberSerializer.Meta):
         read_only_fields = ("status", *KEPT_BY_THE_BROKER)
 

@@ -18,7 +18,7 @@ from subscriptions.api.permissions import key_of
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Nothing, Resource
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
-from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.api.strictness import NameField, OneOfField, StrictModelSerializer
 from subscriptions.models import ApiKey, EventType, KeyKind, Status, Subscriber, Subscription
 from subscriptions.scripts.checking import check_script
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
@@ -32,11 +32,21 @@ class OwnSubscriberField(NameField[Subscriber]):
         return subscribers_for(key_of(self.context["request"]))
 
 
+class EventTypeField(NameField[EventType]):
+    """An event type; who gives a pattern in its place is told where patterns belong."""
+
+    def to_internal_value(self, data: Any) -> EventType:
+        """Return the event type of that name."""
+        if isinstance(data, str) and "*" in data:
+            raise serializers.ValidationError("This is no event type's name; give a pattern as event_pattern.")
+        return super().to_internal_value(data)
+
+
 class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     """A subscription as the API shows it and takes a new one."""
 
     subscriber: serializers.SlugRelatedField[Subscriber] = OwnSubscriberField(queryset=Subscriber.objects.all())
-    event_type: serializers.SlugRelatedField[EventType] = NameField[EventType](
+    event_type: serializers.SlugRelatedField[EventType] = EventTypeField(
         queryset=EventType.objects.all(), required=False, allow_null=True, help_text="Or give `event_pattern`."
     )
     headers = HeadersField(required=False, help_text="Override the subscriber's; lists show the names only.")
@@ -73,6 +83,7 @@ class NewSubscriptionSerializer(SubscriptionSerializer):
 class SubscriptionChange(SubscriptionSerializer):
     """What may change of a subscription here: both its ends are fixed, its status has actions (behaviour 1.4)."""
 
+    elsewhere = {"status": ": POST …/activate or …/inactivate"}
     subscriber = serializers.SlugRelatedField(slug_field="name", read_only=True)
     event_type = serializers.SlugRelatedField(slug_field="name", read_only=True)
 
@@ -88,7 +99,7 @@ class SubscriptionQuery(PageQuery):
         required=False, help_text="An event type's name; with those whose pattern reaches it."
     )
     event_pattern = serializers.CharField(required=False, help_text="Those with exactly this pattern.")
-    status = serializers.ChoiceField(choices=Status.choices, required=False)
+    status = OneOfField(choices=Status.choices, required=False)
 
 
 class Subscriptions(Resource[Subscription]):

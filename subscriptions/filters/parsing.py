@@ -13,6 +13,7 @@ from subscriptions.filters.tree_making import Part, TreeMaker
 MAX_BYTES: Final = 4096
 OTHER_QUOTES: Final = '\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033`\u00b4"'
 """What editors and chats make of quotes: curly, low, reversed, primes, accents; and the double one."""
+DOUBLED: Final = "a quote within a text is doubled: 'it''s'"
 SHOWN: Final = 20
 """So many characters of what was not expected are shown."""
 
@@ -74,16 +75,23 @@ def _refusal(text: str, unexpected: UnexpectedInput) -> FilterSyntaxError:
         if unexpected.token.type == "$END":
             return FilterSyntaxError(_expected(unexpected.accepts, "the end"), _end_of(text))
         met = repr(str(unexpected.token)[:SHOWN])
-        return FilterSyntaxError(_expected(unexpected.accepts, met), place_of(unexpected.token))
+        hint = _hint(text, unexpected.token.start_pos or 0)
+        return FilterSyntaxError(_expected(unexpected.accepts, met) + hint, place_of(unexpected.token))
     if not isinstance(unexpected, UnexpectedCharacters):
         return FilterSyntaxError("This is no filter", _end_of(text))
-    return FilterSyntaxError(_misread(unexpected), Position(unexpected.line, unexpected.column))
+    hint = _hint(text, unexpected.pos_in_stream or 0)
+    return FilterSyntaxError(_misread(unexpected) + hint, Position(unexpected.line, unexpected.column))
+
+
+def _hint(text: str, at: int) -> str:
+    """Return how quotes are written where a word begins right behind one."""
+    return f"; {DOUBLED}" if text[at : at + 1].isalnum() and text[at - 1 : at] == "'" else ""
 
 
 def _misread(unexpected: UnexpectedCharacters) -> str:
     sign = unexpected.char
     if sign == "'":
-        return "This quote is not closed, or does not belong here"
+        return f"This quote is not closed, or does not belong here; {DOUBLED}"
     if sign in OTHER_QUOTES:
         return f"{sign} is not a quote here; use the straight single one: '"
     return _expected(unexpected.allowed, repr(sign))

@@ -239,3 +239,36 @@ def test_a_subscriber_cannot_subscribe_another() -> None:
     assert answers[0].json()["errors"][0]["detail"] == answers[1].json()["errors"][0]["detail"].replace(
         "nobody", "shop"
     )
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer", "detail"),
+    [
+        ({"status": "ON"}, "#/status", '"ON" is none of ACTIVE, INACTIVE.'),
+        (
+            {"event_type": "Shop.Order.*"},
+            "#/event_type",
+            "This is no event type's name; give a pattern as event_pattern.",
+        ),
+    ],
+)
+def test_a_refusal_says_what_to_give(fields: dict[str, object], pointer: str, detail: str) -> None:
+    (error,) = client_of().post(ROOT, new(**fields), content_type=JSON).json()["errors"]
+    assert (error["pointer"], error["detail"]) == (pointer, detail)
+
+
+@pytest.mark.parametrize("address", ["subscriptions", "subscribers"])
+def test_whoever_sets_a_status_is_led_to_its_actions(address: str) -> None:
+    made = factories.subscription()
+    name = str(made.pk) if address == "subscriptions" else made.subscriber.name
+    answer = client_of().patch(f"/api/v1/{address}/{name}", {"status": "INACTIVE"}, content_type=JSON)
+    (error,) = answer.json()["errors"]
+    assert error["detail"] == "This cannot be set here: POST …/activate or …/inactivate."
+
+
+@pytest.mark.parametrize(
+    ("address", "field"), [("subscriptions", "status"), ("deliveries", "status"), ("messages", "outcome")]
+)
+def test_a_list_that_is_narrowed_to_no_choice_lists_them(address: str, field: str) -> None:
+    (error,) = client_of().get(f"/api/v1/{address}", {field: "ON"}).json()["errors"]
+    assert (error["parameter"], error["detail"].startswith('"ON" is none of ')) == (field, True)
