@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from subscriptions.database import rows
 from subscriptions.filter_terms import path_of
+from subscriptions.filters import Work
 from subscriptions.probes import Addressed, Asked, Key, Known, Probe, asked_of
 
 CANDIDATES: Final = """
@@ -46,11 +47,11 @@ _known: dict[Key, tuple[str, ...]] = {}
 nobody uses any more, costs time and changes no answer."""
 
 
-def candidates_of(messages: Sequence[Addressed]) -> tuple[list[Asked], dict[Asked, list[Candidate]]]:
+def candidates_of(messages: Sequence[Addressed], work: Work) -> tuple[list[Asked], dict[Asked, list[Candidate]]]:
     """Return where to look for each of one or more messages, and who is there by subscriber, position and id."""
     while True:
         known = dict(_known)
-        asked = [asked_of(message, known) for message in messages]
+        asked = [asked_of(message, known, work) for message in messages]
         distinct = dict.fromkeys(asked)
         found, news = _look_up([*dict.fromkeys(probe for one in distinct for probe in one.probes)], known)
         if not news:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from subscriptions.filter_terms import Span, spans_of
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work
 from subscriptions.patterns import REACHED_KIND, patterns_of
 
 
@@ -66,12 +66,13 @@ PROBES: Final = 16_384
 """So many are kept; one that is made twice is looked up twice."""
 
 
-def asked_of(message: Addressed, known: Known) -> Asked:
+def asked_of(message: Addressed, known: Known, work: Work) -> Asked:
     """Return where the candidates are; looks into the message only if its event type has known paths."""
     plain = _plain(message.event_type_id, message.event_type, message.kind, message.filter_string or "")
     if known.keys().isdisjoint(plain.keys):
         return plain
     paths = dict.fromkeys(path for key in plain.keys for path in known.get(key, ()))
+    message.document.work = work
     values = dict(_values(paths, message.document))
     return _asked(plain.keys, message.filter_string or "", known, values)
 

@@ -4,11 +4,13 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from subscriptions.filters.documents import Document, key_reader, reader, text_reader
+from subscriptions.filters.documents import Document, TextReader, key_reader, reader, text_reader
 from subscriptions.filters.like_patterns import compile_like
 from subscriptions.filters.logic import Test, joined, opposite
 from subscriptions.filters.tree import All, Comparison, Constant, HasKey, IsNull, Like, Node, Not, OneOf, Path, Some
 from subscriptions.filters.values import MISSING, SortKey, parse_json, sort_key
+from subscriptions.filters.walking import equality_of
+from subscriptions.filters.work import A_NODE, COMPARED
 
 Comparable: TypeAlias = str | SortKey
 Side: TypeAlias = Callable[[Document], Comparable | None]
@@ -25,19 +27,36 @@ MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 """What an operator becomes when its sides change places."""
 
 
-def compile_node(node: Node) -> Test:
-    """Return what tells whether a message is as `node` says; it raises `FilterFailed` where it cannot tell."""
+def compile_node(node: Node, *, negated: bool = False) -> Test:
+    """Return what tells whether a message is as `node` says; it raises `FilterFailed` where it cannot tell.
+
+    Where it is not `negated`, an AND with an unknown part cannot be told from a false one: it does not fail. The term
+    that filters are looked up by comes first, so that nothing else decides whether it can be read.
+    """
     match node:
         case All(parts):
-            return joined([*map(compile_node, parts)], deciding=False)
+            tests = [compile_node(part, negated=negated) for part in sorted(parts, key=_is_not_looked_up)]
+            return joined(tests, deciding=False, passing_over=not negated)
         case Some(parts):
-            return joined([*map(compile_node, parts)], deciding=True)
+            return joined([compile_node(part, negated=negated) for part in parts], deciding=True)
         case Not(part):
-            return opposite(compile_node(part))
+            return opposite(compile_node(part, negated=True))
         case Comparison():
-            return _comparison(node)
+            return _counted(_comparison(node))
         case _:
-            return _term(node)
+            return _counted(_term(node))
+
+
+def _is_not_looked_up(node: Node) -> bool:
+    return equality_of(node) is None
+
+
+def _counted(test: Test) -> Test:
+    def holds(document: Document) -> bool | None:
+        document.work.add(A_NODE)
+        return test(document)
+
+    return holds
 
 
 def _comparison(node: Comparison) -> Test:
@@ -73,12 +92,26 @@ def _term(node: OneOf | Like | IsNull | HasKey) -> Test:
             chosen = frozenset(_constant(option, path) for option in options)
             test = _with_constant(_side(path), lambda value, among: value in among, chosen)
         case Like(path, pattern):
-            test = _with_constant(text_reader(path), lambda text, matches: matches(text), compile_like(pattern.text))
+            test = _like(text_reader(path), pattern.text)
         case HasKey(path, key):
             return _has_key(path, key.text)
         case IsNull(path):
             test = _is_null(path)
     return opposite(test) if node.negated else test
+
+
+def _like(read: TextReader, pattern: str) -> Test:
+    matches, goes_by_character = compile_like(pattern), "_" in pattern
+
+    def holds(document: Document) -> bool | None:
+        text = read(document)
+        if text is None:
+            return None
+        if goes_by_character:
+            document.work.add(len(text))
+        return matches(text)
+
+    return holds
 
 
 def _is_null(path: Path) -> Test:
@@ -96,6 +129,8 @@ def _has_key(path: Path, key: str) -> Test:
         value = read(document)
         if value is MISSING:
             return None
+        if isinstance(value, list):
+            document.work.add(len(value) // COMPARED)
         return key in value if isinstance(value, dict | list) else value == key
 
     return holds

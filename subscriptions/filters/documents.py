@@ -2,19 +2,22 @@
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar, cast
 
 from subscriptions.filters.bodies import Unreadable, parse_body
 from subscriptions.filters.parsing import parse_path
 from subscriptions.filters.printing import text_of
 from subscriptions.filters.tree import Path
 from subscriptions.filters.values import MISSING, FilterFailed, Json, Missing, SortKey, sort_key
+from subscriptions.filters.work import COMPARED, SEARCHED, Work
 
 KNOWN_PATHS: Final = 4096
 MOST_READ: Final = 4 * 2**20
 """A filter that reads more characters fails: many terms that each read a large body would take seconds."""
 SHORT: Final = 1024
 """Texts of up to so many characters are compared without being counted."""
+
+Made = TypeVar("Made", str | None, SortKey)
 
 
 class Document:
@@ -25,6 +28,9 @@ class Document:
         self._body = body
         self._is_json = is_json
         self._read = 0
+        self._made: dict[object, object] = {}
+        self.work = Work()
+        """What all filters that look at it have done; those of a publish share one."""
 
     def begin(self) -> None:
         """Count what is read anew, for another filter."""
@@ -43,6 +49,25 @@ class Document:
             self._read += len(self._body)
         if self._read > MOST_READ:
             raise FilterFailed(f"the filter reads more than {MOST_READ} characters of the message")
+
+    def made(self, make: Callable[[Json], Made], path: Path, value: Json) -> Made:
+        """Return what `make` makes of the value at a path: what takes time is made once for all filters.
+
+        Raises:
+            FilterFailed: it cannot be made, or takes too long.
+
+        """
+        self.count(value)
+        if not isinstance(value, dict | list):
+            return make(value)
+        if (make, path.steps) not in self._made:
+            self.work.add(len(self._body))
+            made = make(value)
+            if not self.work.may_keep:
+                return made
+            self._made[make, path.steps] = made
+        self.work.add(len(self._body) // COMPARED)
+        return cast("Made", self._made[make, path.steps])
 
     @property
     def body(self) -> Json:
@@ -115,8 +140,9 @@ def text_reader(path: Path) -> TextReader:
             return value
         if value is MISSING:
             return None
-        document.count(value)
-        return text_of(value)
+        text = document.made(text_of, path, value)
+        document.work.add(len(text or "") // SEARCHED)
+        return text
 
     return read_text
 
@@ -129,8 +155,7 @@ def key_reader(path: Path) -> KeyReader:
         value = read(document)
         if value is MISSING:
             return None
-        document.count(value)
-        return sort_key(value)
+        return document.made(sort_key, path, value)
 
     return read_key
 

@@ -10,8 +10,11 @@ Test: TypeAlias = Callable[[Document], bool | None]
 """Raises `FilterFailed` where it cannot tell."""
 
 
-def joined(tests: Sequence[Test], *, deciding: bool) -> Test:
-    """Return AND (false decides) or OR (true decides); what fails or is unknown matters only where nothing decides."""
+def joined(tests: Sequence[Test], *, deciding: bool, passing_over: bool = False) -> Test:
+    """Return AND (false decides) or OR (true decides); what fails or is unknown matters only where nothing decides.
+
+    `passing_over` failures, it is unknown where a part is.
+    """
 
     def holds(document: Document) -> bool | None:
         unsure: list[FilterFailed | None] = []
@@ -21,11 +24,16 @@ def joined(tests: Sequence[Test], *, deciding: bool) -> Test:
                 return deciding
             if not isinstance(found, bool):
                 unsure.append(found)
-        for failure in filter(None, unsure):
-            raise failure
+        if not (passing_over and None in unsure):
+            _raise_first(unsure)
         return None if unsure else not deciding
 
     return holds
+
+
+def _raise_first(unsure: Sequence[FilterFailed | None]) -> None:
+    for failure in filter(None, unsure):
+        raise failure
 
 
 def _tried(test: Test, document: Document) -> bool | FilterFailed | None:

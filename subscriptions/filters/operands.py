@@ -62,6 +62,8 @@ def check_json(*sides: Placed[Operand] | Placed[Constant]) -> None:
 def _problem_of(text: str) -> str:
     try:
         value = parse_json(text)
+        if levels(value) > MAX_DEPTH:
+            return "nested too deep"
         sort_key(value)
     except JSONDecodeError as broken:
         return broken.msg
@@ -69,4 +71,4 @@ def _problem_of(text: str) -> str:
         return str(refused)
     except RecursionError:
         return "nested too deep"
-    return "nested too deep" if levels(value) > MAX_DEPTH else ""
+    return ""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delivery.storing import NewMessage
 from subscriptions import candidates
 from subscriptions.configuring import change
-from subscriptions.filters import FilterFailed, parse_filter
+from subscriptions.filters import FilterFailed, parse_filter, work
 from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.patterns import patterns_of
@@ -245,6 +245,29 @@ def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
     with pytest.raises(FilterFailed):
         message.document.text_at(STATE)
     assert [match.failure[:14] for match in matching_subscriptions([message])[0]] == ["filter failed:"] * 3
+
+
+@pytest.mark.behaviour("3.6")
+def test_the_filters_of_a_batch_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(work, "MOST_WORK", 10_000)
+    event_type = factories.event_type()
+    (one,) = many(1, event_type, filter="$$->'Body'->'a' = '[]'")
+    plain = factories.subscription(event_type=event_type)
+    batch = [new(event_type, b'{"a": [%s]}' % (b" " * 3000)) for _ in range(5)]
+    failures = [
+        [(match.subscription_id, bool(match.failure)) for match in matches] for matches in matching_subscriptions(batch)
+    ]
+    assert failures == [[(one.pk, False), (plain.pk, False)]] * 3 + [[(one.pk, True), (plain.pk, False)]] * 2
+
+
+@pytest.mark.behaviour("3.6")
+def test_an_explanation_agrees_with_the_index_where_something_fails() -> None:
+    event_type = factories.event_type()
+    one = factories.subscription(event_type=event_type, filter=f"{STATE} = 'a' AND $$->'Body'->>'n' > '5'")
+    message = new(event_type, b'{"n": 1e400000}')
+    for _ in range(2):
+        assert matched(message) == [[]]
+        assert parse_filter(one.filter).explain(message.document).result == "null"
 
 
 def test_subscribers_that_are_inactive_get_nothing() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from subscriptions.filters import Document, FilterFailed, parse_filter
+from subscriptions.filters import Document, FilterFailed, Work, parse_filter
 from subscriptions.filters.tree import Node
 from tests import filter_texts
 
@@ -130,6 +130,11 @@ def test_a_term_means(term: str, meaning: bool | None) -> None:
         ("X or T", "true"),
         ("X or N", "failed"),
         ("T and X", "failed"),
+        ("N and X", "null"),
+        ("X and T and N", "null"),
+        ("X and N or F", "null"),
+        ("not (X and N)", "failed"),
+        ("not (X or N) and T", "failed"),
         ("not X", "failed"),
         ("T or T and F", "true"),
         ("(T or T) and F", "false"),
@@ -238,6 +243,36 @@ def test_a_filter_that_reads_a_large_body_too_often_fails(body: object, term: st
     with pytest.raises(FilterFailed, match="reads more than 4194304 characters"):
         parse_filter(seven).matches(message)
     assert not parse_filter(six).matches(message)
+
+
+@pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize(
+    ("body", "term"),
+    [
+        ({"a": {"b": [0] * 300_000}}, "$$->'Body'->>'a' like '%urgent{}%'"),
+        ({"a": {"b": [0] * 300_000}}, "$$->'Body'->'a' < '{}'"),
+    ],
+)
+def test_what_many_filters_look_at_is_made_once(body: object, term: str) -> None:
+    message, work = document(json.dumps(body)), Work()
+    message.work = work
+    for number in range(100):
+        assert not parse_filter(term.format(number)).matches(message)
+
+
+@pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize("term", ["$$->>'Body' like '%a_c%'", "$$->'Body' < $$->'Header'", "$$->'Body'->>1 like '_b%'"])
+def test_what_filters_do_together_is_bounded(term: str) -> None:
+    work, found, wanted = Work(), [], parse_filter(term)
+    for _ in range(1000):
+        message = document(json.dumps([1, "a" * 40_000]))
+        message.work = work
+        try:
+            found.append(str(wanted.matches(message)))
+        except FilterFailed as failed:
+            found.append(str(failed))
+    assert found == [found[0]] * found.index(found[-1]) + [found[-1]] * found.count(found[-1])
+    assert found[-1] == "the filters that look at what was published together take too long"
 
 
 @pytest.mark.behaviour("6.3")
