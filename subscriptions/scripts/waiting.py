@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final
 
 from subscriptions.scripts.jobs import Job
-from subscriptions.scripts.limits import TRIAL_CPU_SECONDS
+from subscriptions.scripts.limits import CPU_SECONDS, TRIAL_CPU_SECONDS
 
 FORGIVEN: Final = 0.9
 """What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
@@ -21,6 +21,8 @@ LEAST_COST: Final = 0.001
 """A run costs so much at least, in seconds: a process is asked and answers."""
 MOST_DEBT: Final = 1.0
 """An owner's clock is ahead of the others' by so much at most, in seconds: it was slow once and is quick now."""
+MOST_CREDIT: Final = CPU_SECONDS
+"""And behind by so much, the cost of a run: who waited in vain must not lose its place to those that are quicker."""
 MOST_OWNERS: Final = 16_384
 """So many are remembered."""
 MOST_WAITING_SECONDS: Final = 2.0
@@ -59,8 +61,8 @@ class Lane:
         """The virtual time: the clock of the owner whose turn it was last."""
 
     def clock(self, owners: float) -> float:
-        """Return an owner's clock as it counts here: who was away saves up nothing."""
-        return min(max(owners, self.now), self.now + MOST_DEBT)
+        """Return an owner's clock as it counts here: who was away has saved up little."""
+        return min(max(owners, self.now - MOST_CREDIT), self.now + MOST_DEBT)
 
 
 class Waiting:
@@ -71,24 +73,27 @@ class Waiting:
         """By number, the oldest first."""
         self._others, self._slow = Lane(), Lane()
         self._numbers = itertools.count()
-        self._owners: OrderedDict[int, tuple[float, float]] = OrderedDict()
-        """What a run costs each, in CPU seconds, and its clock."""
+        self._owners: OrderedDict[int, tuple[float | None, float]] = OrderedDict()
+        """What a run costs each, in CPU seconds, None where there was none yet; and its clock."""
 
     def add(self, token: Hashable, job: Job, now: float) -> None:
         """Let a job wait."""
-        cost, clock = self._owners.get(job.owner, (TRIAL_CPU_SECONDS, 0.0))
+        if job.owner not in self._owners:
+            self._remember(job.owner, None, self._others.now)
+        cost, clock = self._owners[job.owner]
         pace = self.pace_of(job.owner)
-        lane = self._lane_of(pace)
+        lane = self._slow if pace is Pace.SLOW else self._others
         entry = Entry(now, pace, lane.clock(clock), token, job)
         number = next(self._numbers)
         self._entries[number] = entry
-        heapq.heappush(lane.tickets, (entry.begins + max(cost, LEAST_COST), number))
+        heapq.heappush(lane.tickets, (entry.begins + (TRIAL_CPU_SECONDS if cost is None else cost), number))
 
     def pace_of(self, owner: int) -> Pace:
         """Return what is known of the scripts of an owner."""
-        if owner not in self._owners:
+        cost, _ = self._owners.get(owner, (None, 0.0))
+        if cost is None:
             return Pace.NEW
-        return Pace.QUICK if self._owners[owner][0] < TRIAL_CPU_SECONDS else Pace.SLOW
+        return Pace.QUICK if cost < TRIAL_CPU_SECONDS else Pace.SLOW
 
     def take(self, *, slow_too: bool) -> Entry | None:
         """Take the one whose turn it is."""
@@ -102,12 +107,10 @@ class Waiting:
 
     def ran(self, owner: int, cpu_seconds: float) -> None:
         """Remember what a run cost, and let its owner's clock run by it."""
-        before, clock = self._owners.pop(owner, (0.0, 0.0))
-        cost = max(cpu_seconds, before * FORGIVEN)
+        before, clock = self._owners.pop(owner, (None, 0.0))
+        cost = max(cpu_seconds, (before or 0.0) * FORGIVEN, LEAST_COST)
         lane = self._slow if cost >= TRIAL_CPU_SECONDS else self._others
-        self._owners[owner] = cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST)
-        if len(self._owners) > MOST_OWNERS:
-            self._owners.popitem(last=False)
+        self._remember(owner, cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST))
 
     def give_up(self, now: float) -> list[Hashable]:
         """Let go of those that have waited too long; return their tokens."""
@@ -123,8 +126,10 @@ class Waiting:
         """Return the one that waits longest."""
         return next(iter(self._entries.values()), None)
 
-    def _lane_of(self, pace: Pace) -> Lane:
-        return self._slow if pace is Pace.SLOW else self._others
+    def _remember(self, owner: int, cost: float | None, clock: float) -> None:
+        self._owners[owner] = cost, clock
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.popitem(last=False)
 
     def _tidy(self) -> None:
         """Drop the tickets of those that wait no more where they are the greater part."""
