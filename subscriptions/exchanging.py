@@ -49,13 +49,15 @@ def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
         NameTaken: another one has just been created under one of the names.
 
     """
-    entries = entries_in(data)
+    entries, problems = entries_in(data)
     named = EventType.objects.filter(name__in=[entry.name for entry in entries])
     known = {one.name: one for one in named.select_for_update(no_key=True).order_by("id")}
-    planned = [_planned(entry, known.get(entry.name)) for entry in entries]
-    problems = [problem for position, plan in enumerate(planned) for problem in _problems(position, plan)]
+    planned = []
+    for entry in entries:
+        planned.append(_planned(entry, known.get(entry.name)))
+        problems += _problems(entry.position, planned[-1])
     if problems:
-        raise RefusedEntries(problems)
+        raise RefusedEntries(sorted(problems, key=lambda problem: problem.position))
     return planned if dry_run else [_done(plan) for plan in planned]
 
 
@@ -72,15 +74,15 @@ def _planned(entry: Entry, known: EventType | None) -> Imported:
 def _problems(position: int, plan: Imported) -> Iterator[EntryProblem]:
     if "kind" in plan.changed:
         yield EntryProblem(position, f"{plan.event_type} exists, and the kind of an event type is fixed.", "kind")
-    try:
-        plan.event_type.clean_fields()
-        plan.event_type.clean()
-    except ValidationError as broken:
-        yield from (
-            EntryProblem(position, message, field)
-            for field, messages in broken.message_dict.items()
-            for message in messages
-        )
+    for check in (plan.event_type.clean_fields, plan.event_type.clean):
+        try:
+            check()
+        except ValidationError as broken:
+            yield from (
+                EntryProblem(position, message, field)
+                for field, messages in broken.message_dict.items()
+                for message in messages
+            )
 
 
 def _done(plan: Imported) -> Imported:

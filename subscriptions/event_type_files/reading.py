@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from subscriptions.event_type_files.yaml_text import UnreadableYaml, value_of
@@ -20,6 +21,8 @@ _UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
 class Entry:
     """What a file says of one event type."""
 
+    position: int
+    """The first is 0."""
     name: str
     fields: dict[str, Any]
     """All it says, the name too; what it leaves out stays as it is."""
@@ -53,24 +56,27 @@ class RefusedEntries(Exception):
         self.problems = problems
 
 
-def entries_in(data: bytes) -> list[Entry]:
-    """Return the entries of a file: JSON if it begins with a brace, YAML otherwise.
+def entries_in(data: bytes) -> tuple[list[Entry], list[EntryProblem]]:
+    """Return the entries of a file, and what is wrong with them: JSON if it begins with a brace, YAML otherwise.
+
+    Problems are entries without a name or with one that came before, and fields that are unknown or no texts. What has
+    all its texts is an entry nevertheless, without what is unknown, so that others can say what else is wrong with it.
 
     Raises:
         UnreadableFile: it is neither, has more than 16 MiB, or is not an object with a list of at most 1,000
             `event_types`.
-        RefusedEntries: an entry has no name or a name that came before, or fields that are unknown or no texts.
 
     """
     if len(data) > MOST_BYTES:
         raise UnreadableFile(f"A file has at most {MOST_BYTES} bytes; this one has {len(data)}.")
-    items = _items(_value(data))
-    problems = [problem for position, item in enumerate(items) for problem in _problems(position, item)]
-    if problems:
-        raise RefusedEntries(problems)
-    entries = [Entry(item["name"], item) for item in items]
-    _refuse_repeated([entry.name for entry in entries])
-    return entries
+    entries, problems, names = list[Entry](), list[EntryProblem](), set[str]()
+    for position, item in enumerate(_items(_value(data))):
+        problems += _problems(position, item, names)
+        if isinstance(item, dict) and "name" in item and not _broken_texts(item):
+            names.add(item["name"])
+            known = {field: value for field, value in item.items() if field in FIELDS}
+            entries.append(Entry(position, item["name"], known))
+    return entries, problems
 
 
 def _value(data: bytes) -> Any:
@@ -92,7 +98,7 @@ def _value(data: bytes) -> Any:
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError(f"a key stands twice in an object; its keys are {', '.join(list(members)[:5])}")
+        raise ValueError(f"a key stands twice in an object; its keys are {_some(members)}")
     return members
 
 
@@ -109,30 +115,26 @@ def _items(value: Any) -> list[Any]:
     return items
 
 
-def _problems(position: int, item: Any) -> list[EntryProblem]:
+def _some(keys: Iterable[str]) -> str:
+    return ", ".join(repr(key[:100]) for key in islice(keys, 5))
+
+
+def _problems(position: int, item: Any, names: Container[str]) -> Iterator[EntryProblem]:
+    """Yield what is wrong with an entry, after others with those `names`."""
     if not isinstance(item, dict) or "name" not in item:
-        return [EntryProblem(position, "An entry is an object with a name.")]
-    unknown = [name for name in item if name not in FIELDS]
-    broken = [name for name in TEXTS if name in item and not _is_text(item[name])]
+        yield EntryProblem(position, "An entry is an object with a name.")
+        return
+    for name in item:
+        if name not in FIELDS:
+            yield EntryProblem(position, f"There is no field {name[:100]!r}; they are {', '.join(FIELDS)}.")
+    for name in _broken_texts(item):
+        yield EntryProblem(position, "Give a text, without NUL characters and lone surrogates.", name)
+    if isinstance(item["name"], str) and item["name"] in names:
+        yield EntryProblem(position, f"{item['name'][:100]} stands in this file before.", "name")
+
+
+def _broken_texts(item: dict[str, Any]) -> list[str]:
+    """Return the fields that are no texts which the database can store."""
     return [
-        *(
-            EntryProblem(position, f"There is no field {name[:100]!r}; they are {', '.join(FIELDS)}.")
-            for name in unknown
-        ),
-        *(EntryProblem(position, "Give a text, without NUL characters and lone surrogates.", name) for name in broken),
+        name for name in TEXTS if name in item and (not isinstance(item[name], str) or _UNSTORABLE.search(item[name]))
     ]
-
-
-def _is_text(value: Any) -> bool:
-    """Tell whether `value` is a text that the database can store."""
-    return isinstance(value, str) and not _UNSTORABLE.search(value)
-
-
-def _refuse_repeated(names: list[str]) -> None:
-    problems = [
-        EntryProblem(position, f"{name} stands in this file before.", "name")
-        for position, name in enumerate(names)
-        if name in names[:position]
-    ]
-    if problems:
-        raise RefusedEntries(problems)

@@ -7,6 +7,9 @@ from typing import Any, Final
 import yaml
 
 MOST_LEVELS: Final = 100
+MOST_EVENTS: Final = 300_000
+"""Keys, values, and ends of lists and mappings; reading so many takes seconds, and they are three hundred for each of a
+thousand event types."""
 
 _PLAIN: Final = {
     "tag:yaml.org,2002:null": (r"(?:~|null|)", ["~", "n", ""]),
@@ -36,12 +39,14 @@ class _Loader(yaml.CSafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the mapping, whose keys must be texts."""
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        for position, key in enumerate(keys):
+        known = set[str]()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 raise UnreadableYaml(f"a key is no text{_place(node.start_mark)}")
-            if key in keys[:position]:
+            if key in known:
                 raise UnreadableYaml(f"the key {key[:100]!r} stands twice{_place(node.start_mark)}")
+            known.add(key)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -70,8 +75,8 @@ def value_of(text: str) -> Any:
     """Return the JSON value that a YAML text is.
 
     Raises:
-        UnreadableYaml: it is not YAML, or has aliases, tags, more than 100 levels, or keys that are no
-            texts or stand twice.
+        UnreadableYaml: it is not YAML, or has aliases, tags, more than 100 levels, too many keys and values, or
+            keys that are no texts or stand twice.
 
     """
     try:
@@ -92,7 +97,9 @@ def yaml_of(value: Any) -> str:
 def _check_events(text: str) -> None:
     """Refuse what makes a small file a big or a strange thing, before anything is made of it."""
     level = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
+        if count > MOST_EVENTS:
+            raise UnreadableYaml("it has too many keys and values; write so many as JSON, or in several files")
         level += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if level > MOST_LEVELS:
             raise UnreadableYaml(f"it has more than {MOST_LEVELS} levels{_place(event.start_mark)}")

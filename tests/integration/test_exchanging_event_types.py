@@ -82,6 +82,9 @@ def test_one_broken_entry_refuses_the_file_and_every_problem_is_told() -> None:
             {"name": "B", "schema": {"type": "strnig"}},
             {"name": "C", "sample": "[]", "schema": {"type": "object"}},
             {"name": "no name", "kind": "FAX", "content_type": "paper"},
+            {"name": "D", "colour": "red", "kind": "FAX", "schema": []},
+            {"name": "D", "sample": 5},
+            {"name": "D", "sample": "{"},
         )
     )
     assert list(refused) == [
@@ -91,14 +94,22 @@ def test_one_broken_entry_refuses_the_file_and_every_problem_is_told() -> None:
         "#/event_types/4/name",
         "#/event_types/4/kind",
         "#/event_types/4/content_type",
+        "#/event_types/5",
+        "#/event_types/5/kind",
+        "#/event_types/5/schema",
+        "#/event_types/6/sample",
+        "#/event_types/6/name",
+        "#/event_types/7/name",
+        "#/event_types/7/sample",
     ]
     assert refused["#/event_types/1/kind"] == "A exists, and the kind of an event type is fixed."
     assert [one.name for one in EventType.objects.all()] == ["A"]
 
 
 def test_what_is_no_file_is_refused() -> None:
-    answer = client_of().post(ADDRESS, b"a: &a []\nb: *a", content_type="application/yaml")
-    assert (answer.status_code, answer.json()["code"]) == (400, "unreadable_file")
+    for content in (b"a: &a []\nb: *a", b'{"event_types": [{"\\ud800": 1, "\\ud800": 2}]}'):
+        answer = client_of().post(ADDRESS, content, content_type="application/yaml")
+        assert (answer.status_code, answer.json()["code"]) == (400, "unreadable_file")
     assert client_of().post(ADDRESS, b"{" * 1_100_000, content_type="application/json").status_code == 413
 
 

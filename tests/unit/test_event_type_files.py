@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile, entries_in, file_text
+from subscriptions.event_type_files import FileFormat, UnreadableFile, entries_in, file_text
 from subscriptions.event_type_files.yaml_text import value_of, yaml_of
 from subscriptions.json_equality import same_json
 
@@ -26,7 +26,8 @@ event_types:
 
 
 def test_yaml_means_what_json_would() -> None:
-    (entry,) = entries_in(YAML.encode())
+    (entry,), problems = entries_in(YAML.encode())
+    assert problems == []
     assert entry.fields == {
         "name": "Order.Paid",
         "kind": "TOPIC",
@@ -53,6 +54,8 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         (b'{"event_types": [}', "The file cannot be read: "),
         (b'{"event_types": [{"name": NaN}]}', "NaN is not a JSON value"),
         (b'{"event_types": [], "event_types": []}', "a key stands twice"),
+        (b'{"event_types": [{"name": "A", "\\ud800": 1, "\\ud800": 2}]}', r"its keys are 'name', '\ud800'"),
+        (b'{"' + b"k" * 5000 + b'": 1, "' + b"k" * 5000 + b'": 2}', "'" + "k" * 100 + "'."),
         (b'{"a":' * 5000, "nested too deep"),
         (b"event_types: []\nevent_types: []", "the key 'event_types' stands twice (line 1, column 1)"),
         (b"event_types: [\n", "(line 2, column 1)"),
@@ -60,6 +63,8 @@ BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
         (BOMB.encode(), "aliases such as *a are not read (line 2, column 8)"),
         (b"event_types: !!python/object/apply:os.system [ls]", "tags such as"),
         (b"event_types: !!set {a}", "tags such as"),
+        (b"event_types: [" + b"[]," * 300_000 + b"]", "too many keys and values"),
+        (b"".join(b"k%d: 1\n" % key for key in range(60_000)), "not an object with one member"),
         (b"- " * 200_000, "more than 100 levels"),
         (b"[" * 200_000, "more than 100 levels"),
         (b" " * (16 * 1024 * 1024 + 1), "at most 16777216 bytes"),
@@ -82,15 +87,18 @@ def test_what_is_no_file_of_event_types_is_refused_at_once(content: bytes, says:
         ("[5, {}]", {"/event_types/0": "An entry is an object", "/event_types/1": "An entry is an object"}),
         ("[{name: A, colour: red}]", {"/event_types/0": "There is no field 'colour'"}),
         ("[{name: 5, sample: {}}]", {"/event_types/0/name": "Give a text", "/event_types/0/sample": "Give a text"}),
+        (
+            "[{name: A, a: 1, kind: 2}, {name: A}]",
+            {"/event_types/0": "There is no", "/event_types/0/kind": "Give a text"},
+        ),
         ('[{name: A, sample: "\\0"}]', {"/event_types/0/sample": "Give a text, without NUL"}),
         ("[{name: A}, {name: B}, {name: A}]", {"/event_types/2/name": "A stands in this file before."}),
     ],
 )
-def test_entries_that_are_none_are_refused_with_their_place(content: str, problems: dict[str, str]) -> None:
-    with pytest.raises(RefusedEntries) as refused:
-        entries_in(f"event_types: {content}".encode())
-    assert [problem.pointer for problem in refused.value.problems] == list(problems)
-    for problem in refused.value.problems:
+def test_entries_that_are_none_are_told_with_their_place(content: str, problems: dict[str, str]) -> None:
+    _, told = entries_in(f"event_types: {content}".encode())
+    assert [problem.pointer for problem in told] == list(problems)
+    for problem in told:
         assert problem.message.startswith(problems[problem.pointer])
 
 
@@ -114,7 +122,8 @@ def test_whatever_is_written_as_yaml_is_read_back(value: Any) -> None:
 @given(name=texts, sample=texts | tricky, schema=json_values, written_in=st.sampled_from(FileFormat))
 def test_a_written_file_is_read_back(name: str, sample: str, schema: Any, written_in: FileFormat) -> None:
     fields = {"name": name, "kind": "TOPIC", "content_type": "a/b", "description": "", "sample": sample}
-    (entry,) = entries_in(file_text([{**fields, "schema": schema}], written_in).encode())
+    (entry,), problems = entries_in(file_text([{**fields, "schema": schema}], written_in).encode())
+    assert problems == []
     assert entry.fields == {**fields, "schema": schema}
 
 
