@@ -3,7 +3,7 @@
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from subscriptions.database import rows
 from subscriptions.filter_terms import path_of
@@ -20,13 +20,16 @@ SELECT k.number, s.id, s.subscriber_id, s.filter, s.filter_term
        AND s.filter_term >= k.low AND s.filter_term < k.high AND s.status = 'ACTIVE'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
  ORDER BY s.subscriber_id, s.position, s.id
-   FOR KEY SHARE OF s
 """
-"""Asked anew for every publish: a change counts from the next one on.
+"""Asked anew for every publish: a change counts from the next one on."""
+LOCKED: Final = CANDIDATES + "   FOR KEY SHARE OF s\n"
+"""The same where no filters are known: who is found gets the message.
 
 Locked against deletion, as the deliveries' foreign key would do anyway: whoever deletes a subscription waits for the
 publish and is then refused, instead of making the publish fail.
 """
+LOCK: Final = "SELECT id FROM subscriptions_subscription WHERE id = ANY(%s::bigint[]) FOR KEY SHARE"
+"""Locks, of candidates with filters among them, those that match: a lock is written to the row."""
 
 MOST_PATHS: Final = 32
 """So many paths are looked up; where an event type's filters compare more of them, the rest is evaluated."""
@@ -42,31 +45,59 @@ class Candidate(NamedTuple):
     filter: str
 
 
+class Candidates(NamedTuple):
+    """Where to look for each message, and who is there by subscriber, position and id."""
+
+    asked: list[Asked]
+    found: dict[Asked, list[Candidate]]
+    are_locked: bool
+    """Whether nobody can delete them until the transaction ends."""
+
+
+_filtered: set[Key] = set()
+"""Where candidates with filters were found last: as of `_known`, an error costs time only."""
 _known: dict[Key, tuple[str, ...]] = {}
 """What this process has learned. What lies between known paths is read whole: not knowing one, or knowing one that
 nobody uses any more, costs time and changes no answer."""
 
 
-def candidates_of(messages: Sequence[Addressed], work: Work) -> tuple[list[Asked], dict[Asked, list[Candidate]]]:
-    """Return where to look for each of one or more messages, and who is there by subscriber, position and id."""
+def forget() -> None:
+    """Forget what this process has learned."""
+    _known.clear()
+    _filtered.clear()
+
+
+def locked(subscription_ids: Collection[int]) -> set[int]:
+    """Lock subscriptions against deletion until the transaction ends; return those that are still there."""
+    return {found for (found,) in rows(LOCK, [[*subscription_ids]])} if subscription_ids else set()
+
+
+def candidates_of(messages: Sequence[Addressed], work: Work) -> Candidates:
+    """Return the candidates of one or more messages."""
     while True:
         known = dict(_known)
         asked = [asked_of(message, known, work) for message in messages]
         distinct = dict.fromkeys(asked)
-        found, news = _look_up([*dict.fromkeys(probe for one in distinct for probe in one.probes)], known)
+        keys = {key for one in distinct for key in one.keys}
+        are_locked = _filtered.isdisjoint(keys)
+        probes = [*dict.fromkeys(probe for one in distinct for probe in one.probes)]
+        found, news = _look_up(LOCKED if are_locked else CANDIDATES, probes, known)
+        _filtered.difference_update(keys)
+        _filtered.update(probe.key for probe, there in found.items() if any(one.filter for one in there))
         if not news:
-            return asked, {one: _in_order([found[probe] for probe in one.probes if probe in found]) for one in distinct}
+            ordered = {one: _in_order([found[probe] for probe in one.probes if probe in found]) for one in distinct}
+            return Candidates(asked, ordered, are_locked)
         _learn(news)
 
 
 def _look_up(
-    probes: Sequence[Probe], known: Known
+    statement: LiteralString, probes: Sequence[Probe], known: Known
 ) -> tuple[Mapping[Probe, list[Candidate]], Mapping[Key, Collection[str]]]:
     """Return the candidates of each range, and paths among them that are worth knowing before these are looked at."""
     columns = ["{" + ",".join(column) + "}" for column in zip(*(probe.columns for probe in probes), strict=True)]
     found: dict[Probe, list[Candidate]] = defaultdict(list)
     news: dict[Key, set[str]] = defaultdict(set)
-    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(CANDIDATES, columns)):
+    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(statement, columns)):
         probe = probes[number - 1]
         found[probe].append(Candidate(place, subscription_id, subscriber_id, text))
         if term and _is_news(path_of(term), known.get(probe.key, ())):

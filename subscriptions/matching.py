@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from subscriptions.candidates import Candidate, candidates_of
+from subscriptions.candidates import Candidate, candidates_of, locked
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, parse_filter
 from subscriptions.probes import Addressed
 
@@ -20,20 +20,30 @@ class Match(NamedTuple):
 def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
     """Return the subscriptions that get each message, in position order within each subscriber.
 
-    Both they and their subscribers are active. Looked up in one query for all messages; those that are alike and meet
-    no filter share one list.
+    Both they and their subscribers are active. Looked up in one query for all messages, and locked against deletion:
+    where filters are known to take part by a second one. Messages that are alike and meet no filter share one list.
     """
     work = Work()
-    asked, candidates = candidates_of(messages, work)
+    asked, candidates, are_locked = candidates_of(messages, work)
     unfiltered = {
         one: [Match(candidate.subscription_id, candidate.subscriber_id) for candidate in found]
         for one, found in candidates.items()
         if not any(candidate.filter for candidate in found)
     }
-    return [
+    matches = [
         unfiltered[one] if one in unfiltered else [*_matches(candidates[one], message.document, work)]
         for one, message in zip(asked, messages, strict=True)
     ]
+    return matches if are_locked else _without_deleted(matches)
+
+
+def _without_deleted(matches: list[list[Match]]) -> list[list[Match]]:
+    """Return those whose subscription is still there, and stays until the transaction ends."""
+    wanted = {match.subscription_id for found in matches for match in found}
+    there = locked(wanted)
+    if there == wanted:
+        return matches
+    return [[match for match in found if match.subscription_id in there] for found in matches]
 
 
 def _matches(candidates: Sequence[Candidate], document: Document, work: Work) -> Iterator[Match]:

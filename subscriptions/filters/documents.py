@@ -9,7 +9,7 @@ from subscriptions.filters.parsing import parse_path
 from subscriptions.filters.printing import text_of
 from subscriptions.filters.tree import Path
 from subscriptions.filters.values import MISSING, FilterFailed, Json, Missing, SortKey, sort_key
-from subscriptions.filters.work import COMPARED, SEARCHED, Work
+from subscriptions.filters.work import COMPARED, Work
 
 KNOWN_PATHS: Final = 4096
 MOST_READ: Final = 4 * 2**20
@@ -141,7 +141,7 @@ def text_reader(path: Path) -> TextReader:
         if value is MISSING:
             return None
         text = document.made(text_of, path, value)
-        document.work.add(len(text or "") // SEARCHED)
+        document.work.add(len(text or "") // COMPARED)
         return text
 
     return read_text

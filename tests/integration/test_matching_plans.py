@@ -19,7 +19,7 @@ CONFIGURED = {"subscriptions_subscription", "subscriptions_subscriber"}
 
 @pytest.fixture
 def event_type(storage: None) -> EventType:
-    candidates._known.clear()
+    candidates.forget()
     return factories.event_type("Big.Event")
 
 
@@ -61,7 +61,7 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     with explaining(monkeypatch) as statements:
         assert (published(event_type, 4, "7"), published(event_type, 10**9, "")) == (2, 0)
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
-    looked = [one for one in statements if one.statement == candidates.CANDIDATES]
+    looked = [one for one in statements if one.statement in {candidates.CANDIDATES, candidates.LOCKED}]
     assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [2, 0]
     assert max(one.blocks_read for one in looked) < 100
 
@@ -92,7 +92,29 @@ def test_no_plan_made_for_a_few_subscriptions_would_search_many(event_type: Even
     few = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' = '1'") for _ in range(3)]
     forget_connection()
     assert published(event_type, 1, "x") == len(few)
-    (made,) = [one for one in prepared_here() if "COALESCE(s.event_type_id" in one.statement]
-    made.prepare(connection.connection, 1)
-    plan = made.kept_plan(connection.connection, 1)
-    assert CONFIGURED & {*searched(plan)} == set()
+    made = [one for one in prepared_here() if "FROM subscriptions_subscription" in one.statement]
+    made += [one for one in prepared_here() if "COALESCE(s.event_type_id" in one.statement]
+    assert len(made) == 3
+    for number, one in enumerate(made, 1):
+        one.prepare(connection.connection, number)
+        assert CONFIGURED & {*searched(one.kept_plan(connection.connection, number))} == set()
+
+
+@pytest.mark.behaviour("2.2")
+def test_only_what_matches_is_locked(event_type: EventType) -> None:
+    wanted = factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' in ('1', '2')")
+    others = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' in ('3')") for _ in range(3)]
+    assert published(event_type, 4, "x") == 0  # and the process knows of filters
+    before = locks_of([wanted, *others])
+    assert published(event_type, 1, "x") == 1
+    after = locks_of([wanted, *others])
+    assert [one for one in before if before[one] != after[one]] == [wanted.pk]
+
+
+def locks_of(some: list[Subscription]) -> dict[int, str]:
+    """Return who wrote a lock to each row last."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id, xmax::text FROM subscriptions_subscription WHERE id = ANY(%s)", [[one.pk for one in some]]
+        )
+        return dict(cursor.fetchall())

@@ -184,10 +184,13 @@ def test_another_content_type_takes_any_bytes(client: Client, body: bytes) -> No
 
 @pytest.mark.behaviour("2.1", "1.8")
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("text", ["", "$$->'Body' is not null"])
 def test_a_subscription_being_deleted_does_not_make_a_publish_fail(
-    client: Client, event_type: EventType, elsewhere: psycopg.Connection[Any]
+    client: Client, event_type: EventType, elsewhere: psycopg.Connection[Any], text: str
 ) -> None:
-    subscription = factories.subscription(event_type=event_type)
+    subscription = factories.subscription(event_type=event_type, filter=text)
+    assert publish(client).json()["deliveries"] == 1
+    Delivery.objects.all().delete()
     elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
 
     with ThreadPoolExecutor(1) as threads:
