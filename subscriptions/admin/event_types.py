@@ -1,6 +1,6 @@
 """Event types in the admin."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -14,6 +14,12 @@ from subscriptions.admin.theme import action, table
 from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile
 from subscriptions.exchanging import Imported, Verdict, export_event_types, import_event_types
 from subscriptions.models import EventType
+
+PREVIEWED: Final = {
+    Verdict.CREATED: "would be created",
+    Verdict.CHANGED: "would be changed",
+    Verdict.UNCHANGED: "stays as it is",
+}
 
 
 @admin.register(EventType)
@@ -82,5 +88,5 @@ def _file_of(chosen: QuerySet[EventType]) -> HttpResponse:
 
 
 def _table_of(imported: list[Imported]) -> str:
-    rows = [(one.event_type.name, one.verdict, ", ".join(one.changed)) for one in imported]
-    return table(["Event type", "What the import makes of it", "Fields that change"], rows)
+    rows = [(one.event_type.name, PREVIEWED[one.verdict], ", ".join(one.changed)) for one in imported]
+    return table(["Event type", "What the import would make of it", "Fields that would change"], rows)

@@ -140,7 +140,8 @@ def test_the_command_line_exports_and_imports(tmp_path: Path, name: str) -> None
     file = str(tmp_path / name)
     assert run("export_event_types", file) == ""
     EventType.objects.all().delete()
-    assert run("import_event_types", file, "--dry-run") == "CREATED   A\n"
+    dry = run("import_event_types", file, "--dry-run")
+    assert dry == "CREATED   A\nNothing was changed: this was a dry run.\n"
     assert not EventType.objects.exists()
     assert run("import_event_types", file) == "CREATED   A\n"
     EventType.objects.update(description="other")
@@ -156,5 +157,7 @@ def test_the_command_line_prints_a_file_and_tells_what_is_wrong(tmp_path: Path) 
     broken.write_text("event_types: [{name: A, kind: SYNC}]")
     with pytest.raises(CommandError, match=r"Nothing was imported\.\n  /event_types/0/kind: A exists"):
         run("import_event_types", str(broken))
-    with pytest.raises(CommandError, match="No such file"):
+    with pytest.raises(CommandError, match=r"^/.*none\.yaml cannot be read: No such file or directory\.$"):
         run("import_event_types", str(tmp_path / "none.yaml"))
+    with pytest.raises(CommandError, match=r"^/.* cannot be written: Is a directory\.$"):
+        run("export_event_types", str(tmp_path))

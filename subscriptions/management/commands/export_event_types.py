@@ -30,7 +30,7 @@ class Command(BaseCommand):
         try:
             Path(file).write_text(text, encoding="utf-8")
         except OSError as broken:
-            raise CommandError(str(broken)) from None
+            raise CommandError(f"{file} cannot be written: {broken.strerror}.") from None
         return None
 
 

@@ -27,13 +27,17 @@ class Command(BaseCommand):
         except RefusedEntries as refused:
             told = [f"  {problem.pointer}: {problem.message}" for problem in refused.problems]
             raise CommandError("\n".join(["Nothing was imported.", *told])) from None
-        except (UnreadableFile, OSError) as broken:
+        except UnreadableFile as broken:
             raise CommandError(str(broken)) from None
-        return "\n".join(_line(one) for one in imported) or "The file has no event types."
+        told = [_line(one) for one in imported] or ["The file has no event types."]
+        return "\n".join([*told, *(["Nothing was changed: this was a dry run."] if options["dry_run"] else [])])
 
 
 def _content(file: str) -> bytes:
-    return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    except OSError as broken:
+        raise CommandError(f"{file} cannot be read: {broken.strerror}.") from None
 
 
 def _line(one: Imported) -> str:
