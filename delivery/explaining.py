@@ -41,7 +41,7 @@ class Explanations:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How many of the newest messages of an event type a filter lets through."""
+    """How many of the newest messages of an event type the filters of a subscription let through."""
 
     tried: int
     matching: int
@@ -81,11 +81,14 @@ def newest_of(event_type: EventType) -> Message | None:
     return Message.objects.filter(event_type=event_type).order_by("-pk").first()
 
 
-def try_filter(wanted: Filter, event_type: EventType) -> Trial:
-    """Return how many of the newest messages of an event type a filter would let through."""
+def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_string: str = "") -> Trial:
+    """Return how many of the newest messages of an event type pass the filters; None or an empty one is not set."""
     results: Counter[Result] = Counter()
     for message in _newest(event_type):
-        results[wanted.explain(shown_of(message).document).result] += 1
+        if header_filter_string and message.filter_string != header_filter_string:
+            results[Result.FALSE] += 1
+        else:
+            results[wanted.explain(shown_of(message).document).result if wanted else Result.TRUE] += 1
     return Trial(results.total(), results[Result.TRUE], results[Result.FAILED])
 
 

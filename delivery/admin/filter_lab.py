@@ -11,7 +11,7 @@ from django.urls import URLPattern, path, reverse
 
 from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin, payload_of
 from delivery.admin.verdicts import terms_table, verdict_label
-from delivery.explaining import newest_of, shown_of, try_filter
+from delivery.explaining import newest_of, shown_of, try_filters
 from delivery.models import Message
 from subscriptions.admin.theme import (
     UnfoldAdminIntegerFieldWidget,
@@ -27,6 +27,7 @@ from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
 from subscriptions.verdicts import judge
 
 LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1
+LANGUAGE: Final = "$$->'Body'->>'state' = 'open' AND $$->'Header'->'X-Team'->>0 = 'blue'; all of it: docs/filters.md"
 
 
 class LabForm(forms.Form):
@@ -46,7 +47,10 @@ class LabForm(forms.Form):
         required=False, max_length=MAX_FILTER_STRING_LENGTH, strip=False, widget=UnfoldAdminTextInputWidget
     )
     filter = forms.CharField(
-        required=False, validators=[validate_filter], widget=UnfoldAdminTextareaWidget({"rows": 6})
+        required=False,
+        validators=[validate_filter],
+        widget=UnfoldAdminTextareaWidget({"rows": 6}),
+        help_text=LANGUAGE,
     )
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -58,6 +62,8 @@ class LabForm(forms.Form):
         event_type, message_id = self.cleaned_data.get("event_type"), self.cleaned_data.get("message")
         if message_id:
             found = Message.objects.select_related("event_type").filter(pk=message_id).first()
+            if found and event_type and found.event_type != event_type:
+                self.add_error("message", f"This message is of {found.event_type}; choose that event type, or none.")
         else:
             found = newest_of(event_type) if event_type else None
         if found is None and "message" not in self.errors:
@@ -84,26 +90,35 @@ class FilterLabAdmin(ReadOnlyAdmin[Message]):
         """Show the form and, once it is filled in, what came of it."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        filled = request.POST if request.method == "POST" else _from_address(request)
-        form = LabForm(filled or None)
+        subscription = _subscription_of(request)
+        filled = request.POST if request.method == "POST" else _from_address(request, subscription)
+        needs_type = request.method != "POST" and subscription is not None and subscription.event_type is None
+        form = LabForm(initial=filled) if needs_type else LabForm(filled or None)
         context = {
             **self.admin_site.each_context(request),
             "title": "Filter lab",
             "opts": self.opts,
             "form": form,
+            "subscription": subscription,
             **(_results(form.cleaned_data) if form.is_bound and form.is_valid() else {}),
         }
         return TemplateResponse(request, "delivery/filter_lab.html", context)
 
 
-def _from_address(request: HttpRequest) -> dict[str, object]:
-    """Return what the form is filled with by whoever led here: a subscription's page or a message's."""
+def _subscription_of(request: HttpRequest) -> Subscription | None:
+    """Return the subscription whose page led here."""
     asked = request.GET.get("subscription", "")
     if not asked.isdecimal() or len(asked) > MAX_ID_DIGITS:
-        return {name: request.GET[name] for name in ("event_type", "message") if name in request.GET}
+        return None
     if not request.user.has_perm("subscriptions.view_subscription"):
         raise PermissionDenied
-    subscription = get_object_or_404(Subscription, pk=int(asked))
+    return get_object_or_404(Subscription.objects.select_related("subscriber", "event_type"), pk=int(asked))
+
+
+def _from_address(request: HttpRequest, subscription: Subscription | None) -> dict[str, object]:
+    """Return what the form is filled with by whoever led here: a subscription's page or a message's."""
+    if subscription is None:
+        return {name: request.GET[name] for name in ("event_type", "message") if name in request.GET}
     return {
         "event_type": subscription.event_type_id,
         "header_filter_string": subscription.header_filter_string,
@@ -114,15 +129,18 @@ def _from_address(request: HttpRequest) -> dict[str, object]:
 def _results(values: dict[str, Any]) -> dict[str, object]:
     """Return what the page shows of a message and the filters."""
     message: Message = values["found"]
-    text = values["filter"]
-    verdict = judge(shown_of(message), header_filter_string=values["header_filter_string"], filter_text=text)
+    text, header_filter_string = values["filter"], values["header_filter_string"]
+    verdict = judge(shown_of(message), header_filter_string=header_filter_string, filter_text=text)
+    wanted = parse_filter(text) if text else None
     return {
         "message": message,
         "verdict": verdict,
         "verdict_label": verdict_label(verdict),
         "terms": terms_table(verdict.filter) if verdict.filter else "",
         "payload": payload_of(message),
-        "trial": try_filter(parse_filter(text), message.event_type) if text and message.event_type else None,
+        "trial": try_filters(wanted, message.event_type, header_filter_string=header_filter_string)
+        if (wanted or header_filter_string) and message.event_type
+        else None,
     }
 
 

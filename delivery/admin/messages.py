@@ -1,5 +1,7 @@
 """Messages in the admin: what was published, and to whom it went."""
 
+import re
+
 from django.contrib import admin
 from django.utils.safestring import SafeString
 
@@ -9,7 +11,9 @@ from delivery.admin.verdicts import terms_list, verdict_label
 from delivery.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+from subscriptions.models import Subscription
 
+SHOWN_WITH = ("subscription__subscriber", "subscription__event_type")
 OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
 
 
@@ -44,12 +48,13 @@ class MessageAdmin(FilterLabAdmin):
     @display(description="deliveries")
     def delivery_table(self, message: Message) -> SafeString:
         """Return what it became: one delivery for each qualifying subscription."""
-        found = Delivery.objects.filter(message=message).select_related("subscription__subscriber").oldest_first()
+        found = Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()
         rows = [
             [
                 link_to("delivery_delivery", one.pk, one.pk),
-                one.subscription and one.subscription.subscriber,
+                _subscription(one.subscription),
                 one.status,
+                one.reason or "-",
                 one.sequence or "-",
                 one.attempts,
                 one.finished_at or "-",
@@ -58,7 +63,7 @@ class MessageAdmin(FilterLabAdmin):
         ]
         if message.deliveries_count > SHOWN_AT_MOST:
             rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
-        return table(["delivery", "subscriber", "status", "number", "attempts", "finished"], rows)
+        return table(["delivery", "subscription", "status", "reason", "number", "attempts", "finished"], rows)
 
     @display(description="who gets it, and why")
     def explanation_table(self, message: Message) -> SafeString:
@@ -66,8 +71,7 @@ class MessageAdmin(FilterLabAdmin):
         explanations = explain(message)
         rows: list[list[object]] = [
             [
-                link_to("subscriptions_subscription", one.subscription.pk, one.subscription.pk),
-                one.subscription.subscriber,
+                _subscription(one.subscription),
                 verdict_label(one.verdict),
                 one.verdict.why,
                 terms_list(one.verdict.filter),
@@ -76,4 +80,12 @@ class MessageAdmin(FilterLabAdmin):
         ]
         if explanations.is_cut:
             rows.append([f"more than these {EXPLAINED_AT_MOST}"])
-        return table(["subscription", "subscriber", "now", "because", "term by term"], rows)
+        return table(["subscription", "by today's configuration", "because", "term by term"], rows)
+
+
+def _subscription(subscription: Subscription | None) -> SafeString | str:
+    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes."""
+    if subscription is None:
+        return "-"
+    host = re.split(r"[/?]", subscription.endpoint.partition("://")[2])[0]
+    return link_to("subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host}")

@@ -69,4 +69,8 @@ class ReleasingAdmin(ReadOnlyAdmin[Delivery]):
         for delivery in Delivery.objects.open().filter(pk__in=released):
             self.log_change(request, delivery, "Released.")
         level = messages.SUCCESS if released else messages.WARNING
-        self.message_user(request, f"Released {len(released)} deliveries.", level)
+        self.message_user(request, f"Released {_deliveries(len(released))}.", level)
+
+
+def _deliveries(number: int) -> str:
+    return "1 delivery" if number == 1 else f"{number} deliveries"

@@ -43,7 +43,8 @@ def test_a_subscription_leads_to_the_lab_with_its_filters_and_the_newest_message
     page = admin.get(action, follow=True)
     newest = Message.objects.order_by("-pk")[0]
     assert (page.context["message"].pk, page.context["verdict"].qualifies) == (newest.pk, True)
-    assert "the filter is true for <strong>1</strong>" in shown(page)
+    assert "<strong>1</strong> passes, header filter included." in shown(page)
+    assert f'href="/admin/subscriptions/subscription/{subscription.pk}/change/">Back to' in shown(page)
     assert "newest 2 messages" in shown(page)
 
 
@@ -73,6 +74,38 @@ def test_the_lab_says_what_it_cannot_try(admin: Client, fields: dict[str, str], 
     assert said in " ".join(errors[field])
 
 
+def test_a_pattern_subscription_leads_to_a_lab_without_errors(admin: Client, event_type: EventType) -> None:
+    made = factories.subscription(event_pattern="Test.*", filter=OPEN)
+    page = admin.get(LAB, {"subscription": made.pk})
+    assert (page.context["form"].errors, page.context["form"]["filter"].value()) == ({}, OPEN)
+    assert "choose one of its event types" in shown(page)
+
+
+def test_a_message_of_another_type_than_chosen_is_refused(admin: Client, client: Client, event_type: EventType) -> None:
+    publish(client, b"1")
+    fields = {"event_type": factories.event_type().pk, "message": Message.objects.get().pk}
+    (error,) = admin.post(LAB, fields).context["form"].errors["message"]
+    assert error == f"This message is of {event_type}; choose that event type, or none."
+
+
+def test_the_header_filter_counts(client: Client, event_type: EventType) -> None:
+    for place in ("eu", "us", "eu"):
+        publish(client, b'{"state": "open"}', FILTER_STRING=place)
+    for wanted in (None, parse_filter(OPEN)):
+        trial = explaining.try_filters(wanted, event_type, header_filter_string="eu")
+        assert trial == explaining.Trial(tried=3, matching=2, failing=0)
+
+
+def test_a_messages_page_matches_deliveries_with_subscriptions(
+    admin: Client, client: Client, event_type: EventType
+) -> None:
+    made = factories.subscription(event_type=event_type, endpoint="PUT:https://tracker.example:8443/hook?a=b")
+    publish(client, b"1")
+    page = shown(admin.get(f"/admin/delivery/message/{Message.objects.get().pk}/change/"))
+    assert page.count(f">{made.pk}: {made}, tracker.example:8443</a>") == 2
+    assert "by today&#x27;s configuration" in page
+
+
 def test_an_event_type_without_messages_has_nothing_to_try_on(admin: Client, subscription: Subscription) -> None:
     page = admin.get(LAB, {"subscription": subscription.pk})
     assert page.context["form"].errors == {"message": ["No message of this event type is stored yet."]}
@@ -90,7 +123,7 @@ def test_a_filter_is_tried_on_no_more_than_fits_into_memory(
     monkeypatch.setattr(explaining, "AT_ONCE", 1)
     for state in ("open", "shut", "open"):
         publish(client, b'{"state": "%s"}' % state.encode())
-    trial = explaining.try_filter(parse_filter(OPEN), event_type)
+    trial = explaining.try_filters(parse_filter(OPEN), event_type)
     assert trial == explaining.Trial(tried=2, matching=1, failing=0)
 
 
