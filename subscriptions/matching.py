@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from subscriptions.candidates import Candidate, candidates_of, locked
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, parse_filter
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, kept_filter
 from subscriptions.probes import Addressed
 
 
@@ -51,7 +51,7 @@ def _matches(candidates: Sequence[Candidate], document: Document, work: Work) ->
     for candidate in candidates:
         match = Match(candidate.subscription_id, candidate.subscriber_id)
         try:
-            if not candidate.filter or parse_filter(candidate.filter).matches(document):
+            if not candidate.filter or kept_filter(candidate.filter).matches(document):
                 yield match
         except (FilterFailed, FilterSyntaxError) as wrong:
             yield match._replace(failure=f"filter failed: {wrong}")

@@ -64,17 +64,21 @@ Known = Mapping[Key, tuple[str, ...]]
 ASKED: Final = 4096
 PROBES: Final = 16_384
 """So many are kept; one that is made twice is looked up twice."""
+SHORT: Final = 512
+"""Those with texts of more characters are not kept."""
 
 
 def asked_of(message: Addressed, known: Known, work: Work) -> Asked:
     """Return where the candidates are; looks into the message only if its event type has known paths."""
-    plain = _plain(message.event_type_id, message.event_type, message.kind, message.filter_string or "")
+    filter_string = message.filter_string or ""
+    make = _plain if len(filter_string) <= SHORT else _plain.__wrapped__
+    plain = make(message.event_type_id, message.event_type, message.kind, filter_string)
     if known.keys().isdisjoint(plain.keys):
         return plain
     paths = dict.fromkeys(path for key in plain.keys for path in known.get(key, ()))
     message.document.work = work
     values = dict(_values(paths, message.document))
-    return _asked(plain.keys, message.filter_string or "", known, values)
+    return _asked(plain.keys, filter_string, known, values)
 
 
 @lru_cache(ASKED)
@@ -86,7 +90,7 @@ def _plain(event_type_id: int, event_type: str, kind: str, filter_string: str) -
 
 def _asked(keys: tuple[Key, ...], filter_string: str, known: Known, values: Mapping[str, str | None]) -> Asked:
     probes = (
-        _probe(key, header, span)
+        (_probe if len(header) + len(span.low) + len(span.high) <= SHORT else _probe.__wrapped__)(key, header, span)
         for key in keys
         for span in spans_of(known.get(key, ()), values)
         for header in {"", filter_string}

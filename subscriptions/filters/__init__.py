@@ -12,6 +12,7 @@ from subscriptions.filters.explaining import Found as Found
 from subscriptions.filters.explaining import Result as Result
 from subscriptions.filters.explaining import TermResult as TermResult
 from subscriptions.filters.filter import Filter as Filter
+from subscriptions.filters.filter import kept_filter as kept_filter
 from subscriptions.filters.filter import parse_filter as parse_filter
 from subscriptions.filters.filter import validate_filter as validate_filter
 from subscriptions.filters.positions import FilterSyntaxError as FilterSyntaxError

@@ -1,6 +1,6 @@
 """A filter: parsed and compiled once, asked for every message (behaviour 3)."""
 
-from functools import lru_cache
+from threading import Lock
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -13,8 +13,10 @@ from subscriptions.filters.positions import FilterSyntaxError
 from subscriptions.filters.tree import Node
 from subscriptions.filters.walking import equality_of
 
-KEPT: Final = 16_384
-"""So many filters are kept compiled, some kilobytes each."""
+MOST_KEPT: Final = 2 * 2**20
+"""Filters of so many characters together are kept; compiled they take up to forty times that."""
+OVERHEAD: Final = 64
+"""What a filter takes beside its text, in characters."""
 
 
 class Filter:
@@ -46,7 +48,30 @@ class Filter:
         return explain(self.tree, document)
 
 
-@lru_cache(KEPT)
+class Kept:
+    """Filters by their text, until later ones take their room."""
+
+    def __init__(self) -> None:
+        self._filters: dict[str, Filter] = {}
+        self._size = 0
+        self._lock = Lock()
+
+    def get(self, text: str) -> Filter | None:
+        """Return a filter that is kept."""
+        return self._filters.get(text)
+
+    def add(self, one: Filter) -> None:
+        """Keep a filter."""
+        with self._lock:
+            if one.text not in self._filters:
+                self._filters[one.text] = one
+                self._size += len(one.text) + OVERHEAD
+            while self._size > MOST_KEPT:
+                oldest = next(iter(self._filters))
+                del self._filters[oldest]
+                self._size -= len(oldest) + OVERHEAD
+
+
 def parse_filter(text: str) -> Filter:
     """Return the filter that `text` is.
 
@@ -54,7 +79,16 @@ def parse_filter(text: str) -> Filter:
         FilterSyntaxError: it is none, or too large a one; says where.
 
     """
-    return Filter(text, parse(text))
+    return _kept.get(text) or Filter(text, parse(text))
+
+
+def kept_filter(text: str) -> Filter:
+    """Return the filter that `text` is and keep it, since it will be asked for again; raises as `parse_filter`."""
+    found = _kept.get(text)
+    if found is None:
+        found = Filter(text, parse(text))
+        _kept.add(found)
+    return found
 
 
 def validate_filter(text: str) -> None:
@@ -63,3 +97,6 @@ def validate_filter(text: str) -> None:
         parse_filter(text)
     except FilterSyntaxError as wrong:
         raise ValidationError(f"{wrong}.", code="filter") from None
+
+
+_kept: Final = Kept()

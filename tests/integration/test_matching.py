@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.storing import NewMessage
-from subscriptions import candidates
+from subscriptions import candidates, probes
 from subscriptions.configuring import change
 from subscriptions.filters import FilterFailed, parse_filter, work
 from subscriptions.matching import Match, matching_subscriptions
@@ -272,6 +272,15 @@ def test_an_explanation_agrees_with_the_index_where_something_fails() -> None:
     for _ in range(2):
         assert matched(message) == [[]]
         assert parse_filter(one.filter).explain(message.document).result == "null"
+
+
+def test_long_filter_strings_are_found_and_not_kept() -> None:
+    event_type = factories.event_type()
+    one = factories.subscription(event_type=event_type, header_filter_string=LONG)
+    before = [cache.cache_info().currsize for cache in (probes._plain, probes._probe)]
+    assert matched(*(new(event_type, b"{}", text) for text in (LONG, LONG, LONG + "x"))) == [[one.pk], [one.pk], []]
+    after = [cache.cache_info().currsize for cache in (probes._plain, probes._probe)]
+    assert after == [before[0], before[1] + 1]
 
 
 def test_subscribers_that_are_inactive_get_nothing() -> None:

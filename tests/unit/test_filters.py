@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from subscriptions.filters import Document, FilterFailed, Work, parse_filter
+from subscriptions.filters import Document, Filter, FilterFailed, Work, kept_filter, parse_filter
+from subscriptions.filters.filter import Kept
 from subscriptions.filters.tree import Node
 from tests import filter_texts
 
@@ -281,6 +282,20 @@ def test_the_canonical_text_says_the_same(tree: Node) -> None:
     once = parse_filter(str(tree)).canonical
     assert parse_filter(once).canonical == once
     assert parse_filter(once.replace(" AND ", "\n\taNd  ").replace(" OR ", " oR ")).canonical == once
+
+
+def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again() -> None:
+    kept = Kept()
+    large = [
+        Filter(text, parse_filter(text).tree) for text in (f"$$->>'{number:04000}' is null" for number in range(600))
+    ]
+    for one in large:
+        kept.add(one)
+    there = [kept.get(one.text) is one for one in large]
+    assert there == sorted(there)
+    assert 500 < sum(there) < 530
+    assert parse_filter("$$ is null") is not parse_filter("$$ is null")
+    assert kept_filter("$$ is null") is kept_filter("$$ is null") is parse_filter("$$ is null")
 
 
 @pytest.mark.parametrize(
