@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.utils import unquote
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -56,6 +57,17 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
         """Delete it unless something needs it."""
         configuring.remove(self.only(obj.pk))
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show and save the form; where what others saved in the same instant does not go with it, say so."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[no-any-return]
+        except (ValidationError, configuring.NameTaken) as refused:
+            why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
+            self.message_user(request, f"Not saved, for others have just changed something: {why}", messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> HttpResponse:
         """Ask and delete; where something still needs it, say what."""

@@ -23,9 +23,11 @@ class PrettyJsonField(forms.JSONField):
         return json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
-        """Return the value; refuse also what Python's parser gives up on."""
+        """Return the value, or say where it is no JSON; refuse also what Python's parser gives up on."""
         try:
             return super().to_python(value)
+        except forms.ValidationError as refused:
+            raise forms.ValidationError(f"This is not JSON: {refused.__context__}.") from None
         except (RecursionError, ValueError):
             raise forms.ValidationError("This is nested too deep, or a number has too many digits.") from None
 

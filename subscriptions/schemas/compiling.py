@@ -8,6 +8,8 @@ from subscriptions.schemas.limits import BrokenSchema
 
 Validator = jsonschema_rs.Validator
 
+TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+
 _OPTIONS: Final[dict[str, Any]] = {
     "offline": True,
     "pattern_options": jsonschema_rs.RegexOptions(),
@@ -41,6 +43,8 @@ def _said(broken: jsonschema_rs.ValidationError) -> str:
     match broken.kind:
         case jsonschema_rs.ValidationErrorKind.Format("regex"):
             return f"{str(broken.instance)[:100]!r} is no pattern; look-around and back references are not served."
+        case jsonschema_rs.ValidationErrorKind.AnyOf() if [*broken.instance_path][-1:] == ["type"]:
+            return f"{str(broken.instance)[:100]!r} is no type; give one of {', '.join(TYPES)}, or a list of them."
         case jsonschema_rs.ValidationErrorKind.AnyOf():
             return f"{str(broken.instance)[:100]!r} is nothing that may stand here."
     return f"{broken.message[:300]}."

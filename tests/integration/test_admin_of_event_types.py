@@ -8,6 +8,7 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 
 from subscriptions.models import EventType
@@ -62,7 +63,10 @@ def test_saving_what_was_shown_changes_nothing(admin: Client) -> None:
     ("fields", "says"),
     [
         ({"schema": '{"type": "strnig"}'}, "At /type: "),
-        ({"schema": "{"}, "Enter a valid JSON"),
+        (
+            {"schema": '{"type":\n "object",\n]'},
+            "This is not JSON: Expecting property name enclosed in double quotes: line",
+        ),
         ({"schema": "[" * 5000}, "nested too deep"),
         ({"schema": "1" * 5000}, "too many digits"),
         ({"sample": "no JSON"}, "and the sample is not"),
@@ -79,6 +83,21 @@ def test_a_schema_or_sample_that_does_not_fit_is_said_at_its_field(
     assert answer.status_code == 200
     assert says in " ".join(message for messages in errors.values() for message in messages)
     assert not EventType.objects.exists()
+
+
+def test_of_two_changes_in_the_same_instant_that_do_not_go_together_the_second_is_refused(admin: Client) -> None:
+    made = factories.event_type("Order.Paid", schema={"type": "object"}, sample="{}")
+
+    def another_admin_is_first(execute: Any, sql: str, *rest: Any) -> Any:
+        if "FOR NO KEY UPDATE" in sql:
+            EventType.objects.update(schema={"type": "array"}, sample="[]")
+        return execute(sql, *rest)
+
+    form = {**FORM, "schema": '{"type": "object"}', "sample": '{"id": 1}'}
+    with connection.execute_wrapper(another_admin_is_first):
+        answer = admin.post(f"{ROOT}/{made.pk}/change/", form, follow=True)
+    assert answer.status_code == 200
+    assert told(answer).startswith("Not saved, for others have just changed something: The sample does not satisfy")
 
 
 def test_a_file_is_previewed_and_then_imported(admin: Client) -> None:
