@@ -38,7 +38,8 @@ def somebody() -> Subscription:
 def ask(client: Client, method: str, path: str, name: str, numbers: dict[str, int]) -> Answer:
     """Call the operation on what has that name, or its resource's number."""
     address = path.replace("{name}", name).replace("{id}", str(numbers.get(path.split("/")[3])))
-    return client.generic(method.upper(), address, "" if method == "get" else "{}", "application/json")
+    needed = '{"body": "1"}' if path.endswith("/test-filter") else "{}"
+    return client.generic(method.upper(), address, "" if method == "get" else needed, "application/json")
 
 
 UNKNOWN = dict.fromkeys(("subscriptions", "api-keys", "messages", "deliveries"), 10**17)
