@@ -1,14 +1,15 @@
 """Finding by index the few subscriptions a message may qualify for, however many there are (behaviour 2.2, 3.7)."""
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, LiteralString, NamedTuple
 
 from subscriptions.database import rows
 from subscriptions.filter_terms import path_of
 from subscriptions.filters import Work
-from subscriptions.probes import Addressed, Asked, Key, Known, Probe, asked_of
+from subscriptions.learned_paths import LearnedPaths
+from subscriptions.probes import Addressed, Asked, Key, Probe, asked_of
 
 CANDIDATES: Final = """
 SELECT k.number, s.id, s.subscriber_id, s.filter, s.filter_term
@@ -30,9 +31,6 @@ publish and is then refused, instead of making the publish fail.
 """
 LOCK: Final = "SELECT id FROM subscriptions_subscription WHERE id = ANY(%s::bigint[]) FOR KEY SHARE"
 """Locks, of candidates with filters among them, those that match: a lock is written to the row."""
-
-MOST_PATHS: Final = 32
-"""So many paths are looked up; where an event type's filters compare more of them, the rest is evaluated."""
 
 
 class Candidate(NamedTuple):
@@ -59,11 +57,14 @@ _filtered: set[Key] = set()
 _known: dict[Key, tuple[str, ...]] = {}
 """What this process has learned. What lies between known paths is read whole: not knowing one, or knowing one that
 nobody uses any more, costs time and changes no answer."""
+_learned: dict[Key, LearnedPaths] = {}
+"""How it was learned."""
 
 
 def forget() -> None:
     """Forget what this process has learned."""
     _known.clear()
+    _learned.clear()
     _filtered.clear()
 
 
@@ -81,28 +82,27 @@ def candidates_of(messages: Sequence[Addressed], work: Work) -> Candidates:
         keys = {key for one in distinct for key in one.keys}
         are_locked = _filtered.isdisjoint(keys)
         probes = [*dict.fromkeys(probe for one in distinct for probe in one.probes)]
-        found, news = _look_up(LOCKED if are_locked else CANDIDATES, probes, known)
+        found, met = _look_up(LOCKED if are_locked else CANDIDATES, probes)
         _filtered.difference_update(keys)
         _filtered.update(probe.key for probe, there in found.items() if any(one.filter for one in there))
-        if not news:
+        if not _learn(met):
             ordered = {one: _in_order([found[probe] for probe in one.probes if probe in found]) for one in distinct}
             return Candidates(asked, ordered, are_locked)
-        _learn(news)
 
 
 def _look_up(
-    statement: LiteralString, probes: Sequence[Probe], known: Known
-) -> tuple[Mapping[Probe, list[Candidate]], Mapping[Key, Collection[str]]]:
-    """Return the candidates of each range, and paths among them that are worth knowing before these are looked at."""
+    statement: LiteralString, probes: Sequence[Probe]
+) -> tuple[Mapping[Probe, list[Candidate]], Mapping[Key, Mapping[str, int]]]:
+    """Return the candidates of each range, and how often filters among them are found by each path."""
     columns = ["{" + ",".join(column) + "}" for column in zip(*(probe.columns for probe in probes), strict=True)]
     found: dict[Probe, list[Candidate]] = defaultdict(list)
-    news: dict[Key, set[str]] = defaultdict(set)
+    met: dict[Key, Counter[str]] = defaultdict(Counter)
     for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(statement, columns)):
         probe = probes[number - 1]
         found[probe].append(Candidate(place, subscription_id, subscriber_id, text))
-        if term and _is_news(path_of(term), known.get(probe.key, ())):
-            news[probe.key].add(path_of(term))
-    return found, news
+        if term:
+            met[probe.key][path_of(term)] += 1
+    return found, met
 
 
 def _in_order(found: list[list[Candidate]]) -> list[Candidate]:
@@ -110,12 +110,8 @@ def _in_order(found: list[list[Candidate]]) -> list[Candidate]:
     return found[0] if len(found) == 1 else sorted(itertools.chain.from_iterable(found))
 
 
-def _is_news(path: str, known: Sequence[str]) -> bool:
-    """Tell whether a path is neither known nor one too many."""
-    return len(known) < MOST_PATHS and path not in known
-
-
-def _learn(news: Mapping[Key, Collection[str]]) -> None:
-    for key, paths in news.items():
-        known = {*_known.get(key, ())}
-        _known[key] = tuple(sorted((*known, *sorted({*paths} - known)[: MOST_PATHS - len(known)])))
+def _learn(met: Mapping[Key, Mapping[str, int]]) -> bool:
+    """Tell whether there are now other paths to look up."""
+    changed = [key for key, counts in met.items() if _learned.setdefault(key, LearnedPaths()).meet(counts)]
+    _known.update({key: _learned[key].paths for key in changed})
+    return bool(changed)

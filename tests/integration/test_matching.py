@@ -13,6 +13,7 @@ from delivery.storing import NewMessage
 from subscriptions import candidates, probes
 from subscriptions.configuring import change
 from subscriptions.filters import FilterFailed, parse_filter, work
+from subscriptions.learned_paths import MOST_PATHS, PATIENCE
 from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
 from subscriptions.patterns import patterns_of
@@ -178,13 +179,25 @@ def test_of_many_subscriptions_only_those_that_may_match_are_read(same: str, mon
 
 def test_more_paths_than_are_looked_up_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     event_type = factories.event_type()
-    made = many(candidates.MOST_PATHS + 10, event_type, filter="$$->'Body'->>'k{0}' = '{0}'")
+    made = many(MOST_PATHS + 10, event_type, filter="$$->'Body'->>'k{0}' = '{0}'")
     with explaining(monkeypatch) as statements:
         for _ in range(2):
             assert matched(new(event_type, b'{"k3": 3, "k40": 40, "k41": "x"}')) == [[made[3].pk, made[40].pk]]
-    known = sorted(one.filter_term for one in made)[: candidates.MOST_PATHS]
+    known = sorted(one.filter_term for one in made)[:MOST_PATHS]
     evaluated = 10 + sum(one.filter_term in known for one in (made[3], made[40]))
     assert read(statements) == [42, evaluated, evaluated]
+
+
+def test_paths_that_nobody_meets_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    event_type = factories.event_type()
+    many(MOST_PATHS, event_type, filter="$$->'Body'->>'a{0}' = '{0}'")
+    assert matched(new(event_type)) == [[]]
+    made = many(50, event_type, filter=f"{STATE} = '{{}}'")
+    message = new(event_type, b'{"state": "7"}')
+    with explaining(monkeypatch) as statements:
+        for _ in range(PATIENCE + 1):
+            assert matched(message) == [[made[7].pk]]
+    assert read(statements) == [50] * (PATIENCE - 1) + [2] * 3
 
 
 @pytest.mark.behaviour("3.7")
