@@ -83,7 +83,7 @@ class Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Reads a delivery, answers it, writes it down."""
+    """Reads a delivery, writes it down, and only then answers it: the next one comes after the answer."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -97,7 +97,6 @@ class Handler(BaseHTTPRequestHandler):
         if status == 0:
             self._go_down()
             return
-        self._answer(status)
         header = self.headers.get
         receiver.write_down(
             Request(
@@ -114,6 +113,7 @@ class Handler(BaseHTTPRequestHandler):
                 answer=status,
             )
         )
+        self._answer(status)
 
     def _answer(self, status: int) -> None:
         self.send_response(status)
