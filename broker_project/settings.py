@@ -108,7 +108,12 @@ REDIS_TIMEOUT_SECONDS = 0.2
 """Web processes wait no longer than this for a hint to be taken."""
 
 CELERY_BROKER_URL = REDIS_URL
-CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in ("topic", "maintenance")]
+QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5)
+"""How many senders share the QUEUE messages: each its own Celery queue, each message its own by its id."""
+CELERY_TASK_QUEUES = [
+    Queue(name, routing_key=name)
+    for name in ("topic", *(f"queue.{sender}" for sender in range(QUEUE_SENDERS)), "callbacks", "maintenance")
+]
 CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
@@ -141,6 +146,12 @@ MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
+QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16)
+"""How many messages each QUEUE sender has under way at a time."""
+CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14)
+"""How long an endpoint may take to reply through its callback, and the reply to be delivered."""
+SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10)
+"""How long the endpoint of a SYNC call may take to answer."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
 
 # --- API -----------------------------------------------------------------------------------------

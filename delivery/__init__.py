@@ -8,9 +8,9 @@ kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `re
 `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `reading` · `hands` (what is sent next)
-sent: `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`, `driving` (the loop) ·
-`transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` · `http_client`, `transfers`,
-`sockets`
+sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
+`driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
+`http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling`, `batches` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`

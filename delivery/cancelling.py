@@ -26,7 +26,7 @@ WITH these AS (
 gone AS (
   DELETE FROM delivery_open d USING these
    WHERE d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, 'CANCELLED' AS status, d.size, d.attempts,
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at),
 filed AS ({FILE_GONE}),

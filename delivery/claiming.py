@@ -17,8 +17,11 @@ LEASE_SECONDS: Final = 20.0
 MARGIN_SECONDS: Final = 2.0
 """What a request may need beyond its deadline; a request starts only if it fits into the lease."""
 
+CAPACITY: Final = 500
+"""How much a line that is no subscriber's has in hand at most."""
+
 LINE_IS_DUE: Final = """
-  (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.held_stamp IS DISTINCT FROM
+  (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.held_stamp IS DISTINCT FROM
      (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
        WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'))
@@ -34,9 +37,10 @@ forgotten AS (
   DELETE FROM delivery_pageread p USING picked WHERE p.line_id = picked.id AND picked.lease_until IS NULL)
 UPDATE delivery_line l
    SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
-  FROM picked, subscriptions_subscriber u
- WHERE l.id = picked.id AND u.id = l.subscriber_id
-RETURNING l.id, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next, u.max_queued_to_send,
+  FROM picked
+ WHERE l.id = picked.id
+RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next,
+          COALESCE((SELECT max_queued_to_send FROM subscriptions_subscriber u WHERE u.id = l.subscriber_id), %s),
           picked.lease_until
 """
 
@@ -61,7 +65,7 @@ unknown AS (
 gone AS (
   DELETE FROM delivery_open d USING sent
    WHERE sent.status = 'IN_FLIGHT' AND sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, 'CANCELLED' AS status, d.size, d.attempts,
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
             'cancelled while its outcome was unknown' AS reason, d.created_at),
 filed AS ({FILE_GONE}),
@@ -97,6 +101,9 @@ class Claim:
     """A line that this process may drive, under `epoch` and for as long as the lease lasts."""
 
     line_id: int
+    lane: str
+    queue: str
+    """The Celery queue that tells of its work."""
     epoch: int
     last_sequence: int
     head_id: int | None
@@ -112,7 +119,7 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     A line whose last driver vanished is mended first: what it had under way goes first, with its number, flagged.
     """
     with transaction.atomic():
-        taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS])
+        taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS, CAPACITY])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _ in taken}
         abandoned = {line_id: lease_until for line_id, *_, lease_until in taken if lease_until}
         return [*_mended(claims, abandoned).values()]

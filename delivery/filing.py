@@ -3,11 +3,11 @@
 from typing import Final
 
 FILE_GONE: Final = """
-  INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, status, size, attempts, times_set_aside,
-                                 due_at, sequence, uncertain, cancel_requested, reason, created_at, finished_at,
-                                 closed_on)
-  SELECT id, message_id, line_id, subscription_id, status, size, attempts, times_set_aside, due_at, sequence,
-         uncertain, cancel_requested, reason, created_at, clock_timestamp(),
+  INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
+                                 times_set_aside, due_at, sequence, uncertain, cancel_requested, reason, created_at,
+                                 finished_at, closed_on)
+  SELECT id, message_id, line_id, subscription_id, group_id, status, size, attempts, times_set_aside, due_at,
+         sequence, uncertain, cancel_requested, reason, created_at, clock_timestamp(),
          (SELECT day
             FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
            WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)

@@ -18,7 +18,7 @@ active AS MATERIALIZED (
   SELECT w.line_id, w.capacity, array_agg(s.id) AS subscription_ids
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE'
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
    GROUP BY w.line_id, w.capacity),
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}

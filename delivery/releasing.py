@@ -1,7 +1,8 @@
 """What follows when lines have been let go: unmark them, look once more for work, see that somebody does it."""
 
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 
 import structlog
@@ -50,10 +51,19 @@ class Releaser(threading.Thread):
 
     def _follow_up(self, lines: list[DrivenLine]) -> None:
         ids = [line.id for line in lines]
-        wakeups.asleep(wakeups.TOPIC, ids)
+        for queue, of_one in _by_queue(lines).items():
+            wakeups.asleep(queue, [line.id for line in of_one])
         due = _still_due(ids)
-        orphans = [line.id for line in lines if not line.run.stopped(line.id, has_more=line.id in due)]
-        wakeups.wake(wakeups.TOPIC, [line_id for line_id in orphans if line_id in due])
+        orphans = [line for line in lines if not line.run.stopped(line.id, has_more=line.id in due)]
+        for queue, of_one in _by_queue(orphans).items():
+            wakeups.wake(queue, [line.id for line in of_one if line.id in due])
+
+
+def _by_queue(lines: Iterable[DrivenLine]) -> dict[str, list[DrivenLine]]:
+    found: dict[str, list[DrivenLine]] = defaultdict(list)
+    for line in lines:
+        found[line.claim.queue].append(line)
+    return found
 
 
 def _still_due(line_ids: list[int]) -> set[int]:

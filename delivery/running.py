@@ -11,11 +11,11 @@ from typing import Final
 import structlog
 from django.db import Error
 
-from delivery import topic_sending, wakeups
+from delivery import sending, wakeups
 from delivery.claiming import DEADLINE_SECONDS, end_leases_of
 from delivery.driving import Driver
 from delivery.maintaining import Maintainer
-from delivery.sweeping import lines_with_due_work
+from delivery.sweeping import due_by_queue
 from subscriptions.database import forget_connection, rows
 
 SWEEP_SECONDS: Final = 1.0
@@ -82,19 +82,20 @@ class Worker(threading.Thread):
         return False
 
     def _sweep(self) -> None:
-        due = lines_with_due_work()
-        random.shuffle(due)  # where Redis is away there may be more than one turn takes: each gets its chance
-        if due and (left := self._left_to_us(due)):
-            unfinished = topic_sending.drive(left[: wakeups.LINES_A_TASK], self.driver)
-            wakeups.wake(wakeups.TOPIC, unfinished)
-        self._woken = frozenset(due)
+        due = due_by_queue()
+        queue_of = {line_id: queue for queue, lines in due.items() for line_id in lines}
+        left = [line_id for queue, lines in due.items() for line_id in self._left_to_us(queue, lines)]
+        random.shuffle(left)  # where Redis is away there may be more than one turn takes: each gets its chance
+        for line_id in sending.drive(left[: wakeups.LINES_A_TASK], self.driver):
+            wakeups.wake(queue_of[line_id], [line_id])
+        self._woken = frozenset(queue_of)
 
-    def _left_to_us(self, due: list[int]) -> list[int]:
+    def _left_to_us(self, queue: str, due: list[int]) -> list[int]:
         """Wake the lines; return those for which Redis takes no hint, or nobody has come since the last sweep.
 
         Celery looks for Redis more and more rarely: for long after Redis is back, hints are taken and not read.
         """
-        if not wakeups.wake_regardless(wakeups.TOPIC, due):
+        if not wakeups.wake_regardless(queue, due):
             return due
         return [line_id for line_id in due if line_id in self._woken]
 

@@ -39,9 +39,9 @@ gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.size, d.attempts + 1 AS attempts, d.times_set_aside,
-            d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested, d.created_at,
-            d.uncertain OR s.uncertain AS uncertain, s.reason,
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
+            d.times_set_aside, d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested,
+            d.created_at, d.uncertain OR s.uncertain AS uncertain, s.reason,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it."""

@@ -30,24 +30,24 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
      SELECT s.status = 'ACTIVE' AS is_active FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {UNTIL_RELEASED}
         ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id LIMIT {COUNTED_AT_MOST}) a) aside
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) a) aside
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at = {UNTIL_RELEASED}
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id LIMIT {COUNTED_AT_MOST}) h) held
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) h) held
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
       WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {UNTIL_RELEASED} ORDER BY d.due_at LIMIT 1) d
-    WHERE s.subscriber_id = l.subscriber_id AND s.status = 'ACTIVE' AND l.is_active) next
+    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND l.is_active) next
 """
 """Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
 

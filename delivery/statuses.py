@@ -53,7 +53,9 @@ LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
         }
     ),
     DeliveryStatus.IN_FLIGHT: frozenset(DeliveryStatus) - {DeliveryStatus.IN_FLIGHT},
-    DeliveryStatus.HELD: frozenset({DeliveryStatus.PENDING, DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED}),
+    DeliveryStatus.HELD: frozenset(
+        {DeliveryStatus.PENDING, DeliveryStatus.CANCELLED, DeliveryStatus.EXPIRED, DeliveryStatus.REDUNDANT}
+    ),
     **{status: frozenset[DeliveryStatus]() for status in FINAL},
 }
 """From each status, where a delivery may go next; what is final stays. A trigger made from this refuses the rest."""

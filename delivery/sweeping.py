@@ -1,5 +1,6 @@
 """Finding lines with due work that nobody drives (behaviour 11.3): what a lost wake cannot hide."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,14 +29,14 @@ waiting AS (
    WHERE EXISTS (SELECT FROM delivery_open d
                   WHERE d.subscription_id = a.subscription_id AND d.due_at <= (SELECT clock_timestamp())
                   ORDER BY d.due_at, d.id LIMIT 1))
-SELECT l.id
+SELECT l.id, l.queue
   FROM waiting w
-  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE'
+  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
-SELECT l.id FROM delivery_line l WHERE l.lease_until < clock_timestamp()
+SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MOST_LINES_A_SWEEP}
 """
 """Walks from subscription to subscription along the index: its cost follows lines with work, not rows."""
@@ -53,14 +54,22 @@ SELECT l.id
        (SELECT 1 FROM delivery_open d
          WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING'
          ORDER BY d.due_at, d.id LIMIT 1)) w
-      WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE')
+      WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC')
 """
 """Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
 
 
+def due_by_queue() -> dict[str, list[int]]:
+    """Return the lines that nobody drives although they have due work or an unclean end to mend, by Celery queue."""
+    due: dict[str, list[int]] = defaultdict(list)
+    for line_id, queue in rows(DUE):
+        due[queue].append(line_id)
+    return due
+
+
 def lines_with_due_work() -> list[int]:
-    """Return the lines that nobody drives although they have due work or an unclean end to mend."""
-    return [line_id for (line_id,) in rows(DUE)]
+    """Return the same of all queues."""
+    return [line_id for of_one in due_by_queue().values() for line_id in of_one]
 
 
 def still_due(line_ids: Sequence[int]) -> list[int]:

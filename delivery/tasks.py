@@ -4,7 +4,7 @@ from celery import Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
 from django.conf import settings
 
-from delivery import idempotency, maintaining, running, sweeping, topic_sending, wakeups
+from delivery import idempotency, maintaining, running, sending, sweeping, wakeups
 
 
 @shared_task(bind=True, name=wakeups.TURN)
@@ -16,7 +16,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     """
     driver = _worker().wait_until_started()
     lines = line_ids or wakeups.woken_lines(queue)
-    unfinished = topic_sending.drive(lines, driver) if driver and lines else []
+    unfinished = sending.drive(lines, driver) if driver and lines else []
     if unfinished:
         self.request.chain = [  # type: ignore[assignment]  # the stubs say str
             turn.si(queue, unfinished).set(queue=queue)
@@ -26,8 +26,8 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name="delivery.sweep")
 def sweep() -> None:
     """Wake lines with due work that nobody drives: the second pair of eyes."""
-    if due := sweeping.lines_with_due_work():
-        wakeups.wake_regardless(wakeups.TOPIC, due)
+    for queue, due in sweeping.due_by_queue().items():
+        wakeups.wake_regardless(queue, due)
 
 
 @shared_task(name="delivery.maintain")

@@ -1,42 +1,15 @@
 """TOPIC: one line a subscriber, its deliveries one at a time, oldest first (behaviour 4)."""
 
-import random
-import time
-from collections.abc import Callable, Generator, Sequence
-from typing import Final
+from collections.abc import Callable, Generator
 
-from delivery.claiming import Claim, claim
-from delivery.driving import Driver
 from delivery.hands import InHand
 from delivery.judging import gives_number_back, outcome_of, settlement_of
 from delivery.lines import DrivenLine
-from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
+from delivery.outcomes import Answered, Decision, Outcome, RetryRules, decide
 from delivery.pauses import aside_pause, hold_pause
-from delivery.runs import Run
 from delivery.steps import Ended, Hold, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.transforms import TransformRefused, transformed, withheld
 from subscriptions.scripts.jobs import Failed, Lost, Made
-
-TURN_SECONDS: Final = 1.0
-"""How long a turn drives its lines before it hands what is left to the next link; letting go and claiming again costs
-a tenth of the deliveries at half of it."""
-
-
-def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
-    """Drive those of the lines that are due and free, for one turn; return those that have more work."""
-    before = time.monotonic()
-    claims = claim(line_ids[: driver.free_places()], worker=driver.worker)
-    if not claims:
-        return []
-    run = Run([taken.line_id for taken in claims], TURN_SECONDS)
-    driver.take([_driven(taken, run, before) for taken in claims])
-    return run.wait()
-
-
-def _driven(taken: Claim, run: Run, renewed_at: float) -> DrivenLine:
-    line = DrivenLine(taken, run, renewed_at)
-    line.generator = topic_line(line, TEAMFORGE, random.random)
-    return line
 
 
 def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float]) -> Generator[Step, Reply, Rest]:

@@ -9,7 +9,7 @@ from typing import Any
 from django.db import Error, connection
 from django.db.models.functions import Now
 
-from delivery import topic_sending
+from delivery import sending
 from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.hands import BodyBudget, InHand
@@ -54,7 +54,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            topic_sending.drive(self._find(), self.driver)
+            sending.drive(self._find(), self.driver)
         except Error:
             forget_connection()
 

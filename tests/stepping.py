@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from django.db import OperationalError
 
-from delivery import settling, topic_sending
+from delivery import sending, settling
 from delivery.claiming import claim
 from delivery.hands import BodyBudget
 from delivery.lines import DrivenLine
@@ -104,7 +104,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Run([one.line_id for one in claims], AN_HOUR)
-        taken = [topic_sending._driven(one, run, before) for one in claims]
+        taken = [sending.driven(one, run, before) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()

@@ -46,6 +46,13 @@ ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuu
                                    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                    vacuum_truncate = false);
 
+-- What a sender has: its groups never tried to the end, and those to be tried again.
+CREATE INDEX queuegroup_fresh ON delivery_queuegroup (line_id, id) WHERE due_at IS NULL;
+CREATE INDEX queuegroup_later ON delivery_queuegroup (line_id, due_at, id) WHERE due_at IS NOT NULL;
+ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0,
+                                     autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+                                     autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
+
 -- Which change of a status is legal is decided in one place (behaviour 10.2); whoever writes another is refused.
 CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
   WHEN (OLD.status <> NEW.status AND NEW.status = ANY ({known})
@@ -66,8 +73,11 @@ INSERT INTO delivery_line (subscriber_id, lane) SELECT id, 'main' FROM subscript
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)
   SELECT g / 10, g % 100, g % 100, 'PENDING', 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
 INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT g, ARRAY[g] FROM generate_series(1, 10000) g;
-ANALYZE delivery_open, delivery_pageread;
+INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
+  SELECT g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
+ANALYZE delivery_open, delivery_pageread, delivery_queuegroup;
 DELETE FROM delivery_open;
+DELETE FROM delivery_queuegroup;
 DELETE FROM delivery_pageread;
 
 -- Deleting a subscription that something unfinished still needs is refused (behaviour 1.8).

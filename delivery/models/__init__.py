@@ -1,17 +1,21 @@
 """What is on its way and what became of it: one module a model, re-exported here."""
 
 from delivery.models.attempts import Attempt
+from delivery.models.callbacks import Callback
 from delivery.models.deliveries import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
 from delivery.models.messages import Message, MessageOutcome
 from delivery.models.page_reads import PageRead
+from delivery.models.queue_groups import UNTIL_ACTIVE, QueueGroup
 from delivery.models.storage_days import StorageDay
 
 __all__ = [
     "OPEN_SHELF",
+    "UNTIL_ACTIVE",
     "UNTIL_RELEASED",
     "Attempt",
+    "Callback",
     "Delivery",
     "IdempotencyKey",
     "Lane",
@@ -21,5 +25,6 @@ __all__ = [
     "Message",
     "MessageOutcome",
     "PageRead",
+    "QueueGroup",
     "StorageDay",
 ]

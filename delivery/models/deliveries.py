@@ -9,6 +9,7 @@ from django.db.models.functions import Now
 
 from delivery.models.lines import Line
 from delivery.models.messages import Message
+from delivery.models.queue_groups import QueueGroup
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
@@ -37,7 +38,7 @@ class DeliveryQuerySet(models.QuerySet["Delivery"]):
 
 
 class Delivery(models.Model):
-    """One message for one subscription, and where it stands.
+    """One message for one subscription, or a reply for the address it goes to, and where it stands.
 
     Without constraints that only repeat its types: the server sets each up anew for every statement.
 
@@ -48,6 +49,9 @@ class Delivery(models.Model):
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    """None: the reply to a callback."""
+    group = models.ForeignKey(QueueGroup, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    """Of which QUEUE group; that is gone once it has ended."""
     status = models.CharField(max_length=16, choices=DeliveryStatus, default=DeliveryStatus.PENDING)
     size = models.IntegerField()
     attempts = models.IntegerField(default=0, db_default=0)

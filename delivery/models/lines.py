@@ -1,28 +1,55 @@
 """Ordered work of one owner."""
 
-from django.db import models
-from django.db.models import Q
-from django.db.models.functions import Now
+from typing import Final
 
+from django.db import models
+from django.db.models import Case, Q, Value, When
+from django.db.models.functions import Cast, Concat, Now
+
+from delivery.models.callbacks import Callback
 from subscriptions.models import Subscriber
 
 
 class Lane(models.TextChoices):
-    """Which of a subscriber's lines."""
+    """What kind of work a line has, and so who its owner is."""
 
     MAIN = "main"
-    """Its deliveries in the order of publishing."""
+    """A subscriber's deliveries in the order of publishing (behaviour 4.1)."""
+
+    QUEUE = "queue"
+    """The message groups of one QUEUE sender (behaviour 6.2)."""
+
+    CALLBACK = "callback"
+    """The reply to one callback, on its way to the original URL (behaviour 6.8)."""
+
+
+CELERY_QUEUE: Final = Case(
+    When(lane=Lane.QUEUE, then=Concat(Value("queue."), Cast("sender", models.TextField()))),
+    When(lane=Lane.CALLBACK, then=Value("callbacks")),
+    default=Value("topic"),
+    output_field=models.TextField(),
+)
+OWNED: Final = (
+    Q(lane=Lane.MAIN, subscriber__isnull=False, sender=None, callback=None)
+    | Q(lane=Lane.QUEUE, subscriber=None, sender__isnull=False, callback=None)
+    | Q(lane=Lane.CALLBACK, subscriber=None, sender=None, callback__isnull=False)
+)
 
 
 class Line(models.Model):
-    """One subscriber's ordered work: who drives it (lease, epoch), its last number, and why and until when it waits.
+    """One owner's ordered work: who drives it (lease, epoch), its last number, and why and until when it waits.
 
     No form touches it. `lease_until` is null when the line was let go cleanly; a lease that has run out means its
-    driver vanished with a request under way.
+    driver vanished with requests under way.
     """
 
-    subscriber = models.ForeignKey(Subscriber, models.CASCADE, related_name="lines")
     lane = models.CharField(max_length=8, choices=Lane, default=Lane.MAIN, db_default=Lane.MAIN)
+    subscriber = models.ForeignKey(Subscriber, models.CASCADE, null=True, related_name="lines")
+    sender = models.PositiveSmallIntegerField(null=True)
+    """Of a QUEUE sender: which of them, from 0 on."""
+    callback = models.OneToOneField(Callback, models.CASCADE, null=True, related_name="line")
+    queue = models.GeneratedField(expression=CELERY_QUEUE, output_field=models.TextField(), db_persist=True)
+    """The Celery queue that its turns are tasks of."""
     epoch = models.BigIntegerField(default=0, db_default=0)
     """Raised at each claim; whoever settles under an older one is fenced off."""
     lease_until = models.DateTimeField(null=True)
@@ -44,12 +71,23 @@ class Line(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(name="line_lane", fields=["subscriber", "lane"]),
-            models.CheckConstraint(name="line_known_lane", condition=Q(lane__in=Lane.values)),
+            models.UniqueConstraint(name="line_sender", fields=["sender"]),
+            models.CheckConstraint(name="line_owner", condition=OWNED),
         ]
-        indexes = [models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False))]
+        indexes = [
+            models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False)),
+            models.Index(name="line_of_callback", fields=["id"], condition=Q(lane=Lane.CALLBACK)),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.subscriber} ({self.lane})"
+        return f"{self.owner} ({self.lane})"
+
+    @property
+    def owner(self) -> str:
+        """Whose work it is."""
+        if self.lane == Lane.QUEUE:
+            return f"queue sender {self.sender}"
+        return f"callback {self.callback_id}" if self.lane == Lane.CALLBACK else str(self.subscriber)
 
 
 class LineEventKind(models.TextChoices):

@@ -37,6 +37,8 @@ class Message(models.Model):
     headers = models.JSONField(default=list)
     """Pairs of name and value in the publisher's order, without what is never kept (behaviour 2.11)."""
     filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
+    answers = models.BigIntegerField(null=True)
+    """Of a reply to a callback: the message that it answers; None for what was published."""
     outcome = models.CharField(max_length=16, choices=MessageOutcome)
     deliveries_count = models.IntegerField(default=0)
     published_at = models.DateTimeField(db_default=Now())

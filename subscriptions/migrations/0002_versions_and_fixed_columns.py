@@ -47,6 +47,16 @@ CREATE INDEX subscription_candidates ON subscriptions_subscription
   (COALESCE(event_type_id, 0), event_pattern, md5(header_filter_string), filter_term) WHERE status = 'ACTIVE';
 """
 
+KIND = """
+CREATE FUNCTION take_over_kind() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.kind := COALESCE((SELECT kind FROM subscriptions_eventtype WHERE id = NEW.event_type_id), 'TOPIC');
+  RETURN NEW;
+END $$;
+CREATE TRIGGER kind BEFORE INSERT OR UPDATE OF kind ON subscriptions_subscription
+  FOR EACH ROW EXECUTE FUNCTION take_over_kind();
+"""
+
 MANY = """
 -- A statement planned while there are few subscriptions must not read all of them when there are many: the planner
 -- goes by the pages of a table, so these have some from the start, and keep them.
@@ -66,6 +76,7 @@ DELETE FROM subscriptions_subscriber;
 
 UNDO = """
 DROP INDEX subscription_candidates;
+DROP FUNCTION take_over_kind() CASCADE;
 DROP FUNCTION forget_filter_term() CASCADE;
 DROP FUNCTION raise_version() CASCADE;
 DROP FUNCTION refuse_change() CASCADE;
@@ -74,4 +85,4 @@ DROP FUNCTION refuse_change() CASCADE;
 
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
-    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + MANY, UNDO)]
+    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + KIND + MANY, UNDO)]

@@ -10,7 +10,7 @@ from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_endpoint
 from subscriptions.filter_terms import NO_TERM, term_of
 from subscriptions.filters import validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
-from subscriptions.models.event_types import EventType
+from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH
@@ -53,6 +53,8 @@ class Subscription(Versioned):
 
     subscriber = models.ForeignKey(Subscriber, models.PROTECT, related_name="subscriptions")
     event_type = models.ForeignKey(EventType, models.PROTECT, null=True, blank=True, related_name="subscriptions")
+    kind = models.CharField(max_length=8, choices=EventKind, db_default=EventKind.TOPIC, editable=False)
+    """Its event type's, TOPIC for a pattern; the database writes it."""
     event_pattern = models.CharField(
         max_length=MAX_NAME_LENGTH,
         blank=True,

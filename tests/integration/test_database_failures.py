@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from delivery import batches, settling, topic_sending
+from delivery import batches, sending, settling
 from delivery.driving import MOST_BODY_BYTES
 from delivery.models import Attempt, Delivery
 from delivery.settlements import Settled
@@ -159,6 +159,6 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
 
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(worker: Worker, wanted: Subscription) -> None:
     before = time.monotonic()
-    assert topic_sending.drive([], worker.driver) == []
+    assert sending.drive([], worker.driver) == []
     assert time.monotonic() - before < 0.3
     assert Delivery.objects.count() == 0

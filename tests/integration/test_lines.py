@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from delivery import topic_sending
+from delivery import sending
 from delivery.claiming import claim
 from delivery.driving import MOST_BODY_BYTES
 from delivery.hands import MAX_BYTES, BodyBudget, Hand
@@ -166,13 +166,13 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_sending, "TURN_SECONDS", 5.0)
+    monkeypatch.setattr(sending, "TURN_SECONDS", 5.0)
     for number in (1, 2, 3):
         publish_numbered(wanted.event_type, 1, first=number)
         wait_until_done()
     assert len(receiver.log) == 3
     assert line_of(wanted.subscriber).epoch == 1
-    monkeypatch.setattr(topic_sending, "TURN_SECONDS", 0.1)
+    monkeypatch.setattr(sending, "TURN_SECONDS", 0.1)
     wait_until(lambda: line_of(wanted.subscriber).lease_until is None, 10)
 
 

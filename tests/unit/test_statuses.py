@@ -10,7 +10,7 @@ TABLE = """
                  PENDING IN_FLIGHT HELD DELIVERED REJECTED 3xxNOTSUPPORTED REDUNDANT FAILED EXPIRED CANCELLED
 PENDING          -       x         x    -         -        -               x         -      x       x
 IN_FLIGHT        x       -         x    x         x        x               x         x      x       x
-HELD             x       -         -    -         -        -               -         -      x       x
+HELD             x       -         -    -         -        -               x         -      x       x
 DELIVERED        -       -         -    -         -        -               -         -      -       -
 REJECTED         -       -         -    -         -        -               -         -      -       -
 3xxNOTSUPPORTED  -       -         -    -         -        -               -         -      -       -

@@ -27,7 +27,9 @@ DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
 
 def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0) -> DrivenLine:
-    claim = Claim(1, 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500)
+    claim = Claim(
+        1, "main", "topic", 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500
+    )
     line = DrivenLine(claim, Run([1], seconds), time.monotonic())
     line.generator = topic_line(line, TEAMFORGE, lambda: 0.0)
     return line

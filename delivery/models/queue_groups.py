@@ -1,0 +1,43 @@
+"""One QUEUE message for one group of like subscriptions."""
+
+import datetime as dt
+from typing import Final
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models.functions import Now
+
+from delivery.models.lines import Line
+from delivery.models.messages import Message
+
+UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
+"""When a group is due of which no subscription is active: once one is."""
+
+
+class QueueGroup(models.Model):
+    """One message for one group of subscriptions, of which exactly one is to take it (behaviour 6.3, 6.4).
+
+    It is there as long as nobody has taken it: whoever deletes it has its one winner, and no other can come after it.
+    Its deliveries name it by `group`, also when it is gone.
+    """
+
+    message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    """Its sender."""
+    delivery_ids = ArrayField(models.BigIntegerField())
+    """A delivery for each of the group's subscriptions."""
+    size = models.IntegerField()
+    """Of the message's body, in bytes."""
+    due_at = models.DateTimeField(null=True)
+    """When it is tried again; None: not tried to the end yet.
+
+    `UNTIL_RELEASED` while it is HELD, `UNTIL_ACTIVE` while it is parked.
+    """
+    cycles = models.PositiveIntegerField(default=0, db_default=0)
+    """How often all its endpoints were tried in vain; the pause grows with it (behaviour 6.5)."""
+    first_id = models.BigIntegerField(null=True)
+    """The delivery whose request was under way at an unclean end: it goes first, to the same endpoint."""
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"group {self.pk}"
