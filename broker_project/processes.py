@@ -10,6 +10,8 @@ wait that long: measured, 6 % of a single line's pace and a third of what the sl
 OBJECTS: Final = 10_000
 """New objects after which Python looks for garbage among them; a page in hand makes thousands that are none."""
 GENERATIONS: Final = 20
+OLDEST_GENERATION: Final = 1
+"""How many collections of the younger ones Flower waits before it looks at all that has lived for long."""
 
 
 def settle_in() -> None:
@@ -25,3 +27,11 @@ def look_for_garbage_less_often() -> None:
     Not where a request's body hangs in a cycle until somebody looks, as in the web process.
     """
     gc.set_threshold(OBJECTS, GENERATIONS, GENERATIONS)
+
+
+def look_for_garbage_more_often() -> None:
+    """Keep Flower from growing for an hour: a task that it forgets is garbage in a cycle, and long lived by then."""
+    gc.collect()
+    gc.freeze()
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, OLDEST_GENERATION)

@@ -26,8 +26,9 @@ WORKER_THREADS = "8"
 WORKER_NICENESS = "8"
 """Where cores are scarce publishers come first: whatever the deliveries do, publishing then takes a quarter less time,
 and a worker that goes on a little later settles more at once."""
-FLOWER_TASKS = 2_000
+FLOWER_TASKS = 1_000
 """Turns that Flower remembers: minutes of a busy broker, and no more memory after them."""
+FLOWER_CONFIG = Path(__file__).parents[1] / "flowerconfig.py"
 
 REQUEST_SECONDS = 20.0
 """A worker that stops lets the request under way end first."""
@@ -99,9 +100,10 @@ class Application:
     def flower(self) -> Service:
         """The view of queues and tasks: reads only, asks for a login."""
         address = (f"--address={LOOPBACK}", f"--port={self.flower_port}")
+        config = (f"--conf={FLOWER_CONFIG}",)
         return Service(
             name="flower",
-            command=celery("flower", *address, "--read_only=True", f"--max_tasks={FLOWER_TASKS}"),
+            command=celery("flower", *address, "--read_only=True", f"--max_tasks={FLOWER_TASKS}", *config),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck"),
             stop_signal=signal.SIGINT,
