@@ -82,7 +82,7 @@ class Database:
             return result
 
         messages = [NewMessage(self._event_type.pk, self._event_type.name, b"{}", "application/json")] * PER_LINE
-        timed("publish", publish, messages, publisher_id=None, key_hours=1)
+        timed("publish", publish, messages, publisher_id=None, key_hours=1, senders=5)
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]

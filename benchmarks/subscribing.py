@@ -59,7 +59,7 @@ class Database:
     def _publish(self, event_type: EventType) -> float:
         message = NewMessage(event_type.pk, event_type.name, BODY, "application/json", filter_string=WANTED)
         began = time.perf_counter()
-        publish([message], publisher_id=None, key_hours=1)
+        publish([message], publisher_id=None, key_hours=1, senders=5)
         return time.perf_counter() - began
 
 

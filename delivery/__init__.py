@@ -2,7 +2,7 @@
 
 In the order in which a message meets them:
 
-taken in: `refusals`, `payloads`, `raw_json`, `forwarded_headers`, `documents` (rules) · `idempotency` ·
+taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `documents` (rules) · `idempotency` ·
 `store_statements`, `storing` · `publishing` · `accepting`
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
 `maintaining`

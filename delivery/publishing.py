@@ -17,7 +17,9 @@ class KeyReusedError(Exception):
         self.position = position
 
 
-def publish(messages: Sequence[NewMessage], *, publisher_id: int | None, key_hours: int) -> list[Accepted]:
+def publish(
+    messages: Sequence[NewMessage], *, publisher_id: int | None, key_hours: int, senders: int
+) -> list[Accepted]:
     """Store the messages in their order, all or none, and wake the lines that got something.
 
     Returns one answer a message, in order, once everything is durable.
@@ -30,7 +32,7 @@ def publish(messages: Sequence[NewMessage], *, publisher_id: int | None, key_hou
     with transaction.atomic():
         known = _known(messages, publisher_id)
         new = [position for position in range(len(messages)) if position not in known]
-        stored = dict(zip(new, store([messages[position] for position in new], publisher_id), strict=True))
+        stored = dict(zip(new, store([messages[position] for position in new], publisher_id, senders), strict=True))
         remember(publisher_id, [*_answered(messages, stored)], hours=key_hours)
     return [
         stored[position] if position in stored else _replayed(known[position], stored)

@@ -32,6 +32,8 @@ class NewMessage:
     idempotency_key: str | None = None
     kind: str = EventKind.TOPIC
     """The event type's."""
+    callback_url: str | None = None
+    """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
 
     @cached_property
     def document(self) -> Document:
@@ -40,8 +42,8 @@ class NewMessage:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What makes two publishes the same: event type, body and filter string (behaviour 2.6)."""
-        return fingerprint_of([self.event_type, self.body, self.filter_string])
+        """What makes two publishes the same: event type, body, filter string and callback (behaviour 2.6)."""
+        return fingerprint_of([self.event_type, self.body, self.filter_string, self.callback_url])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Accepted:
     """Whether an earlier publish with the same idempotency key was answered so."""
 
 
-def store(messages: Sequence[NewMessage], publisher_id: int | None) -> list[Accepted]:
+def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int) -> list[Accepted]:
     """Store the messages in their order and, after the commit, wake the lines that got something."""
     if not messages:
         return []

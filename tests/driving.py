@@ -30,6 +30,7 @@ from tests.receiver import wait_until
 
 STOP_SECONDS = 20.0
 PLENTY = 64 * 1024 * 1024
+SENDERS = 5
 
 
 class Worker(threading.Thread):
@@ -83,7 +84,7 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
     """Publish the bodies in one transaction, in order."""
     assert event_type, "a subscription to a pattern has no event type: name one"
     messages = [NewMessage(event_type.pk, event_type.name, body, event_type.content_type, **fields) for body in bodies]
-    return publish(messages, publisher_id=None, key_hours=24)
+    return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS)
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

@@ -6,11 +6,20 @@ from typing import Any, Final
 
 from rest_framework.exceptions import ParseError
 
-from delivery.accepting import Draft
+from delivery.drafts import Draft
 from delivery.raw_json import JsonCursor, NotAsExpected
 from delivery.refusals import InvalidMetadata, Refusal
 
-FIELDS: Final = ("event", "body", "body_base64", "content_type", "headers", "filter_string", "idempotency_key")
+FIELDS: Final = (
+    "event",
+    "body",
+    "body_base64",
+    "content_type",
+    "headers",
+    "filter_string",
+    "idempotency_key",
+    "callback_url",
+)
 
 
 def drafts_of(body: bytes, *, most_items: int) -> list[Draft | Refusal]:
@@ -54,6 +63,7 @@ def _draft(item: dict[str, tuple[Any, str]]) -> Draft | Refusal:
             headers=_headers(item),
             filter_string=_text(item, "filter_string"),
             idempotency_key=_text(item, "idempotency_key"),
+            callback_url=_text(item, "callback_url"),
         )
     except Refusal as refusal:
         return refusal

@@ -12,10 +12,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.accepting import Draft, accept
+from delivery.accepting import accept
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.batches import drafts_of
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
+from delivery.drafts import Draft
 from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
 from delivery.storing import Accepted
 from subscriptions.api.parsing import RawParser, body_of
@@ -25,7 +26,6 @@ AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server says which variables stand for two headers with different values."""
 
 NOT_SERVED: Final = {
-    "CallbackURL": "callbacks",
     "Broker-Destination": "direct delivery",
     "Broker-TTL": "a time to live",
     "Broker-Not-Before": "delayed messages",
@@ -40,6 +40,7 @@ def _header(name: str, text: str) -> OpenApiParameter:
 HEADERS: Final = [
     _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
     _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
+    _header("CallbackURL", "Where the result of a QUEUE event is to be posted."),
 ]
 
 
@@ -65,6 +66,7 @@ class Publish(APIView):
             headers=list(request.headers.items()),
             filter_string=filter_string_of(request),
             idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
+            callback_url=request.META.get("HTTP_CALLBACKURL"),
         )
         try:
             (accepted,) = accepted_by(request, [draft])
@@ -87,6 +89,8 @@ class PublishBatch(APIView):
         refuse_unserved(request)
         if "Idempotency-Key" in request.headers:
             raise InvalidMetadata("In a batch each event has a key of its own: give it in the field 'idempotency_key'.")
+        if "CallbackURL" in request.headers:
+            raise InvalidMetadata("In a batch each event has its own CallbackURL: give it in the field 'callback_url'.")
         drafts = drafts_of(body_of(request, limit=settings.MAX_BATCH_BYTES), most_items=settings.MAX_BATCH_ITEMS)
         accepted = accepted_by(request, drafts)
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
@@ -99,6 +103,7 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         publisher_id=key_of(request).publisher_id,
         key_hours=settings.IDEMPOTENCY_KEY_HOURS,
         most_bytes=settings.MAX_BODY_BYTES,
+        senders=settings.QUEUE_SENDERS,
     )
 
 

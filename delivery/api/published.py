@@ -33,6 +33,7 @@ class BatchItem(serializers.Serializer[Any]):
     headers = serializers.DictField(child=serializers.CharField(), required=False)
     filter_string = serializers.CharField(required=False)
     idempotency_key = serializers.CharField(required=False)
+    callback_url = serializers.CharField(required=False, help_text="Where to post the result of a QUEUE event.")
 
 
 class EventBatch(serializers.Serializer[Any]):

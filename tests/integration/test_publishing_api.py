@@ -229,7 +229,7 @@ def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
         ({"body": b'"' + b"x" * 1024 * 1024 + b'"'}, 413, "body_too_large"),
         ({"Idempotency_Key": "k" * 256}, 400, "invalid_metadata"),
         ({"Idempotency_Key": "a b"}, 400, "invalid_metadata"),
-        ({"CallbackURL": "https://example.com"}, 501, "not_served"),
+        ({"CallbackURL": "https://example.com"}, 400, "invalid_metadata"),
         ({"Broker_Durability": "volatile"}, 501, "not_served"),
     ],
 )
