@@ -11,10 +11,11 @@ _numbers: Final[Iterator[int]] = itertools.count(1)
 """Keep apart the names of several scenarios on one stack."""
 
 
-def event_types(api: Connection, count: int) -> list[str]:
+def event_types(api: Connection, count: int, *, kind: str = "TOPIC") -> list[str]:
     """Create event types; return their names."""
     run = next(_numbers)
-    return [str(api.create("event-types", name=f"Bench-{run}.{number}")["name"]) for number in range(count)]
+    names = [f"Bench-{run}.{number}" for number in range(count)]
+    return [str(api.create("event-types", name=name, kind=kind)["name"]) for name in names]
 
 
 def subscribe(

@@ -67,10 +67,10 @@ class Bench:
         children = [child for _, child in self._services()]
         return [f"{child.service.name} ended, see {child.log}" for child in children if child.restarts or not child.pid]
 
-    def ask(self, query: str) -> list[tuple[object, ...]]:
+    def ask(self, query: str, *arguments: object) -> list[tuple[object, ...]]:
         """Ask the database something."""
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
-            return connection.execute(query.encode()).fetchall()
+            return connection.execute(query.encode(), arguments or None).fetchall()
 
     def unfinished(self, sink: RunningSink, deliveries: int, *, seconds: float = THROUGH_SECONDS) -> list[str]:
         """Wait until so many deliveries have arrived and nothing is open any more; say what still is after a time."""

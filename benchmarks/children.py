@@ -14,7 +14,7 @@ from typing import Final, cast
 from benchmarks import publisher, sink
 from benchmarks.bare import post_bare
 from benchmarks.publisher import Plan, Published
-from benchmarks.receipts import Receipts
+from benchmarks.receipts import Log, Receipts
 from benchmarks.wire import path_of
 from broker_project.stack.guard import die_with
 from broker_project.stack.ports import LOOPBACK
@@ -71,10 +71,10 @@ class RunningPublisher:
 
 
 @contextlib.contextmanager
-def running_sink(*, hanging: int = 0) -> Iterator[RunningSink]:
-    """Run a sink that leaves the first so many subscribers without an answer."""
+def running_sink(*, log: Log | None = None, hanging: int = 0, delay: float = 0.0) -> Iterator[RunningSink]:
+    """Run a sink that leaves the first so many subscribers without an answer, and takes its time for the others."""
     count = CONTEXT.RawValue(c_int64, 0)
-    with _child(sink.serve, count, hanging) as (process, control):
+    with _child(sink.serve, count, log or Log(hanging), hanging, delay) as (process, control):
         yield RunningSink(process, control, control.recv(), count)
 
 

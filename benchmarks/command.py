@@ -26,7 +26,8 @@ def main(*arguments: str) -> int:
         print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
         return 0
     _forget_other_stacks()
-    chosen = options.scenarios or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
+    named = [name for names in options.scenarios for name in names]
+    chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
     wanted = Options(seconds=options.seconds, minutes=options.minutes, rate=options.rate)
     outcomes = {name: _run(name, wanted) for name in chosen}
     if options.json:
@@ -37,7 +38,7 @@ def main(*arguments: str) -> int:
 def parser() -> argparse.ArgumentParser:
     """Return what understands the command line."""
     made = argparse.ArgumentParser(prog="./broker bench", description="Measures the broker on this machine.")
-    made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenario, help="all short ones if none")
+    made.add_argument("scenarios", nargs="*", metavar="scenario", type=_scenarios, help="all short ones if none")
     made.add_argument("--list", action="store_true", help="say which scenarios there are")
     made.add_argument("--json", type=_file, metavar="FILE", help="write the figures there too")
     made.add_argument(
@@ -52,10 +53,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def _scenario(name: str) -> str:
-    if name not in SCENARIOS:
+def _scenarios(name: str) -> list[str]:
+    """Return the scenario of that name, or all whose names begin with it and a dot."""
+    found = [known for known in SCENARIOS if known == name or known.startswith(f"{name}.")]
+    if not found:
         raise argparse.ArgumentTypeError(f"there is no scenario {name!r}; there are {', '.join(SCENARIOS)}")
-    return name
+    return found
 
 
 def _file(name: str) -> Path:

@@ -2,7 +2,7 @@
 
 import time
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -12,6 +12,8 @@ from benchmarks.wire import NUMBER, SENT, STREAM
 Key = tuple[int, int]
 """A subscriber, and the stream that a request of it came from."""
 
+ANYBODY: Final = -1
+"""In the place of the subscriber, where any of them may get what is published."""
 NANOSECONDS: Final = 1e9
 SEQUENCE: Final = b"Webhook-Sequence: "
 FLAG: Final = b"Webhook-Possible-Duplicate: true"
@@ -29,7 +31,7 @@ class Receipts:
     sent: "array[int]" = field(default_factory=_instants)
     subscriber: "array[int]" = field(default_factory=_instants)
     last: dict[Key, int] = field(default_factory=dict)
-    """The highest number of each stream."""
+    """How far each stream has come: the highest number of a line, how many different ones of jobs."""
     faults: Counter[str] = field(default_factory=Counter)
     example: bytes = b""
     """One request as it came."""
@@ -64,10 +66,7 @@ class Log:
                 return
         receipts.last[key] = number
         self._sequences[subscriber] = sequence
-        receipts.at.append(time.monotonic_ns())
-        receipts.sent.append(int(body[SENT]))
-        receipts.subscriber.append(subscriber)
-        self.count += 1
+        self._keep(subscriber, body)
 
     def report(self) -> Receipts:
         """Return what came since the last report."""
@@ -76,11 +75,35 @@ class Log:
         self._receipts = Receipts(last=reported.last, faults=reported.faults)
         return reported
 
+    def _keep(self, subscriber: int, body: bytes) -> None:
+        self._receipts.at.append(time.monotonic_ns())
+        self._receipts.sent.append(int(body[SENT]))
+        self._receipts.subscriber.append(subscriber)
+        self.count += 1
+
     def _note_odd(self, head: bytes, key: tuple[int, int], number: int) -> None:
         last = self._receipts.last.get(key, 0)
         if number == last and FLAG in head and key[0] < self._hanging:
             return  # nobody knows whether it was taken
         self._receipts.faults["came again, or too late" if number <= last else "came too early"] += 1
+
+
+class JobLog(Log):
+    """What came of a QUEUE: every job once, whichever endpoint it goes to, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: defaultdict[int, set[int]] = defaultdict(set)
+
+    def note(self, subscriber: int, head: bytes, body: bytes) -> None:  # noqa: ARG002 - jobs have no sequence
+        """Note a request."""
+        stream, number = int(body[STREAM]), int(body[NUMBER])
+        if number in self._seen[stream]:
+            self._receipts.faults["came again"] += 1
+            return
+        self._seen[stream].add(number)
+        self._receipts.last[ANYBODY, stream] = len(self._seen[stream])
+        self._keep(subscriber, body)
 
 
 def problems(receipts: Receipts, wanted: Mapping[Key, int]) -> Iterator[str]:

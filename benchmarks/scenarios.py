@@ -7,6 +7,7 @@ from typing import Final
 from benchmarks import growth, matching, soak
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
+from benchmarks.queue import fast, slow
 from benchmarks.topic import dense, fanout, hanging, latency, scripts, single
 
 
@@ -26,6 +27,10 @@ SCENARIOS: Final = {
     latency.NAME: Scenario(latency.run, "200 single publishes a second over 20 subscribers"),
     fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
     hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
+    fast.NAME: Scenario(fast.run, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
+    slow.NAME: Scenario(
+        slow.run, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be under way"
+    ),
     matching.NAME: Scenario(matching.run, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"),
     scripts.NAME: Scenario(scripts.run, "100 single publishes a second over 100 subscribers beside 50 endless scripts"),
     soak.NAME: Scenario(

@@ -1,7 +1,7 @@
-"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, a constant answer.
+"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, a constant answer, late if so told.
 
-It notes each request and checks it against the one before of the same stream: some 10 µs, so that what is measured
-is the broker.
+It notes each request and checks it against those before of the same stream: some 10 µs, so that what is measured is
+the broker.
 """
 
 import gc
@@ -9,6 +9,8 @@ import os
 import resource
 import select
 import socket
+import time
+from collections import deque
 from ctypes import c_int64
 from multiprocessing.connection import Connection
 from typing import Final
@@ -32,14 +34,18 @@ ANSWER_ALL: Final = "answer all"
 class Sink:
     """Connections by descriptor, and the requests that come over them."""
 
-    def __init__(self, control: Connection, delivered: c_int64, hanging: int) -> None:
+    def __init__(self, control: Connection, delivered: c_int64, log: Log, hanging: int, delay: float) -> None:
         self._control = control
         self._delivered = delivered
         self._hanging = hanging
         """Subscribers below this number are left without an answer."""
+        self._delay = delay
+        """Seconds until each answer."""
         self._unanswered: list[int] = []
+        self._waiting: deque[tuple[float, int]] = deque()
+        """When each is to be answered."""
         self._partial: dict[int, bytes] = {}
-        self._log = Log(hanging)
+        self._log = log
         self._poll = select.epoll()
         self._listener = socket.create_server((LOOPBACK, 0), backlog=BACKLOG)
 
@@ -50,13 +56,14 @@ class Sink:
         self._poll.register(listener, select.EPOLLIN)
         self._poll.register(control, select.EPOLLIN)
         while True:
-            for descriptor, _ in self._poll.poll():
+            for descriptor, _ in self._poll.poll(self._seconds_to_wait()):
                 if descriptor == listener:
                     self._accept()
                 elif descriptor != control:
                     self._read(descriptor)
                 elif not self._obey():
                     return
+            self._answer_the_due()
             self._delivered.value = self._log.count
 
     def _accept(self) -> None:
@@ -102,6 +109,8 @@ class Sink:
         self._log.example = request
         if subscriber < self._hanging:
             self._unanswered.append(descriptor)
+        elif self._delay:
+            self._waiting.append((time.monotonic() + self._delay, descriptor))
         else:
             self._answer(descriptor)
 
@@ -110,6 +119,14 @@ class Sink:
         for descriptor in self._unanswered:
             self._answer(descriptor)
         self._unanswered.clear()
+
+    def _seconds_to_wait(self) -> float | None:
+        """Return until when nothing is to be answered, if anything is at all."""
+        return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
+
+    def _answer_the_due(self) -> None:
+        while self._waiting and self._waiting[0][0] <= time.monotonic():
+            self._answer(self._waiting.popleft()[1])
 
     def _answer(self, descriptor: int) -> None:
         try:
@@ -122,6 +139,7 @@ class Sink:
         self._partial.pop(descriptor, None)
         if descriptor in self._unanswered:
             self._unanswered.remove(descriptor)
+        self._waiting = deque(late for late in self._waiting if late[1] != descriptor)
 
 
 def _end_of_request(data: bytes) -> int:
@@ -133,9 +151,9 @@ def _end_of_request(data: bytes) -> int:
     return head + len(HEAD_END) + int(data[start : data.index(b"\r", start)])
 
 
-def serve(control: Connection, delivered: c_int64, hanging: int) -> None:
+def serve(control: Connection, delivered: c_int64, log: Log, hanging: int, delay: float) -> None:
     """Be the sink: the whole life of a process."""
     gc.disable()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Sink(control, delivered, hanging).serve()
+    Sink(control, delivered, log, hanging, delay).serve()

@@ -51,11 +51,11 @@ def measure(bench: Bench, load: Load) -> Outcome:
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
     wrong += [*publishing_problems(published), *problems(receipts, wanted_from(published))]
     speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
-    busy = Figure(load.name, "publishers awaiting answers", _awaiting(published, begin, end), "% of time")
+    busy = Figure(load.name, "publishers awaiting answers", awaiting(published, begin, end), "% of time")
     return Outcome([speed, busy, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))
 
 
-def _awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> float:
+def awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> float:
     """Return for how much of the time publishers waited for answers: near 100, accepting is the limit, not sending."""
     calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
     waited = sum(seconds for due, seconds in calls if begin.at <= due <= end.at)

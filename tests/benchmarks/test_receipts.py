@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.receipts import Log, problems
+from benchmarks.receipts import ANYBODY, JobLog, Log, problems
 from benchmarks.throughput import void
 from benchmarks.wire import BODY_BYTES, body_of
 
@@ -52,6 +52,21 @@ def test_what_nobody_has_published_is_said() -> None:
     log = Log()
     log.note(9, b"POST /00009 HTTP/1.1\r\nWebhook-Sequence: 1\r\n", body_of(1, 1, 0))
     assert list(problems(log.report(), {})) == ["requests of 1 streams that nobody had published"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "wrong"),
+    [
+        ((3, 1, 2), []),
+        ((3, 1), ["1 deliveries never arrived"]),
+        ((3, 1, 2, 1), ["1 requests came again"]),
+    ],
+)
+def test_jobs_come_once_to_whichever_endpoint_in_any_order(numbers: tuple[int, ...], wrong: list[str]) -> None:
+    log = JobLog()
+    for endpoint, number in enumerate(numbers):
+        log.note(endpoint, b"POST /00000 HTTP/1.1\r\n", body_of(1, number, 0))
+    assert list(problems(log.report(), {(ANYBODY, 1): 3})) == wrong
 
 
 def test_a_report_begins_anew_but_remembers_what_came_last() -> None:

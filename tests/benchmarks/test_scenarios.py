@@ -14,6 +14,7 @@ from benchmarks.children import running_sink
 from benchmarks.connection import Connection
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
+from benchmarks.queue import fast, slow
 from benchmarks.topic import dense, fanout, hanging, latency, scripts, single
 from benchmarks.wire import body_of
 from tests.faults.breaking import away
@@ -48,6 +49,18 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
     assert {f"CPU of {group}" for group in GROUPS} < found.keys()
     assert sum(found[f"CPU share of {group}"] for group in GROUPS) == pytest.approx(100)
     assert outcome.figures[0].bare
+
+
+@pytest.mark.behaviour("6.2")
+@pytest.mark.behaviour("6.4")
+@pytest.mark.parametrize("run", [partial(fast.run, per_call=5), partial(slow.run, per_call=5)], ids=["fast", "slow"])
+def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(bench: Bench, run: Callable[[Bench], Outcome]) -> None:
+    found = values(run(bench))
+    assert found["jobs"] > 0
+    assert found["senders, max / mean"] >= 1
+    shares = [found[f"share of endpoint {number}"] for number in (1, 2, 3)]
+    assert min(shares) > 0
+    assert sum(shares) == pytest.approx(100)
 
 
 def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:

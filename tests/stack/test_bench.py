@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.command import parser
 from benchmarks.scenarios import SCENARIOS
 from broker_project.stack.folders import ROOT
 
@@ -19,6 +20,18 @@ def test_the_list_names_every_scenario() -> None:
     answer = bench("--list")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert [line.split()[0] for line in answer.stdout.splitlines()] == list(SCENARIOS)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["queue"], ["queue.fast", "queue.slow"]),
+        (["soak", "queue.slow"], ["soak", "queue.slow"]),
+        ([], []),
+    ],
+)
+def test_scenarios_are_named_alone_or_by_what_their_names_begin_with(words: list[str], names: list[str]) -> None:
+    assert [name for found in parser().parse_args(words).scenarios for name in found] == names
 
 
 def test_an_unknown_scenario_is_refused_with_those_there_are() -> None:

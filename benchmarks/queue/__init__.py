@@ -1,0 +1,1 @@
+"""Scenarios of queues: a few endpoints that share the jobs, five senders."""
