@@ -12,7 +12,7 @@ import pycurl
 import requests
 
 from delivery.sockets import Sockets
-from delivery.transfers import Answer, Transfer
+from delivery.transfers import MAX_ANSWER_BYTES, Answer, Transfer
 
 KEPT_CONNECTIONS: Final = 4_096
 """Above the lines under way: fewer costs a new connection for most requests."""
@@ -28,8 +28,9 @@ class HttpClient:
     Owned by one thread; only `interrupt` may be called from others. Create it after forking.
     """
 
-    def __init__(self, *, deadline_seconds: float) -> None:
+    def __init__(self, *, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._deadline_ms = int(deadline_seconds * 1000)
+        self._most_answer_bytes = most_answer_bytes
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
@@ -42,7 +43,7 @@ class HttpClient:
 
     def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
         """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`."""
-        transfer = self._idle.pop() if self._idle else Transfer(deadline_ms=self._deadline_ms)
+        transfer = self._idle.pop() if self._idle else self._new_transfer()
         transfer.begin(token, request, burst=self._burst)
         self._multi.add_handle(transfer.handle)
         self._started += 1
@@ -85,6 +86,9 @@ class HttpClient:
         """Give back sockets and descriptors; what is under way is dropped."""
         self._multi.close()
         self._sockets.close()
+
+    def _new_transfer(self) -> Transfer:
+        return Transfer(deadline_ms=self._deadline_ms, most_answer_bytes=self._most_answer_bytes)
 
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS

@@ -13,7 +13,7 @@ from delivery.header_lines import lines_of
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
-"""What is read of an answer's body; the rest is left unread and the connection closed."""
+"""What is read of an answer's body unless its client wants more; then the connection is closed."""
 MAX_HEADER_BYTES: Final = 65_536
 STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+\d{3}(?!\d)", re.IGNORECASE)
 """libcurl takes the first three digits for the status, and so 2000 for 200."""
@@ -26,12 +26,16 @@ NOTHING: Final = requests.PreparedRequest()
 
 
 class RequestNotCompleted(requests.ConnectionError):
-    """No complete answer came back; `was_sent` says whether the endpoint may have got the request."""
+    """No complete answer came back; `was_sent` says whether the endpoint may have got the request.
 
-    def __init__(self, reason: str, *, was_sent: bool) -> None:
+    `timed_out`: it may have, and the deadline has passed since.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool, timed_out: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.was_sent = was_sent
+        self.timed_out = timed_out
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,8 @@ class Transfer:
     _token: Hashable
     burst: int
 
-    def __init__(self, *, deadline_ms: int) -> None:
+    def __init__(self, *, deadline_ms: int, most_answer_bytes: int) -> None:
+        self._most_answer_bytes = most_answer_bytes
         self.handle = new_handle(deadline_ms=deadline_ms)
         self.handle.transfer = self
         self.handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
@@ -103,8 +108,8 @@ class Transfer:
 
     def take_body(self, chunk: bytes) -> int:
         """Keep a piece of the answer's body; beyond the cap, end the transfer."""
-        self._body += chunk[: MAX_ANSWER_BYTES - len(self._body)]
-        self._too_much = len(self._body) >= MAX_ANSWER_BYTES
+        self._body += chunk[: self._most_answer_bytes - len(self._body)]
+        self._too_much = len(self._body) >= self._most_answer_bytes
         return -1 if self._too_much else len(chunk)
 
     def _answer(self, number: int, text: str) -> Answer:
@@ -119,7 +124,9 @@ class Transfer:
         else:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
             reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
-            result = RequestNotCompleted(self._refused or reason or f"libcurl error {number}", was_sent=was_sent)
+            timed_out = was_sent and number == pycurl.E_OPERATION_TIMEDOUT
+            told = self._refused or reason or f"libcurl error {number}"
+            result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out)
         return Answer(self._token, result, bytes(self._head), duration_ms)
 
     def _response(self, status: int) -> requests.Response:

@@ -80,7 +80,8 @@ class Numbers:
     """What tells one request of a delivery from another."""
 
     delivery_id: int
-    sequence: int
+    sequence: int | None
+    """None: it is in no line."""
     attempt: int
     possible_duplicate: bool
 
@@ -94,11 +95,12 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
         f"webhook-id: {webhook_id}".encode(),
         f"webhook-timestamp: {timestamp}".encode(),
         f"webhook-signature: {signed}".encode(),
-        f"Webhook-Sequence: {numbers.sequence}".encode(),
         f"Webhook-Attempt: {numbers.attempt}".encode(),
         header_line("Broker-Event-Type", content.event_type),
         f"Broker-Message-Id: {content.message_id}".encode(),
     ]
+    if numbers.sequence is not None:
+        lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())
     if numbers.possible_duplicate:
         lines.append(b"Webhook-Possible-Duplicate: true")
     return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
