@@ -225,6 +225,8 @@ class Migration(migrations.Migration):
                 ("size", models.IntegerField()),
                 ("due_at", models.DateTimeField(null=True)),
                 ("cycles", models.PositiveIntegerField(db_default=0, default=0)),
+                ("attempts", models.PositiveIntegerField(db_default=0, default=0)),
+                ("uncertain", models.BooleanField(db_default=False, default=False)),
                 ("first_id", models.BigIntegerField(null=True)),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 (

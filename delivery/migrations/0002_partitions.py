@@ -40,6 +40,8 @@ CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE du
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
 -- What is HELD; found by its due time, so that this index does not mention the status either.
 CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
+-- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
+CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,

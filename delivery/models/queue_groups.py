@@ -35,6 +35,10 @@ class QueueGroup(models.Model):
     """
     cycles = models.PositiveIntegerField(default=0, db_default=0)
     """How often all its endpoints were tried in vain; the pause grows with it (behaviour 6.5)."""
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    """How many requests it has had, over all its endpoints."""
+    uncertain = models.BooleanField(default=False, db_default=False)
+    """Whether the outcome of any of them is unknown: whoever is asked next is told so (behaviour 4.11)."""
     first_id = models.BigIntegerField(null=True)
     """The delivery whose request was under way at an unclean end: it goes first, to the same endpoint."""
     created_at = models.DateTimeField(db_default=Now())
