@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
 from subscriptions.filter_terms import Span, spans_of
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, text_at
 from subscriptions.patterns import REACHED_KIND, patterns_of
 
 
@@ -48,6 +48,8 @@ class Probe:
     key: Key
     columns: tuple[str, ...]
     """Event type, pattern, header filter and the span's two ends, each as PostgreSQL writes it within an array."""
+    by_header: bool
+    """Whether subscriptions with a header filter are there, or those without one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,7 +102,8 @@ def _asked(keys: tuple[Key, ...], filter_string: str, known: Known, values: Mapp
 
 @lru_cache(PROBES)
 def _probe(key: Key, filter_string: str, span: Span) -> Probe:
-    return Probe(key, (str(key.event_type_id), *map(_quoted, (key.event_pattern, filter_string, *span))))
+    columns = (str(key.event_type_id), *map(_quoted, (key.event_pattern, filter_string, *span)))
+    return Probe(key, columns, bool(filter_string))
 
 
 def _quoted(text: str) -> str:
@@ -112,6 +115,6 @@ def _values(paths: Iterable[str], document: Document) -> Iterator[tuple[str, str
     """Yield what the message has at these paths; one that cannot be read is left out."""
     for path in paths:
         try:
-            yield path, document.text_at(path)
+            yield path, text_at(document, path)
         except (FilterFailed, FilterSyntaxError):
             continue

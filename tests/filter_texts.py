@@ -3,6 +3,7 @@
 from hypothesis import strategies as st
 
 from subscriptions.filters.tree import (
+    PARTS,
     All,
     Comparison,
     Constant,
@@ -45,7 +46,7 @@ def terms() -> st.SearchStrategy[Term]:
 
 def paths(*, as_text: bool) -> st.SearchStrategy[Path]:
     """Paths that often lead somewhere."""
-    whole = st.sampled_from(["Body", "Header", "nothing"]) if as_text else st.just("Body")
+    whole = st.sampled_from(PARTS) if as_text else st.just("Body")
     steps = st.sampled_from(json_texts.KEYS) | st.integers(-3, 3)
     return st.builds(lambda first, rest: Path((first, *rest), as_text), whole, st.lists(steps, max_size=2))
 

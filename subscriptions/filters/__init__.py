@@ -1,9 +1,9 @@
 """The filter language: its meaning is that of PostgreSQL's jsonb operators, without PostgreSQL (behaviour 3).
 
 In reading order: `values`, `printing` (JSON as jsonb sees it) · `like_patterns` · `tree`, `walking` (what a filter
-says) · `grammar.lark`, `positions`, `operands`, `tree_making`, `parsing` (from the text to the tree) · `work`
-(how much filters may do) · `bodies`, `documents` (what a message looks like) · `logic`, `compiling` (from the tree to
-a function) · `explaining` · `filter` (all of it in one value).
+says) · `grammar.lark`, `positions`, `operands`, `tree_making`, `parsing` (from the text to the tree) · `work` (how
+much filters may do) · `bodies`, `documents`, `readers` (what a message looks like) · `logic`, `compiling` (from the
+tree to a function) · `explaining` · `filter` (all of it in one value).
 """
 
 from subscriptions.filters.documents import Document as Document
@@ -17,5 +17,6 @@ from subscriptions.filters.filter import parse_filter as parse_filter
 from subscriptions.filters.filter import validate_filter as validate_filter
 from subscriptions.filters.positions import FilterSyntaxError as FilterSyntaxError
 from subscriptions.filters.positions import Position as Position
+from subscriptions.filters.readers import text_at as text_at
 from subscriptions.filters.values import FilterFailed as FilterFailed
 from subscriptions.filters.work import Work as Work

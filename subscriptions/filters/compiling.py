@@ -4,9 +4,10 @@ import operator
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from subscriptions.filters.documents import Document, TextReader, key_reader, reader, text_reader
+from subscriptions.filters.documents import Document
 from subscriptions.filters.like_patterns import compile_like
 from subscriptions.filters.logic import Test, joined, opposite
+from subscriptions.filters.readers import TextReader, key_reader, reader, text_reader
 from subscriptions.filters.tree import All, Comparison, Constant, HasKey, IsNull, Like, Node, Not, OneOf, Path, Some
 from subscriptions.filters.values import MISSING, SortKey, parse_json, sort_key
 from subscriptions.filters.walking import equality_of

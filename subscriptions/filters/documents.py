@@ -1,21 +1,16 @@
 """What a message looks like to filters: an object with `Header` and `Body` (behaviour 3.1, 3.2)."""
 
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
-from typing import Final, TypeAlias, TypeVar, cast
+from functools import cached_property
+from typing import Final, TypeVar, cast
 
 from subscriptions.filters.bodies import Unreadable, parse_body
-from subscriptions.filters.parsing import parse_path
-from subscriptions.filters.printing import text_of
 from subscriptions.filters.tree import Path
-from subscriptions.filters.values import MISSING, FilterFailed, Json, Missing, SortKey, sort_key
+from subscriptions.filters.values import FilterFailed, Json, SortKey
 from subscriptions.filters.work import COMPARED, Work
 
-KNOWN_PATHS: Final = 4096
 MOST_READ: Final = 4 * 2**20
 """A filter that reads more characters fails: many terms that each read a large body would take seconds."""
-SHORT: Final = 1024
-"""Texts of up to so many characters are compared without being counted."""
 
 Made = TypeVar("Made", str | None, SortKey)
 
@@ -90,84 +85,6 @@ class Document:
             values.setdefault(name.lower(), []).append(value)
         return values
 
-    def text_at(self, path: str) -> str | None:
-        """Return what a path with `->>`, in its canonical text, gives; None for null.
-
-        Raises:
-            FilterFailed: what is there cannot be read.
-
-        """
-        self.begin()
-        return _text_reader_of(path)(self)
-
     @cached_property
     def _parsed_body(self) -> Json | Unreadable:
         return parse_body(self._body, is_json=self._is_json)
-
-
-Reader: TypeAlias = Callable[[Document], Json | Missing]
-TextReader: TypeAlias = Callable[[Document], str | None]
-KeyReader: TypeAlias = Callable[[Document], SortKey | None]
-
-WHOLE: Final[dict[str | int, Reader]] = {"Header": lambda one: one.headers, "Body": lambda one: one.body}
-
-
-def reader(path: Path) -> Reader:
-    """Return what reads the JSON value at `path`; it gives `MISSING` where there is nothing."""
-    if not path.steps:
-        return lambda document: {"Header": document.headers, "Body": document.body}
-    first, *steps = path.steps
-    if first not in WHOLE:
-        return lambda _document: MISSING
-    whole = WHOLE[first]
-
-    def read(document: Document) -> Json | Missing:
-        value = whole(document)
-        for step in steps:
-            value = value.get(step, MISSING) if isinstance(value, dict) else _element(value, step)
-        return value
-
-    return read
-
-
-def text_reader(path: Path) -> TextReader:
-    """Return what reads the text that `->>` gives at `path`; None for null, JSON's and SQL's."""
-    read = reader(path)
-
-    def read_text(document: Document) -> str | None:
-        value = read(document)
-        if isinstance(value, str) and len(value) <= SHORT:
-            return value
-        if value is MISSING:
-            return None
-        text = document.made(text_of, path, value)
-        document.work.add(len(text or "") // COMPARED)
-        return text
-
-    return read_text
-
-
-def key_reader(path: Path) -> KeyReader:
-    """Return what reads a sort key of the JSON value at `path`; None for SQL's null."""
-    read = reader(path)
-
-    def read_key(document: Document) -> SortKey | None:
-        value = read(document)
-        if value is MISSING:
-            return None
-        return document.made(sort_key, path, value)
-
-    return read_key
-
-
-def _element(value: Json | Missing, step: str | int) -> Json | Missing:
-    """Return an element of a list; counted from the end if negative. A lone scalar is a list of one, to jsonb."""
-    if value is MISSING or not isinstance(step, int):
-        return MISSING
-    elements = value if isinstance(value, list) else [value]
-    return elements[step] if -len(elements) <= step < len(elements) else MISSING
-
-
-@lru_cache(KNOWN_PATHS)
-def _text_reader_of(path: str) -> TextReader:
-    return text_reader(parse_path(path))

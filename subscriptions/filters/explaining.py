@@ -5,9 +5,10 @@ from enum import StrEnum
 from typing import Final
 
 from subscriptions.filters.compiling import compile_node
-from subscriptions.filters.documents import Document, reader, text_reader
+from subscriptions.filters.documents import Document
 from subscriptions.filters.logic import Test
 from subscriptions.filters.printing import json_text
+from subscriptions.filters.readers import reader, text_reader
 from subscriptions.filters.tree import Node, Path
 from subscriptions.filters.values import MISSING, FilterFailed
 from subscriptions.filters.walking import paths_of, terms_of

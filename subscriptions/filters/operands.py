@@ -7,7 +7,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from lark import Token
 
 from subscriptions.filters.positions import FilterSyntaxError, Position, place_of
-from subscriptions.filters.tree import Constant, Path
+from subscriptions.filters.tree import HEADER, PARTS, Constant, Path
 from subscriptions.filters.values import FilterFailed, levels, parse_json, sort_key
 
 MAX_DEPTH: Final = 20
@@ -43,9 +43,15 @@ def unquoted(quoted: Token) -> str:
 def without_case(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """Return the steps with the name of a header, if they lead to one, in lower case (behaviour 3.2)."""
     match steps:
-        case ("Header", str(name), *rest):
-            return ("Header", name.lower(), *rest)
+        case (whole, str(name), *rest) if whole == HEADER:
+            return (HEADER, name.lower(), *rest)
     return steps
+
+
+def check_part(name: str | int, at: Position) -> None:
+    """Refuse what no message has right behind `$$`: it would be null for every one."""
+    if name not in PARTS:
+        raise FilterSyntaxError(f"$$ has only {' and '.join(map(repr, PARTS))}", at)
 
 
 def check_json(*sides: Placed[Operand] | Placed[Constant]) -> None:

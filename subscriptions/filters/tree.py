@@ -1,7 +1,12 @@
 """What a filter says, as a tree of values; its text is canonical: white space and the case of keywords are gone."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+HEADER: Final = "Header"
+BODY: Final = "Body"
+PARTS: Final = (HEADER, BODY)
+"""What a message has, as $$ shows it."""
 
 
 @dataclass(frozen=True, slots=True)

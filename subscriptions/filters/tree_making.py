@@ -6,7 +6,16 @@ from typing import Final
 from lark import Token, Transformer, v_args
 
 from subscriptions.filters.like_patterns import compile_like
-from subscriptions.filters.operands import MAX_DEPTH, Operand, Placed, check_json, step, unquoted, without_case
+from subscriptions.filters.operands import (
+    MAX_DEPTH,
+    Operand,
+    Placed,
+    check_json,
+    check_part,
+    step,
+    unquoted,
+    without_case,
+)
 from subscriptions.filters.positions import FilterSyntaxError, Position, place_of
 from subscriptions.filters.tree import All, Comparison, Constant, HasKey, IsNull, Like, Node, Not, OneOf, Path, Some
 
@@ -41,6 +50,8 @@ class TreeMaker(Transformer[Token, Part]):
                 raise FilterSyntaxError(
                     "Only the last arrow is ->>: it gives text, which has no parts", place_of(arrow)
                 )
+        for name in names[:1]:
+            check_part(step(name), place_of(name))
         as_text = bool(arrows) and arrows[-1] == "->>"
         return Placed(Path(without_case(tuple(map(step, names))), as_text), place_of(message))
 
@@ -84,6 +95,8 @@ class TreeMaker(Transformer[Token, Part]):
         """Return whether an object has a key; headers' names have no case."""
         if path.value.as_text:
             raise FilterSyntaxError("Only a JSON value (->) has keys", path.at)
+        if not path.value.steps:
+            check_part(key.value.text, key.at)
         (*_, name) = without_case((*path.value.steps, key.value.text))
         return Part(HasKey(path.value, Constant(str(name))), path.at, 3)
 

@@ -116,10 +116,10 @@ def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -
 @pytest.mark.parametrize(
     ("fields", "pointer", "detail"),
     [
-        ({"filter": "$$->>'a' = 5"}, "#/filter", "line 1, column 12"),
-        ({"filter": f"$$->>'a' = '{'x' * 5 * 1024}'"}, "#/filter", "at most 4096 bytes"),
+        ({"filter": "$$->>'Body' = 5"}, "#/filter", "line 1, column 15"),
+        ({"filter": f"$$->>'Body' = '{'x' * 5 * 1024}'"}, "#/filter", "at most 4096 bytes"),
         ({"filter": "(" * 100 + OPEN + ")" * 100}, "#/filter", "at most 20 deep"),
-        ({"filter": "$$->>'a' = \u2018b\u2019"}, "#/filter", "line 1, column 12"),
+        ({"filter": "$$->>'Body' = \u2018b\u2019"}, "#/filter", "line 1, column 15"),
         ({"filter": "$$->>'\0' = 'b'"}, "#/filter", "line 1, column 7"),
         ({"filter": 5}, "#/filter", "Give a text"),
         ({"body_base64": "%"}, "#/body_base64", "not base64"),
@@ -200,10 +200,10 @@ def test_what_a_publish_drops_no_filter_test_shows(management: Client) -> None:
 @pytest.mark.behaviour("3.5")
 def test_a_broken_filter_is_refused_when_it_is_saved(management: Client, subscription: Subscription) -> None:
     path = f"/api/v1/subscriptions/{subscription.pk}"
-    answer = management.patch(path, {"filter": "$$->>'a' == 'b'"}, content_type=JSON)
+    answer = management.patch(path, {"filter": "$$->>'Body' == 'b'"}, content_type=JSON)
     (error,) = answer.json()["errors"]
     assert (answer.status_code, error["pointer"], error["code"]) == (400, "#/filter", "filter")
-    assert "(line 1, column 11)" in error["detail"]
+    assert "(line 1, column 14)" in error["detail"]
     assert management.patch(path, {"filter": OPEN}, content_type=JSON).json()["filter"] == OPEN
 
 

@@ -62,7 +62,7 @@ def test_an_edited_filter_is_tried_on_a_chosen_message(admin: Client, client: Cl
 @pytest.mark.parametrize(
     ("fields", "field", "said"),
     [
-        ({"filter": "$$->>'a' == 'b'"}, "filter", "line 1, column 11"),
+        ({"filter": "$$->>'Body' == 'b'"}, "filter", "line 1, column 14"),
         ({"filter": OPEN}, "message", "Choose an event type"),
         ({"filter": OPEN, "message": "5"}, "message", "no such message"),
         ({"filter": OPEN, "message": "x"}, "message", "whole number"),

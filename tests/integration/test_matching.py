@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delivery.storing import NewMessage
 from subscriptions import candidates, probes
 from subscriptions.configuring import change
-from subscriptions.filters import FilterFailed, parse_filter, work
+from subscriptions.filters import FilterFailed, parse_filter, text_at, work
 from subscriptions.learned_paths import MOST_PATHS, PATIENCE
 from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
@@ -260,7 +260,7 @@ def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
     assert matched(new(event_type, b'{"state": "1"}')) == [[made[1].pk]]
     message = new(event_type, b"[" * 5000 + b"]" * 5000)
     with pytest.raises(FilterFailed):
-        message.document.text_at(STATE)
+        text_at(message.document, STATE)
     assert [match.failure[:14] for match in matching_subscriptions([message])[0]] == ["filter failed:"] * 3
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from subscriptions.filters import FilterSyntaxError, Position, parse_filter, validate_filter
 
-TERM = "$$->>'a' = 'b'"
+TERM = "$$->>'Body' = 'b'"
 
 
 @pytest.mark.behaviour("3.5")
@@ -16,43 +16,47 @@ TERM = "$$->>'a' = 'b'"
     [
         ("", 1, 1, "met the end"),
         ("state = 'open'", 1, 1, "Expected $$"),
-        (f"{TERM} and", 1, 19, "met the end"),
+        (f"{TERM} and", 1, 22, "met the end"),
         (f"{TERM}\n  and\n  or {TERM}", 3, 3, "met 'or'"),
-        (f"({TERM}", 1, 16, "')'"),
-        (f"{TERM})", 1, 15, "met ')'"),
-        (f"{TERM} {TERM}", 1, 16, "Expected AND, OR or the end"),
+        (f"({TERM}", 1, 19, "')'"),
+        (f"{TERM})", 1, 18, "met ')'"),
+        (f"{TERM} {TERM}", 1, 19, "Expected AND, OR or the end"),
         ("$$->>a = 'b'", 1, 6, "a text in quotes or an index"),
-        ("$$->>'a' = 5", 1, 12, "Expected $$ or a text in quotes"),
-        ("$$->>'a' == 'b'", 1, 11, "met '='"),
-        ("$$->>'a' = 'b", 1, 12, "not closed"),
-        ("$$->>'a' = 'it's'", 1, 16, "doubled: 'it''s'"),
-        ("$$->>'a' = 'that'is'", 1, 18, "doubled: 'it''s'"),
-        ("$$->>'a' = \u2018b\u2019", 1, 12, "straight"),
+        ("$$->>'Body' = 5", 1, 15, "Expected $$ or a text in quotes"),
+        ("$$->>'Body' == 'b'", 1, 14, "met '='"),
+        ("$$->>'Body' = 'b", 1, 15, "not closed"),
+        ("$$->>'Body' = 'it's'", 1, 19, "doubled: 'it''s'"),
+        ("$$->>'Body' = 'that'is'", 1, 21, "doubled: 'it''s'"),
+        ("$$->>'Body' = \u2018b\u2019", 1, 15, "straight"),
         ("$$->>\"a\" = 'b'", 1, 6, "straight"),
         ("$$->>'a\0' = 'b'", 1, 8, "NUL"),
         ("$$->>'\ud800' = 'b'", 1, 7, "surrogate"),
-        ("$$->>'a'->'b' = '1'", 1, 3, "Only the last arrow"),
-        ("$$->'a' = 'open'", 1, 11, "is JSON"),
-        ("$$->'a' = 'NaN'", 1, 11, "NaN"),
-        ("$$->'a' = '1e999999'", 1, 11, "more than 131072 digits"),
-        (f"$$->'a' = '{'[' * 21 + ']' * 21}'", 1, 11, "nested too deep"),
-        (f"$$->'a' = '{'[' * 4000}'", 1, 11, "nested too deep"),
-        (f"$$->'a' > '{'[' * 500 + ']' * 500}'", 1, 11, "nested too deep"),
-        ("$$->'a' in ('1', 'b')", 1, 18, "is JSON"),
-        ("$$->'a' = $$->>'b'", 1, 9, "do not compare"),
+        ("$$->>'Body'->'b' = '1'", 1, 3, "Only the last arrow"),
+        ("$$->'Body' = 'open'", 1, 14, "is JSON"),
+        ("$$->'Body' = 'NaN'", 1, 14, "NaN"),
+        ("$$->'Body' = '1e999999'", 1, 14, "more than 131072 digits"),
+        (f"$$->'Body' = '{'[' * 21 + ']' * 21}'", 1, 14, "nested too deep"),
+        (f"$$->'Body' = '{'[' * 4000}'", 1, 14, "nested too deep"),
+        (f"$$->'Body' > '{'[' * 500 + ']' * 500}'", 1, 14, "nested too deep"),
+        ("$$->'Body' in ('1', 'b')", 1, 21, "is JSON"),
+        ("$$->'Body' = $$->>'Header'", 1, 12, "do not compare"),
         ("'a' = 'b'", 1, 1, "One side"),
-        ("$$->'a' like 'b'", 1, 1, "Only a text"),
-        ("$$->>'a' ? 'b'", 1, 1, "has keys"),
-        ("$$->>'a' like 'b\\'", 1, 15, "lone backslash"),
-        ("$$->2147483648 is null", 1, 5, "at most 2147483647"),
-        (f"$$->{'9' * 4000} is null", 1, 5, "at most 2147483647"),
-        ("$$->>'a' = 'b'; drop table x", 1, 15, "met ';'"),
+        ("$$->'Body' like 'b'", 1, 1, "Only a text"),
+        ("$$->>'Body' ? 'b'", 1, 1, "has keys"),
+        ("$$->>'Body' like 'b\\'", 1, 18, "lone backslash"),
+        ("$$->'Boddy'->>'a' = 'b'", 1, 5, "$$ has only 'Header' and 'Body'"),
+        ("$$->>'header' is null", 1, 6, "$$ has only 'Header' and 'Body'"),
+        ("'b' = $$->>0", 1, 12, "$$ has only 'Header' and 'Body'"),
+        ("$$ ? 'body'", 1, 6, "$$ has only 'Header' and 'Body'"),
+        ("$$->'Body'->2147483648 is null", 1, 13, "at most 2147483647"),
+        (f"$$->'Body'->{'9' * 4000} is null", 1, 13, "at most 2147483647"),
+        ("$$->>'Body' = 'b'; drop table x", 1, 18, "met ';'"),
         ("x" * 4097, 1, 4098, "at most 4096 bytes"),
-        (f"$$->>'a' = '{'é' * 2048}'", 1, 2062, "at most 4096 bytes"),
+        (f"$$->>'Body' = '{'é' * 2048}'", 1, 2065, "at most 4096 bytes"),
         ("(" * 100 + TERM + ")" * 100, 1, 101, "at most 20 deep"),
         ("not " * 1000 + TERM, 1, 4001, "at most 20 deep"),
         ("(" * 4000, 1, 4001, "met the end"),
-        (" or ".join(["$$->>'a'='b'"] * 67), 1, 1, "at most 200 nodes"),
+        (" or ".join(["$$->>'Body'='b'"] * 67), 1, 1, "at most 200 nodes"),
     ],
 )
 def test_what_is_no_filter_is_refused_with_its_place(text: str, line: int, column: int, message: str) -> None:
@@ -70,16 +74,16 @@ def test_what_is_no_filter_is_refused_with_its_place(text: str, line: int, colum
         "(" * 20 + TERM + ")" * 20,
         "not " * 20 + TERM,
         " or ".join([TERM] * 66),
-        f"$$->>'a' in ({','.join(['0'.join(chr(39) * 2)] * 198)})",
-        f"$$->>'a' = '{'x' * (4096 - len(TERM) + 1)}'",
-        f"$$->'a' = '{'[' * 20 + ']' * 20}'",
+        f"$$->>'Body' in ({','.join(['0'.join(chr(39) * 2)] * 198)})",
+        f"$$->>'Body' = '{'x' * (4096 - len(TERM) + 1)}'",
+        f"$$->'Body' = '{'[' * 20 + ']' * 20}'",
     ],
 )
 def test_what_is_just_within_the_limits_is_a_filter(text: str) -> None:
     validate_filter(text)
 
 
-PIECES = ["$$", "->", "->>", "'a'", "'5'", "0", "-1", " ", "=", "<", "?", "(", ")", ",", "and", "NOT ", "in", "like"]
+PIECES = ["$$", "->", "->>", "'Body'", "'5'", "0", "-1", " ", "=", "<", "?", "(", ")", ",", "and", "NOT ", "in", "like"]
 PIECES += ["is", "null", "'", "\n", "\\", "%", "$", "x", "\u201c", "\0", "'[1'", "\ud800"]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from subscriptions.filters import Document, Filter, FilterFailed, Work, kept_filter, parse_filter
+from subscriptions.filters import Document, Filter, FilterFailed, Work, kept_filter, parse_filter, text_at
 from subscriptions.filters.filter import Kept
 from subscriptions.filters.tree import Node
 from tests import filter_texts
@@ -160,7 +160,6 @@ def test_what_is_unknown_or_fails_matters_only_where_nothing_decides(text: str, 
         ("$$->'Header' ? 'X-team'", True),
         ("$$->'Header'->'X-Team' ? 'red'", True),
         ("$$->'Header'->'X-Other'->>0 is null", True),
-        ("$$->'header'->'x-team'->>0 = 'blue'", False),
         ("$$ ? 'Body'", True),
     ],
 )
@@ -287,7 +286,8 @@ def test_the_canonical_text_says_the_same(tree: Node) -> None:
 def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again() -> None:
     kept = Kept()
     large = [
-        Filter(text, parse_filter(text).tree) for text in (f"$$->>'{number:04000}' is null" for number in range(600))
+        Filter(text, parse_filter(text).tree)
+        for text in (f"$$->'Body'->>'{number:04000}' is null" for number in range(600))
     ]
     for one in large:
         kept.add(one)
@@ -304,7 +304,7 @@ def test_filters_are_kept_up_to_a_size_and_only_where_they_are_asked_for_again()
         ("$$->'Body'->>'a' = 'x'", ("$$->'Body'->>'a'", "x")),
         ("'x'=$$ -> 'Body' ->>'a'", ("$$->'Body'->>'a'", "x")),
         ("$$->'Header'->'X'->>0 = 'it''s'", ("$$->'Header'->'x'->>0", "it's")),
-        ("$$->'Body'->'b' = '1' and ($$->'Body'->>'a' = 'x' and $$->>'c' = 'y')", ("$$->'Body'->>'a'", "x")),
+        ("$$->'Body'->'b' = '1' and ($$->'Body'->>'a' = 'x' and $$->'Body'->>'c' = 'y')", ("$$->'Body'->>'a'", "x")),
         ("$$->'Body'->'a' = '\"x\"'", None),
         ("$$->'Body'->>'a' != 'x'", None),
         ("$$->'Body'->>'a' = $$->'Body'->>'b'", None),
@@ -321,4 +321,4 @@ def test_what_matches_is_found_by_its_term(tree: Node) -> None:
     found, message = parse_filter(str(tree)), document('{"a": "a", "b": true, "aa": 100}', ("a", "ab"))
     if found.equality and found.matches(message):
         path, constant = found.equality
-        assert message.text_at(path) == constant
+        assert text_at(message, path) == constant
