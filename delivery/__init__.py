@@ -2,12 +2,13 @@
 
 In the order in which a message meets them:
 
-taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `documents` (rules) · `idempotency` ·
-`store_statements`, `storing` · `publishing` · `accepting`
+taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `documents`, `queue_groups`,
+`callback_tokens` (rules) · `callback_terms` · `idempotency` · `placing`, `store_statements`, `storing` ·
+`making_callbacks` · `publishing` · `accepting`
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
 `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
-claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `reading` · `hands` (what is sent next)
+claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands` (what is sent next)
 sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
 `driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
 `http_client`, `transfers`, `sockets`

@@ -1,8 +1,9 @@
 """Storing messages with a delivery for every subscription that qualifies: one statement for all of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any, Final
 
 import orjson
 from django.db import transaction
@@ -11,11 +12,14 @@ from delivery import wakeups
 from delivery.documents import document_of
 from delivery.idempotency import fingerprint_of
 from delivery.models import MessageOutcome
+from delivery.placing import placed, sender_lines
 from delivery.store_statements import store_statement
 from subscriptions.database import rows
 from subscriptions.filters import Document
 from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models import EventKind
+
+DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_failure", "d_group")
 
 
 @dataclass(frozen=True)
@@ -62,22 +66,15 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
     if not messages:
         return []
     matches = matching_subscriptions(messages)
-    placed = [(place, *match) for place, qualified in enumerate(matches, 1) for match in qualified]
-    places, subscription_ids, subscriber_ids, failures = zip(*placed, strict=True) if placed else ((), (), (), ())
-    holds = any(failures)
-    found = rows(
-        store_statement(holds=holds),
-        {
-            "body": [message.body for message in messages],
-            "messages": _columns(messages, matches, publisher_id),
-            "d_position": [*places],
-            "d_subscription_id": [*subscription_ids],
-            "d_subscriber_id": [*subscriber_ids],
-            **({"d_failure": [*failures]} if holds else {}),
-        },
-    )
-    if woken := sorted(line_id for place, line_id in found if not place):
-        transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, woken), robust=True)
+    queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
+    arguments = {
+        "body": [message.body for message in messages],
+        "messages": _columns(messages, matches, publisher_id),
+        **_delivery_columns(messages, matches),
+    }
+    holds = any(arguments["d_failure"])
+    found = rows(store_statement(holds=holds, groups=bool(queues)), arguments | {"senders": [*queues]})
+    _wake_after_commit({line_id: queues.get(line_id, wakeups.TOPIC) for place, line_id in found if not place})
     ids = [message_id for place, message_id in sorted(found) if place]
     return [
         Accepted(message_id, _outcome(qualified), len(qualified))
@@ -85,8 +82,20 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
     ]
 
 
+def _wake_after_commit(queues: Mapping[int, str]) -> None:
+    """Wake the lines, of which each has its Celery queue, once what they are to send is there."""
+    for queue in sorted({*queues.values()}):
+        lines = sorted(line_id for line_id, its in queues.items() if its == queue)
+        transaction.on_commit(partial(wakeups.wake, queue, lines), robust=True)
+
+
 def _outcome(qualified: Sequence[Match]) -> MessageOutcome:
     return MessageOutcome.ROUTED if qualified else MessageOutcome.UNROUTED
+
+
+def _delivery_columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]]) -> dict[str, list[Any]]:
+    columns = [*zip(*placed(messages, matches), strict=True)] or [()] * len(DELIVERY_COLUMNS)
+    return {name: [*column] for name, column in zip(DELIVERY_COLUMNS, columns, strict=True)}
 
 
 def _columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]], publisher_id: int | None) -> str:

@@ -41,6 +41,8 @@ class Candidate(NamedTuple):
     subscription_id: int
     subscriber_id: int
     filter: str
+    by_header: bool
+    """Whether it is found by the message's FILTER_STRING."""
 
 
 class Candidates(NamedTuple):
@@ -73,14 +75,14 @@ def locked(subscription_ids: Collection[int]) -> set[int]:
     return {found for (found,) in rows(LOCK, [[*subscription_ids]])} if subscription_ids else set()
 
 
-def candidates_of(messages: Sequence[Addressed], work: Work) -> Candidates:
-    """Return the candidates of one or more messages."""
+def candidates_of(messages: Sequence[Addressed], work: Work, *, lock: bool = True) -> Candidates:
+    """Return the candidates of one or more messages, locked only if wanted: what is sent at once needs none to stay."""
     while True:
         known = dict(_known)
         asked = [asked_of(message, known, work) for message in messages]
         distinct = dict.fromkeys(asked)
         keys = {key for one in distinct for key in one.keys}
-        are_locked = _filtered.isdisjoint(keys)
+        are_locked = lock and _filtered.isdisjoint(keys)
         probes = [*dict.fromkeys(probe for one in distinct for probe in one.probes)]
         found, met = _look_up(LOCKED if are_locked else CANDIDATES, probes)
         _filtered.difference_update(keys)
@@ -99,7 +101,7 @@ def _look_up(
     met: dict[Key, Counter[str]] = defaultdict(Counter)
     for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(statement, columns)):
         probe = probes[number - 1]
-        found[probe].append(Candidate(place, subscription_id, subscriber_id, text))
+        found[probe].append(Candidate(place, subscription_id, subscriber_id, text, probe.by_header))
         if term:
             met[probe.key][path_of(term)] += 1
     return found, met

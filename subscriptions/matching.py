@@ -15,6 +15,10 @@ class Match(NamedTuple):
     subscriber_id: int
     failure: str = ""
     """Why its filter could not be evaluated."""
+    filter: str = ""
+    """Its filter's text."""
+    by_header: bool = False
+    """Whether it has a header filter, which is then the message's FILTER_STRING."""
 
 
 def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
@@ -26,7 +30,10 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
     work = Work()
     asked, candidates, are_locked = candidates_of(messages, work)
     unfiltered = {
-        one: [Match(candidate.subscription_id, candidate.subscriber_id) for candidate in found]
+        one: [
+            Match(candidate.subscription_id, candidate.subscriber_id, by_header=candidate.by_header)
+            for candidate in found
+        ]
         for one, found in candidates.items()
         if not any(candidate.filter for candidate in found)
     }
@@ -35,6 +42,16 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
         for one, message in zip(asked, messages, strict=True)
     ]
     return matches if are_locked else _without_deleted(matches)
+
+
+def subscriptions_to_ask(message: Addressed) -> list[Match]:
+    """Return the subscriptions that qualify for a message that is sent at once and kept for nobody, the oldest first.
+
+    Without a lock: it would be written to the rows and waited for, and it is too late to wait for whoever deletes one.
+    """
+    work = Work()
+    (asked,), candidates, _ = candidates_of([message], work, lock=False)
+    return sorted(_matches(candidates[asked], message.document, work))
 
 
 def _without_deleted(matches: list[list[Match]]) -> list[list[Match]]:
@@ -49,7 +66,9 @@ def _without_deleted(matches: list[list[Match]]) -> list[list[Match]]:
 def _matches(candidates: Sequence[Candidate], document: Document, work: Work) -> Iterator[Match]:
     document.work = work
     for candidate in candidates:
-        match = Match(candidate.subscription_id, candidate.subscriber_id)
+        match = Match(
+            candidate.subscription_id, candidate.subscriber_id, filter=candidate.filter, by_header=candidate.by_header
+        )
         try:
             if not candidate.filter or kept_filter(candidate.filter).matches(document):
                 yield match
