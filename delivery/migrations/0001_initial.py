@@ -34,13 +34,14 @@ class Migration(migrations.Migration):
                 ("token_hash", models.BinaryField(max_length=32, unique=True)),
                 ("token_encrypted", models.BinaryField()),
                 ("created_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("expires_at", models.DateTimeField(db_index=True)),
+                ("expires_at", models.DateTimeField()),
                 ("reply_fingerprint", models.BinaryField(max_length=32, null=True)),
                 ("replied_at", models.DateTimeField(null=True)),
                 ("delivery_id", models.BigIntegerField(null=True)),
                 (
                     "parent",
                     models.ForeignKey(
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
@@ -189,9 +190,32 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name="callback",
+            name="event_type",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                null=True,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                to="subscriptions.eventtype",
+            ),
+        ),
+        migrations.AddField(
+            model_name="callback",
+            name="publisher",
+            field=models.ForeignKey(
+                db_constraint=False,
+                db_index=False,
+                null=True,
+                on_delete=django.db.models.deletion.DO_NOTHING,
+                to="subscriptions.publisher",
+            ),
+        ),
+        migrations.AddField(
+            model_name="callback",
             name="reply",
             field=models.ForeignKey(
                 db_constraint=False,
+                db_index=False,
                 null=True,
                 on_delete=django.db.models.deletion.DO_NOTHING,
                 related_name="+",
@@ -395,7 +419,31 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name="line",
-            index=models.Index(condition=models.Q(("lane", "callback")), fields=["id"], name="line_of_callback"),
+            index=models.Index(
+                condition=models.Q(("head_id__isnull", False), ("lane", "callback")),
+                fields=["due_at"],
+                name="line_of_callback",
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="callback",
+            index=models.Index(fields=["expires_at", "-depth"], name="callback_expiry"),
+        ),
+        migrations.AddIndex(
+            model_name="callback",
+            index=models.Index(fields=["publisher", "id"], name="callback_publisher"),
+        ),
+        migrations.AddIndex(
+            model_name="callback",
+            index=models.Index(
+                condition=models.Q(("parent__isnull", False)), fields=["parent"], name="callback_parent"
+            ),
+        ),
+        migrations.AddIndex(
+            model_name="callback",
+            index=models.Index(
+                condition=models.Q(("reply__isnull", False)), fields=["reply"], name="callback_of_reply"
+            ),
         ),
         migrations.AddConstraint(
             model_name="line",

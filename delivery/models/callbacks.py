@@ -5,6 +5,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from delivery.models.messages import Message
+from subscriptions.models import EventType, Publisher
 
 
 class Callback(models.Model):
@@ -17,17 +18,23 @@ class Callback(models.Model):
     """The group it was made for; that is gone once it has ended."""
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, related_name="+")
     """What was published with the original address."""
+    event_type = models.ForeignKey(EventType, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    """The message's, as `publisher`: the callback may outlive it."""
+    publisher = models.ForeignKey(Publisher, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
     url = models.TextField(blank=True, default="", db_default="")
     """The original address; empty where that is another callback of ours: `parent`."""
-    parent = models.ForeignKey("self", models.SET_NULL, null=True, related_name="+")
+    parent = models.ForeignKey("self", models.SET_NULL, null=True, db_index=False, related_name="+")
     """The callback that the reply is passed on to, inside (behaviour 6.9)."""
     depth = models.PositiveSmallIntegerField(default=1, db_default=1)
     """Its place in a chain of callbacks, from 1 on."""
     token_hash = models.BinaryField(max_length=32, unique=True)
     token_encrypted = models.BinaryField()
     created_at = models.DateTimeField(db_default=Now())
-    expires_at = models.DateTimeField(db_index=True)
-    reply = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, related_name="+")
+    expires_at = models.DateTimeField()
+    """Until when it may be replied to; once it has been, until when the reply is tried to be delivered."""
+    reply = models.ForeignKey(
+        Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False, related_name="+"
+    )
     """The endpoint's result; None until it has been posted."""
     reply_fingerprint = models.BinaryField(max_length=32, null=True)
     """What makes two replies the same."""
@@ -36,6 +43,12 @@ class Callback(models.Model):
     """The reply on its way to `url`; None where it is passed on inside, or there is none yet."""
 
     class Meta:
+        indexes = [
+            models.Index(name="callback_expiry", fields=["expires_at", "-depth"]),
+            models.Index(name="callback_publisher", fields=["publisher", "id"]),
+            models.Index(name="callback_parent", fields=["parent"], condition=Q(parent__isnull=False)),
+            models.Index(name="callback_of_reply", fields=["reply"], condition=Q(reply__isnull=False)),
+        ]
         constraints = [
             models.CheckConstraint(name="callback_target", condition=Q(url="") | Q(parent=None)),
             models.CheckConstraint(

@@ -76,7 +76,10 @@ class Line(models.Model):
         ]
         indexes = [
             models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False)),
-            models.Index(name="line_of_callback", fields=["id"], condition=Q(lane=Lane.CALLBACK)),
+            # Those with a reply to be delivered; in it what is due is found however many wait for their endpoint.
+            models.Index(
+                name="line_of_callback", fields=["due_at"], condition=Q(lane=Lane.CALLBACK, head_id__isnull=False)
+            ),
         ]
 
     def __str__(self) -> str:
