@@ -11,6 +11,8 @@ from broker_project.variables import database, env, number, one_of, redis_addres
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 SECRET_KEY = text("BROKER_SECRET_KEY")
+SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
+"""Former secrets, the newest first: what was encrypted or signed with them can still be read."""
 ALLOWED_HOSTS = env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
 PUBLIC_URL = env.str("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from delivery.callback_terms import CallbackTerms
 from delivery.drafts import Draft, check_metadata
 from delivery.forwarded_headers import kept
 from delivery.payloads import check_content_type, check_json
@@ -47,7 +48,13 @@ class _Publishable:
 
 
 def accept(
-    drafts: Sequence[Draft | Refusal], *, publisher_id: int | None, key_hours: int, most_bytes: int, senders: int
+    drafts: Sequence[Draft | Refusal],
+    *,
+    publisher_id: int | None,
+    key_hours: int,
+    most_bytes: int,
+    senders: int,
+    callbacks: CallbackTerms,
 ) -> list[Accepted]:
     """Store all the drafts, in their order, or none; return an answer for each.
 
@@ -59,7 +66,7 @@ def accept(
 
     """
     messages = checked(drafts, publisher_id=publisher_id, most_bytes=most_bytes, kinds=STORED)
-    return publish(messages, publisher_id=publisher_id, key_hours=key_hours, senders=senders)
+    return publish(messages, publisher_id=publisher_id, key_hours=key_hours, senders=senders, callbacks=callbacks)
 
 
 def checked(

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from django.db import transaction
 
+from delivery.callback_terms import CallbackTerms
 from delivery.idempotency import Answered, Earlier, claim_keys, remember
+from delivery.making_callbacks import CallbackTarget, Wanted, make_callbacks, targets_of
 from delivery.storing import Accepted, NewMessage, store
 
 
@@ -18,7 +20,7 @@ class KeyReusedError(Exception):
 
 
 def publish(
-    messages: Sequence[NewMessage], *, publisher_id: int | None, key_hours: int, senders: int
+    messages: Sequence[NewMessage], *, publisher_id: int | None, key_hours: int, senders: int, callbacks: CallbackTerms
 ) -> list[Accepted]:
     """Store the messages in their order, all or none, and wake the lines that got something.
 
@@ -27,12 +29,16 @@ def publish(
     Raises:
         PublishUnderWayError: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key stands for another publish.
+        RefusedItems: some have a callback URL that no reply can be sent to.
 
     """
     with transaction.atomic():
         known = _known(messages, publisher_id)
         new = [position for position in range(len(messages)) if position not in known]
+        targets = _targets(messages, new, callbacks)
         stored = dict(zip(new, store([messages[position] for position in new], publisher_id, senders), strict=True))
+        wanted = {stored[n].id: Wanted(messages[n].event_type_id, target) for n, target in targets.items()}
+        make_callbacks(wanted, publisher_id, callbacks)
         remember(publisher_id, [*_answered(messages, stored)], hours=key_hours)
     return [
         stored[position] if position in stored else _replayed(known[position], stored)
@@ -55,6 +61,11 @@ def _known(messages: Sequence[NewMessage], publisher_id: int | None) -> dict[int
         if earlier or sibling != position:
             known[position] = earlier.answer if earlier else sibling
     return known
+
+
+def _targets(messages: Sequence[NewMessage], new: Sequence[int], callbacks: CallbackTerms) -> dict[int, CallbackTarget]:
+    urls = {position: url for position in new if (url := messages[position].callback_url) is not None}
+    return targets_of(urls, callbacks, total=len(messages)) if urls else {}
 
 
 def _replayed(known: Earlier | int, stored: dict[int, Accepted]) -> Accepted:

@@ -45,6 +45,10 @@ class InvalidMetadata(Refusal):
     """A header or field beside the body is not usable."""
 
 
+class UnsuitableCallback(Refusal):
+    """No reply can be sent to the `CallbackURL`."""
+
+
 class RefusedItems(Exception):
     """Some messages of a batch are refused, so none is stored; `refusals` has them by position."""
 

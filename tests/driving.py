@@ -10,6 +10,7 @@ from django.db import Error, connection
 from django.db.models.functions import Now
 
 from delivery import sending
+from delivery.callback_terms import callback_terms
 from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.hands import BodyBudget, InHand
@@ -84,7 +85,7 @@ def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) 
     """Publish the bodies in one transaction, in order."""
     assert event_type, "a subscription to a pattern has no event type: name one"
     messages = [NewMessage(event_type.pk, event_type.name, body, event_type.content_type, **fields) for body in bodies]
-    return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS)
+    return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS, callbacks=callback_terms())
 
 
 def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:

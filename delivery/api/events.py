@@ -16,6 +16,7 @@ from delivery.accepting import accept
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.batches import drafts_of
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
+from delivery.callback_terms import callback_terms
 from delivery.drafts import Draft
 from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
 from delivery.storing import Accepted
@@ -104,6 +105,7 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         key_hours=settings.IDEMPOTENCY_KEY_HOURS,
         most_bytes=settings.MAX_BODY_BYTES,
         senders=settings.QUEUE_SENDERS,
+        callbacks=callback_terms(),
     )
 
 

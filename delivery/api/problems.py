@@ -42,6 +42,7 @@ register(
         ),
         refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
         refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
+        refusals.UnsuitableCallback: ProblemType(400, "unsuitable_callback", "Unsuitable callback"),
         refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
         NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
