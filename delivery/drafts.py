@@ -7,7 +7,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from delivery.refusals import InvalidMetadata
+from delivery.refusals import InvalidMetadata, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
 
 MOST_KEY_CHARACTERS: Final = 255
@@ -18,6 +18,8 @@ MOST_HEADER_CHARACTERS: Final = 32 * 1024
 _PRINTABLE = re.compile(r"[\x21-\x7e]{1,255}")
 _CONTENT_TYPE = re.compile(r"[\x21-\x7e][\x20-\x7e]{0,254}")
 _FILTER_STRING = re.compile(r"[\t\x20-\x7e]{1,4096}")
+_ABSOLUTE = re.compile("https?://", re.IGNORECASE)
+_WITH_LOGIN = re.compile("https?://[^/?#]*@", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8192}")
 
@@ -38,7 +40,7 @@ class Draft:
 
 
 def check_metadata(draft: Draft) -> None:
-    """Raise `InvalidMetadata` for what is unusable beside the body, whatever the event type."""
+    """Raise `InvalidMetadata` or `UnsuitableCallback` for what is unusable beside the body, whatever the event type."""
     if draft.idempotency_key is not None and not _PRINTABLE.fullmatch(draft.idempotency_key):
         raise InvalidMetadata(
             f"An idempotency key has 1 to {MOST_KEY_CHARACTERS} visible ASCII characters without blanks."
@@ -53,12 +55,14 @@ def check_metadata(draft: Draft) -> None:
 
 
 def _check_callback_url(url: str) -> None:
+    if not _ABSOLUTE.match(url):
+        raise UnsuitableCallback("Give an absolute http:// or https:// URL as CallbackURL; replies are sent with POST.")
+    if _WITH_LOGIN.match(url):
+        raise UnsuitableCallback("The CallbackURL has a login; put what it needs into its path or query.")
     try:
-        is_plain = parse_endpoint(url).url == url
+        parse_endpoint(url)
     except ValidationError as refused:
-        raise InvalidMetadata(f"The CallbackURL cannot be posted to. {' '.join(refused.messages)}") from None
-    if not is_plain:
-        raise InvalidMetadata("A CallbackURL is always posted to; leave out the method before it.")
+        raise UnsuitableCallback(f"The CallbackURL cannot be used. {refused.message}") from None
 
 
 def _check_headers(headers: Sequence[tuple[str, str]]) -> None:

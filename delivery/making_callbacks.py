@@ -1,18 +1,14 @@
 """Making callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (behaviour 6.7, 6.9)."""
 
-import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from django.core.exceptions import ValidationError
-
 from delivery.callback_terms import MOST_DEPTH, CallbackTerms
 from delivery.callback_tokens import PATH, TOKEN_BYTES, hash_of, token_in, token_of
 from delivery.refusals import Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.database import rows
-from subscriptions.endpoints import parse_endpoint
 
 OURS: Final = """
 SELECT token_hash, id, depth, expires_at <= clock_timestamp() FROM delivery_callback WHERE token_hash = ANY(%b)
@@ -35,9 +31,6 @@ SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent
   LEFT JOIN delivery_callback p ON p.id = n.parent_id
 """
 """One that is passed on to another lives no longer than that."""
-
-_ABSOLUTE = re.compile("https?://", re.IGNORECASE)
-_WITH_LOGIN = re.compile("https?://[^/?#]*@", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +104,6 @@ def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms
 def _external(url: str, public_url: str) -> CallbackTarget:
     if url.lower().startswith((public_url + PATH).lower()):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
-    if not _ABSOLUTE.match(url):
-        raise UnsuitableCallback("Give an absolute http:// or https:// URL as CallbackURL; replies are sent with POST.")
-    if _WITH_LOGIN.match(url):
-        raise UnsuitableCallback("The CallbackURL has a login; put what it needs into its path or query.")
-    try:
-        parse_endpoint(url)
-    except ValidationError as refused:
-        raise UnsuitableCallback(f"The CallbackURL cannot be used. {refused.message}") from None
     return CallbackTarget(url)
 
 
