@@ -12,9 +12,9 @@ import requests
 from standardwebhooks import Webhook
 
 from broker_project.stack.demo import receiver as receiving
-from broker_project.stack.demo.cast import PUBLISHERS, SUBSCRIBERS
+from broker_project.stack.demo.cast import OFFICE, PUBLISHERS, SUBSCRIBERS
 from broker_project.stack.demo.events import event, fingerprint
-from broker_project.stack.demo.publishers import EVENTS, publishers
+from broker_project.stack.demo.publishers import EVENTS, REPORTS, office, publishers
 from broker_project.stack.demo.receiver import Receiver, Server
 from broker_project.stack.demo.records import requests_in
 from broker_project.stack.demo.signing import is_signed
@@ -114,16 +114,20 @@ def test_publishers_share_the_events_so_that_every_subscriber_gets_many(tmp_path
     threads = publishers("http://web", dict.fromkeys(PUBLISHERS, "token"), "", tmp_path)
     numbers = [each.number for thread in threads for each in thread.events]
     assert numbers == list(range(1, EVENTS + 1))
-    assert all(log.expected > 200 for log in followings(threads, tmp_path))
+    assert all(log.expected > 200 for log in followings(threads, tmp_path)[: len(SUBSCRIBERS)])
+    to_print = office("http://web", {OFFICE: "token"}, "", tmp_path, "http://replies")
+    printers, replies = followings([to_print], tmp_path)[len(SUBSCRIBERS) :]
+    assert (printers.expected, replies.expected) == (REPORTS, REPORTS // 20)
 
 
 def test_a_growing_log_is_read_once(tmp_path: Path) -> None:
-    following = Following(SUBSCRIBERS[0], tmp_path / "log", expected=3)
+    path = tmp_path / "log"
+    following = Following("billing", "steady", [path], expected=3)
     following.look()
-    following.path.write_text('{"number": 1, "answer": 200}\n{"number": 2, "answer": 503}\n{"number": 3, "ans')
+    path.write_text('{"number": 1, "answer": 200}\n{"number": 2, "answer": 503}\n{"number": 3, "ans')
     following.look()
     assert following.ended == {1}
-    with following.path.open("a") as log:
+    with path.open("a") as log:
         log.write('wer": 404}\n')
     following.look()
     assert following.ended == {1, 3}

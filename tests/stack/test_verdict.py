@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack.demo.cast import Behaviour, Sample
-from broker_project.stack.demo.records import Published, Request, line, published_in, requests_in
+from broker_project.stack.demo.jobs import Jobs, judge_jobs
+from broker_project.stack.demo.judging import Whole, judge_questions
+from broker_project.stack.demo.records import Answered, Published, Request, line, published_in, requests_in
 from broker_project.stack.demo.verdict import Account, judge
 
+JOB, OTHER = 20, 21
+"""Two jobs, the first of which wants a reply."""
 SAMPLE = Sample("billing", Behaviour.STEADY, ("Paid",), region="eu")
 
 
@@ -21,6 +25,21 @@ def published(number: int, *, at: float | None = None, lasting: float = 0.5, pos
 def request(number: int, answer: int = 200, **fields: object) -> Request:
     usual = Request("billing", "/Paid", f"id {number}", "1", "1", "", True, number, f"mark {number}", 0.0, answer)
     return dataclasses.replace(usual, **fields)  # type: ignore[arg-type]
+
+
+def judged_jobs(requests: list[Request], replies: list[Request], books: dict[int, int] | None = None) -> Jobs:
+    """Judge two jobs, the first of which wants a reply, by requests ten seconds apart."""
+    arrived = [dataclasses.replace(each, at=10.0 * place) for place, each in enumerate(requests, start=1)]
+    jobs = [dataclasses.replace(published(number), message=number) for number in (JOB, OTHER)]
+    return judge_jobs(jobs, arrived, replies, {JOB: 1, OTHER: 1} | (books or {}))
+
+
+def printed(number: int) -> Request:
+    return request(number, subscriber="printer-1")
+
+
+def replied(number: int) -> Request:
+    return request(number, 204, subscriber="replies")
 
 
 def account_of(events: Sequence[Published], requests: Sequence[Request]) -> Account:
@@ -133,10 +152,38 @@ def test_wrong_requests_are_counted_and_spoil_the_verdict(strange: Request) -> N
 
 def test_the_last_line_says_it_all() -> None:
     verdict = judge([published(1), published(2)], [request(1), request(2, 404, at=1.0)], [SAMPLE], planned=2)
-    assert verdict.holds
-    assert str(verdict) == (
-        "demo: published 2, deliveries 2, delivered 1, rejected 1, lost 0, duplicated 0, inverted 0"
-    )
+    questions = judge_questions(2, [Answered(50, 0.1, 200, is_right=True), Answered(51, 0.2, 502, is_right=False)])
+    whole = Whole(6, verdict, judged_jobs([printed(JOB), printed(OTHER)], [replied(JOB)]), questions)
+    assert not whole.holds
+    assert str(whole) == "demo: published 5, deliveries 7, delivered 5, rejected 1, lost 1, duplicated 0, inverted 0"
+    better = dataclasses.replace(whole, questions=judge_questions(2, [Answered(50, 0.1, 200, is_right=True)] * 2))
+    assert better.holds
+
+
+@pytest.mark.parametrize(
+    ("requests", "replies", "books", "wrong"),
+    [
+        ([JOB, OTHER], [JOB], {}, {}),
+        ([JOB], [JOB], {}, {"lost": 1}),
+        ([JOB, OTHER], [], {}, {"lost": 1}),
+        ([JOB, OTHER, JOB], [JOB], {}, {"duplicated": 1}),
+        ([JOB, OTHER], [JOB, JOB], {}, {"duplicated": 1}),
+        ([JOB, OTHER], [JOB, OTHER], {}, {"wrong": 1}),
+        ([JOB, OTHER], [JOB], {JOB: 2}, {"misrecorded": 1}),
+        ([JOB, OTHER], [JOB], {OTHER: 0}, {"misrecorded": 1}),
+    ],
+)
+def test_a_job_is_done_once_and_replied_to_once(
+    requests: list[int], replies: list[int], books: dict[int, int], wrong: dict[str, int]
+) -> None:
+    jobs = judged_jobs([*map(printed, requests)], [*map(replied, replies)], books)
+    names = ("lost", "duplicated", "wrong", "misrecorded")
+    assert {name: getattr(jobs, name) for name in names if getattr(jobs, name)} == wrong
+
+
+def test_a_copy_of_a_job_that_says_so_is_none_too_many() -> None:
+    copy = dataclasses.replace(printed(JOB), possible_duplicate="true")
+    assert judged_jobs([printed(JOB), copy, printed(OTHER)], [replied(JOB)]).duplicated == 0
 
 
 def test_announced_deliveries_that_were_not_to_be_spoil_the_verdict() -> None:

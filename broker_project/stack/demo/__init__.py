@@ -1,5 +1,5 @@
 """`./broker demo`: sample publishers and receivers around a real stack, and a verdict from their own logs.
 
-In reading order: cast · events · arranging · publishers · receiver · signing · records · watching · arrivals ·
-verdict · display · command.
+In reading order: cast · events · records · arranging · sources · publishers · asking · receiver · signing · replies ·
+watching · arrivals · verdict · jobs (the same of the QUEUE) · judging · runs · display · command.
 """

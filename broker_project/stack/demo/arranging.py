@@ -1,14 +1,15 @@
 """Create what the demo needs through the management API: event types, publishers with keys, subscriptions."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import requests
 
-from broker_project.stack.demo.cast import PUBLISHERS, SUBSCRIBERS, Sample
+from broker_project.stack.demo.cast import KINDS, OFFICE, PRICE, PUBLISHERS, RECEIVERS, REPORT, Sample
 from broker_project.stack.demo.events import event
 from broker_project.stack.ports import LOOPBACK
 
@@ -34,9 +35,18 @@ class Management:
 
     def inactivate_all(self) -> None:
         """Stop sending to receivers that are going away."""
-        for sample in SUBSCRIBERS:
+        for sample in RECEIVERS:
             address = f"{self.web}/api/v1/subscribers/{sample.name}{self.suffix}/inactivate"
             requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT)
+
+    def every(self, collection: str, /, **query: str) -> Iterator[dict[str, Any]]:
+        """Read a list to its end."""
+        page = f"{self.web}/api/v1/{collection}?{urlencode(query | {'limit': '200'})}"
+        while page:
+            answer = requests.get(page, headers=self._headers, timeout=TIMEOUT)
+            answer.raise_for_status()
+            yield from answer.json()["items"]
+            page = answer.json()["next"]
 
     @property
     def _headers(self) -> dict[str, str]:
@@ -49,12 +59,13 @@ class NotArranged(Exception):
 
 def arrange(api: Management, ports: Mapping[str, int], secrets: Path) -> dict[str, str]:
     """Create everything; write the receivers' signing secrets to a file and return the publishers' tokens."""
-    for event_type in (name for names in PUBLISHERS.values() for name in names):
+    for event_type, kind in KINDS.items():
         sample = json.dumps(event(0, event_type).body, indent=1, ensure_ascii=False)
-        api.create("event-types", name=event_type + api.suffix, kind="TOPIC", sample=sample)
-    tokens = {name: _publisher(api, name, types) for name, types in PUBLISHERS.items()}
+        api.create("event-types", name=event_type + api.suffix, kind=kind, sample=sample)
+    publishers = {**PUBLISHERS, OFFICE: (REPORT, PRICE)}
+    tokens = {name: _publisher(api, name, types) for name, types in publishers.items()}
     known: dict[str, str] = {}
-    for subscriber in SUBSCRIBERS:
+    for subscriber in RECEIVERS:
         known |= _subscriber(api, subscriber, ports[subscriber.name])
     secrets.touch(mode=0o600)
     secrets.write_text(json.dumps(known))

@@ -13,6 +13,11 @@ def is_final(answer: int) -> bool:
     return 200 <= answer < 500  # noqa: PLR2004 - 2xx, 3xx, 4xx
 
 
+def is_accepted(answer: int) -> bool:
+    """Say whether an answer takes what was sent."""
+    return answer // 100 == 2  # noqa: PLR2004 - 2xx
+
+
 def sets_aside(answer: int) -> bool:
     """Say whether an answer lets the next message go first."""
     return not is_final(answer) and answer != SERVICE_UNAVAILABLE

@@ -6,6 +6,13 @@ from enum import StrEnum
 TRACKER = ("Tracker.Issue.Created", "Tracker.Issue.Updated", "Tracker.Issue.Commented")
 SHOP = ("Shop.Order.Placed", "Shop.Order.Paid", "Shop.Order.Shipped")
 PUBLISHERS = {"tracker": TRACKER, "shop": SHOP}
+REPORT = "Tracker.Report.Requested"
+"""Of kind QUEUE: each is for one of the workers."""
+PRICE = "Shop.Price.Asked"
+"""Of kind SYNC: whoever publishes it gets the answer of its only subscriber."""
+OFFICE = "office"
+"""Publishes reports and prices."""
+KINDS = {**dict.fromkeys(TRACKER + SHOP, "TOPIC"), REPORT: "QUEUE", PRICE: "SYNC"}
 REGIONS = ("eu", "us", "apac")
 """Publishers name the region in the header `FILTER_STRING`."""
 
@@ -27,6 +34,9 @@ class Behaviour(StrEnum):
 
     PICKY = "rejects some"
     """Answers 404 or 422 to some events."""
+
+    ANSWERING = "knows the answer"
+    """Answers 200 with what was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,29 @@ SUBSCRIBERS = (
     Sample("audit", Behaviour.PICKY, TRACKER + SHOP),
 )
 
+WORKERS = (
+    Sample("printer-1", Behaviour.STEADY, (REPORT,)),
+    Sample("printer-2", Behaviour.DOWN, (REPORT,)),
+    Sample("printer-3", Behaviour.STEADY, (REPORT,)),
+)
+PRICE_LIST = Sample("price-list", Behaviour.ANSWERING, (PRICE,))
+RECEIVERS = (*SUBSCRIBERS, *WORKERS, PRICE_LIST)
+
 REFUSAL_SECONDS = 4.0
 """How long the receivers that are down or overloaded are so."""
 
 REFUSAL_AFTER = 100
 """How many events they take before that."""
+
+
+def wants_reply(number: int) -> bool:
+    """Say whether the office wants to know when this report has been printed."""
+    return number % 20 == 0
+
+
+def price_of(number: int) -> int:
+    """Return what the price list says."""
+    return 100 + number * 37 % 9_900
 
 
 def failures_of(number: int) -> int:

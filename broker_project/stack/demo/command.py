@@ -6,21 +6,21 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from broker_project.stack import stacks
 from broker_project.stack.application import python
-from broker_project.stack.demo import display, publishers, watching
+from broker_project.stack.demo import display, publishers, replies, watching
 from broker_project.stack.demo.arranging import Management, NotArranged, arrange
-from broker_project.stack.demo.cast import SUBSCRIBERS, Sample
-from broker_project.stack.demo.records import published_in, requests_in
-from broker_project.stack.demo.verdict import Verdict, judge
+from broker_project.stack.demo.asking import asking
+from broker_project.stack.demo.cast import RECEIVERS
+from broker_project.stack.demo.judging import Whole
+from broker_project.stack.demo.runs import Cast, Run, judged
+from broker_project.stack.demo.sources import Source, start
 from broker_project.stack.folders import ROOT, STATE
-from broker_project.stack.ports import accepts, any_free
-from broker_project.stack.services import Service
+from broker_project.stack.ports import any_free
 from broker_project.stack.up import addresses, say, until_interrupted
 
 WIDTH = 100
@@ -28,29 +28,6 @@ WIDTH = 100
 
 FOLDER = STATE / "demo"
 """A stack of its own: the demo never touches what `./broker up` keeps."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One run's folder: the logs of publishers and receivers."""
-
-    folder: Path
-
-    @property
-    def secrets(self) -> Path:
-        """The receivers' signing secrets."""
-        return self.folder / "secrets.json"
-
-    def receiver(self, sample: Sample, port: int) -> Service:
-        """Describe a sample receiver to the supervisor."""
-        log = watching.log_of(sample, self.folder)
-        arguments = (sample.name, str(port), str(log), str(self.secrets))
-        return Service(
-            name=f"receiver-{sample.name}",
-            command=python("broker_project.stack.demo.receiver", *arguments),
-            is_ready=lambda: accepts(port),
-            stop_seconds=1.0,
-        )
 
 
 def demo(*arguments: str) -> int:
@@ -74,43 +51,50 @@ def demo(*arguments: str) -> int:
     return 0 if verdict.holds else 1
 
 
-def _run(stack: stacks.Stack) -> Verdict:
+def _run(stack: stacks.Stack) -> Whole:
     """Set the scene, publish, watch until everything is through, and judge."""
     run = Run(_emptied(FOLDER / "run"))
-    ports = {sample.name: any_free() for sample in SUBSCRIBERS}
+    ports = {sample.name: any_free() for sample in RECEIVERS}
     say("starting the sample receivers ...")
-    stack.supervisor.start(*(run.receiver(sample, ports[sample.name]) for sample in SUBSCRIBERS))
+    stack.supervisor.start(*(run.receiver(sample, ports[sample.name]) for sample in RECEIVERS))
     suffix = f"-{secrets.token_hex(3)}" if "DATABASE_URL" in os.environ else ""
     api = Management(stack.web, _management_key(stack.environment), suffix)
     tokens = arrange(api, ports, run.secrets)
-    publishing = publishers.publishers(stack.web, tokens, suffix, run.folder)
-    say(f"publishing {publishers.EVENTS} events through the API, singly and in batches ...")
-    _watch(publishing, run.folder)
+    with replies.listening(watching.log_of(replies.NAME, run.folder)) as listener:
+        cast = Cast(
+            publishers.publishers(stack.web, tokens, suffix, run.folder),
+            publishers.office(stack.web, tokens, suffix, run.folder, listener.address),
+            asking(stack.web, tokens, suffix, run.folder),
+        )
+        _watch(cast.everybody, run.folder)
+    whole = judged(run, cast, api)
     if suffix:
         api.inactivate_all()
-    published = published_in(publisher.log for publisher in publishing)
-    received = [request for sample in SUBSCRIBERS for request in requests_in(watching.log_of(sample, run.folder))]
-    return judge(published, received, SUBSCRIBERS, planned=publishers.EVENTS)
+    return whole
 
 
-def _watch(publishing: Sequence[publishers.Publisher], folder: Path) -> None:
-    logs = watching.followings(publishing, folder)
-    publishers.start(publishing)
-    display.show(watching.watch(publishing, logs), logs, publishers.EVENTS)
-    for publisher in publishing:
-        if publisher.problem:
-            say(f"publishing failed: {publisher.problem}")
+def _watch(sources: Sequence[Source], folder: Path) -> None:
+    events = sum(len(source.events) for source in sources)
+    say(f"publishing {events} events through the API, singly and in batches ...")
+    logs = watching.followings(sources, folder)
+    start(sources)
+    display.show(watching.watch(sources, logs), logs, events)
+    for source in sources:
+        if source.problem:
+            say(f"publishing failed: {source.problem}")
 
 
-def _report(verdict: Verdict) -> None:
-    Console(width=None if sys.stdout.isatty() else WIDTH).print(display.table(verdict))
+def _report(whole: Whole) -> None:
+    display.report(Console(width=None if sys.stdout.isatty() else WIDTH), whole)
     print(f"  demo    {FOLDER / 'run'}/   the logs of publishers and receivers")
-    if verdict.published != verdict.planned:
-        print(f"{verdict.planned - verdict.published} events could not be published")
-    if verdict.wrong:
-        print(f"{verdict.wrong} requests were altered, unsigned or not for their receiver")
-    if verdict.announced != verdict.deliveries:
-        print(f"the broker announced {verdict.announced} deliveries")
+    if whole.published != whole.planned:
+        print(f"{whole.planned - whole.published} events could not be published, or were not answered")
+    if whole.wrong:
+        print(f"{whole.wrong} requests were altered, unsigned or not for their receiver")
+    if whole.topics.announced != whole.topics.deliveries:
+        print(f"the broker announced {whole.topics.announced} deliveries")
+    if whole.jobs.misrecorded:
+        print(f"{whole.jobs.misrecorded} jobs do not stand in the broker's books as done once")
 
 
 def _emptied(folder: Path) -> Path:

@@ -9,13 +9,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from broker_project.stack.demo import watching
-from broker_project.stack.demo.cast import SUBSCRIBERS
+from broker_project.stack.demo.cast import SUBSCRIBERS, WORKERS
+from broker_project.stack.demo.jobs import Jobs
+from broker_project.stack.demo.judging import Whole
 from broker_project.stack.demo.verdict import Account, Verdict
 
 LINE_EVERY = 5.0
 """Without a terminal: a line of progress now and then instead of bars."""
 
-TITLE = "What arrived, by the receivers' own logs"
+TITLE = "TOPIC: what arrived, by the receivers' own logs"
 CAPTION = "p50, p95: time from the publish call to the accepted request"
 
 
@@ -31,10 +33,7 @@ def _show_bars(
     columns = (TextColumn("{task.description:<36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
         publishing = bars.add_task("published", total=events)
-        receiving = {
-            log.sample.name: bars.add_task(f"{log.sample.name}: {log.sample.behaviour}", total=log.expected)
-            for log in logs
-        }
+        receiving = {log.name: bars.add_task(f"{log.name}: {log.about}", total=log.expected) for log in logs}
         for now in progress:
             bars.update(publishing, completed=now.published)
             for name, bar in receiving.items():
@@ -54,16 +53,45 @@ def _show_lines(
             )
 
 
-def table(verdict: Verdict) -> Table:
+def report(console: Console, whole: Whole) -> None:
+    """Print what became of everything."""
+    console.print(topics(whole.topics), queue(whole.jobs))
+    questions = whole.questions
+    console.print(
+        f"SYNC: {questions.planned} calls, {questions.answered} answered by the price list itself;"
+        f" round trip p50 {duration(questions.p50)}, p95 {duration(questions.p95)}",
+        highlight=False,
+    )
+
+
+def topics(verdict: Verdict) -> Table:
     """Return what became of each subscriber's deliveries."""
-    shown = Table(title=TITLE, caption=CAPTION, box=SIMPLE_HEAD, pad_edge=False, padding=0)
-    shown.add_column("subscriber", no_wrap=True)
-    shown.add_column("receiver")
-    for heading in ("delivered", "rejected", "set\naside", "requests", "p50", "p95"):
-        shown.add_column(heading, justify="right", no_wrap=True)
+    shown = _table(TITLE, CAPTION, "subscriber", "delivered", "rejected", "set\naside", "requests", "p50", "p95")
     for sample in SUBSCRIBERS:
         account = verdict.accounts[sample.name]
         shown.add_row(sample.name, sample.behaviour, *_figures(account))
+    return shown
+
+
+def queue(jobs: Jobs) -> Table:
+    """Return how the workers shared the jobs."""
+    replies = f"callbacks: {jobs.wanted} replies wanted, {jobs.replied} arrived"
+    shown = _table(
+        f"QUEUE: {jobs.published} jobs, each for one of them", replies, "worker", "jobs", "share", "requests"
+    )
+    for sample in WORKERS:
+        done = jobs.done_by.get(sample.name, 0)
+        share = f"{100 * done / max(1, jobs.published):.0f} %"
+        shown.add_row(sample.name, sample.behaviour, str(done), share, str(jobs.requests.get(sample.name, 0)))
+    return shown
+
+
+def _table(title: str, caption: str, name: str, *headings: str) -> Table:
+    shown = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, padding=0)
+    shown.add_column(name, no_wrap=True)
+    shown.add_column("receiver")
+    for heading in headings:
+        shown.add_column(heading, justify="right", no_wrap=True)
     return shown
 
 

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,13 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from broker_project.stack.demo.cast import PUBLISHERS
+from broker_project.stack.demo.cast import OFFICE, PUBLISHERS, REPORT, wants_reply
 from broker_project.stack.demo.events import Event, event, fingerprint, text_of
 from broker_project.stack.demo.records import Published, line
 
 EVENTS = 3000
+"""Of the topics."""
+REPORTS = 600
 BATCH = 20
 SECONDS = 24.0
 """How long publishing takes: time for receivers to be down and to come back meanwhile."""
@@ -43,6 +44,9 @@ class Publisher:
     size: int
     """Events in a call; 1: singly."""
 
+    replies: str = ""
+    """Where it wants replies to some of its events; empty: it wants none."""
+
     done: int = 0
     problem: str = ""
     session: requests.Session = field(default_factory=requests.Session)
@@ -67,17 +71,18 @@ class Publisher:
         call = self._one if self.size == 1 else self._batch
         announced = call(events)
         ended = time.monotonic()
-        for position, (each, deliveries) in enumerate(zip(events, announced, strict=True)):
-            mark = fingerprint(text_of(each.body))
-            yield Published(each.number, each.type, each.region, mark, started, ended, position, deliveries)
+        for position, (each, answer) in enumerate(zip(events, announced, strict=True)):
+            mark, deliveries, message = fingerprint(text_of(each.body)), answer["deliveries"], answer["id"]
+            yield Published(each.number, each.type, each.region, mark, started, ended, position, deliveries, message)
 
-    def _one(self, events: Sequence[Event]) -> list[int]:
+    def _one(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         (only,) = events
         headers = {"FILTER_STRING": only.region, "Idempotency-Key": key(only), "Content-Type": "application/json"}
-        answer = self._post(f"/{only.type}{self.suffix}", text_of(only.body), headers)
-        return [answer["deliveries"]]
+        if self.replies and wants_reply(only.number):
+            headers["CallbackURL"] = f"{self.replies}/{only.number}"
+        return [self._post(f"/{only.type}{self.suffix}", text_of(only.body), headers)]
 
-    def _batch(self, events: Sequence[Event]) -> list[int]:
+    def _batch(self, events: Sequence[Event]) -> list[dict[str, Any]]:
         items = [
             {
                 "event": each.type + self.suffix,
@@ -88,7 +93,8 @@ class Publisher:
             for each in events
         ]
         answer = self._post("", text_of({"events": items}), {"Content-Type": "application/json"})
-        return [result["deliveries"] for result in answer["results"]]
+        results: list[dict[str, Any]] = answer["results"]
+        return results
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         """Call the broker; what it answers badly is repeated under the same idempotency keys."""
@@ -112,12 +118,10 @@ def publishers(web: str, tokens: dict[str, str], suffix: str, folder: Path) -> l
     return made
 
 
-def start(threads: Sequence[Publisher]) -> list[threading.Thread]:
-    """Let all of them publish, side by side."""
-    started = [threading.Thread(target=publisher.run, daemon=True) for publisher in threads]
-    for thread in started:
-        thread.start()
-    return started
+def office(web: str, tokens: dict[str, str], suffix: str, folder: Path, replies: str) -> Publisher:
+    """Return a thread that publishes reports singly, and wants a reply to some."""
+    events = [event(EVENTS + number, REPORT) for number in range(1, REPORTS + 1)]
+    return Publisher(web, tokens[OFFICE], suffix, folder / "published-reports.jsonl", events, 1, replies)
 
 
 def chunks(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:

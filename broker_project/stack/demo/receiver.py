@@ -12,15 +12,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from broker_project.stack.demo.cast import (
+    RECEIVERS,
     REFUSAL_AFTER,
     REFUSAL_SECONDS,
-    SUBSCRIBERS,
     Behaviour,
     failures_of,
+    price_of,
     rejection_of,
 )
 from broker_project.stack.demo.events import fingerprint
 from broker_project.stack.demo.records import Request, line
+from broker_project.stack.demo.replies import reply_meanwhile
 from broker_project.stack.demo.signing import is_signed
 from broker_project.stack.ports import LOOPBACK
 
@@ -30,7 +32,7 @@ class Receiver:
 
     def __init__(self, name: str, log: Path, secrets: Path) -> None:
         self.name = name
-        self._behaviour = next(sample.behaviour for sample in SUBSCRIBERS if sample.name == name)
+        self._behaviour = next(sample.behaviour for sample in RECEIVERS if sample.name == name)
         self._log = log
         self._secrets = secrets
         self._seen: Counter[int] = Counter()
@@ -52,6 +54,10 @@ class Receiver:
                     return 0 if self._refuses() else 200
                 case _:
                     return 200
+
+    def content_for(self, number: int) -> bytes:
+        """Return what an answer says."""
+        return json.dumps({"cents": price_of(number)}).encode() if self._behaviour == Behaviour.ANSWERING else b""
 
     def secret(self, path: str) -> str:
         """Return the signing secret of the subscription with this path."""
@@ -92,12 +98,11 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Take one delivery."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        at, content, receiver = time.monotonic(), json.loads(body), self.server.receiver
+        at, content, receiver, header = time.monotonic(), json.loads(body), self.server.receiver, self.headers.get
         status = 0 if self.server.goes_down else receiver.answer_to(content["number"])
         if status == 0:
             self._go_down()
             return
-        header = self.headers.get
         receiver.write_down(
             Request(
                 subscriber=receiver.name,
@@ -113,13 +118,15 @@ class Handler(BaseHTTPRequestHandler):
                 answer=status,
             )
         )
-        self._answer(status)
+        self._answer(status, receiver.content_for(content["number"]))
+        if address := header("CallbackURL", ""):
+            reply_meanwhile(address, {"number": content["number"], "done_by": receiver.name})
 
-    def _answer(self, status: int) -> None:
+    def _answer(self, status: int, content: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.flush()
+        self.wfile.write(content)
 
     def _go_down(self) -> None:
         """Leave the request without an answer, and stop listening."""

@@ -26,6 +26,9 @@ class Published:
     deliveries: int
     """How many the broker announced in its answer."""
 
+    message: int = 0
+    """The id that the broker gave it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -46,7 +49,20 @@ class Request:
     answer: int
 
 
-def line(record: Published | Request) -> str:
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One SYNC call."""
+
+    number: int
+    seconds: float
+    """From the call to its answer."""
+
+    status: int
+    is_right: bool
+    """Whether the answer is the endpoint's own."""
+
+
+def line(record: Published | Request | Answered) -> str:
     """Return a record as a line of a log."""
     return json.dumps(dataclasses.asdict(record)) + "\n"
 
@@ -59,6 +75,11 @@ def published_in(paths: Iterable[Path]) -> list[Published]:
 def requests_in(path: Path) -> list[Request]:
     """Read a receiver's log."""
     return [Request(**fields) for fields in _objects(path)]
+
+
+def answered_in(path: Path) -> list[Answered]:
+    """Read the log of who asks."""
+    return [Answered(**fields) for fields in _objects(path)]
 
 
 def _objects(path: Path) -> Iterator[dict[str, Any]]:

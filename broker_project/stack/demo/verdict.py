@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import quantiles
 
-from broker_project.stack.demo.arrivals import inverted, is_final, repeated, sets_aside
+from broker_project.stack.demo.arrivals import inverted, is_accepted, is_final, repeated, sets_aside
 from broker_project.stack.demo.cast import Sample
 from broker_project.stack.demo.records import Published, Request
 
@@ -37,7 +37,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The accounts of all subscribers together."""
+    """The accounts of all subscribers of topics together."""
 
     planned: int
     """How many events were to be published."""
@@ -51,27 +51,23 @@ class Verdict:
     @property
     def holds(self) -> bool:
         """Whether the broker has kept its promises."""
-        kept = self.published == self.planned and self.deliveries == self.announced == self._sum(
+        kept = self.published == self.planned and self.deliveries == self.announced == self.total(
             "delivered"
-        ) + self._sum("rejected")
-        return kept and not any(map(self._sum, ("lost", "duplicated", "inverted", "wrong")))
+        ) + self.total("rejected")
+        return kept and not any(map(self.total, ("lost", "duplicated", "inverted", "wrong")))
 
     @property
     def deliveries(self) -> int:
         """How many there had to be."""
-        return self._sum("expected")
+        return self.total("expected")
 
     @property
     def wrong(self) -> int:
         """How many requests should not have been made like that."""
-        return self._sum("wrong")
+        return self.total("wrong")
 
-    def __str__(self) -> str:
-        """Give the last line of the demo."""
-        counts = [f"{name} {self._sum(name)}" for name in ("delivered", "rejected", "lost", "duplicated", "inverted")]
-        return "demo: " + ", ".join([f"published {self.published}", f"deliveries {self.deliveries}", *counts])
-
-    def _sum(self, name: str) -> int:
+    def total(self, name: str) -> int:
+        """Return a figure over all subscribers."""
         return sum(getattr(account, name) for account in self.accounts.values())
 
 
@@ -95,8 +91,8 @@ def account(expected: dict[int, Published], requests: Sequence[Request]) -> Acco
     finals = [request for request in known if is_final(request.answer)]
     ended = {request.number: request for request in reversed(finals)}
     aside = {request.number for request in known if sets_aside(request.answer)}
-    accepted = [request for request in ended.values() if request.answer // 100 == 2]  # noqa: PLR2004 - 2xx
-    p50, p95 = _percentiles([request.at - expected[request.number].started for request in accepted])
+    accepted = [request for request in ended.values() if is_accepted(request.answer)]
+    p50, p95 = percentiles([request.at - expected[request.number].started for request in accepted])
     return Account(
         expected=len(expected),
         delivered=len(accepted),
@@ -117,7 +113,8 @@ def is_right(request: Request, event: Published | None) -> bool:
     return event is not None and request.fingerprint == event.fingerprint and request.signed
 
 
-def _percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+def percentiles(seconds: Sequence[float]) -> tuple[float, float]:
+    """Return the 50th and the 95th; 0 of nothing."""
     if len(seconds) < 2:  # noqa: PLR2004 - quantiles need two
         return (seconds[0], seconds[0]) if seconds else (0.0, 0.0)
     cuts = quantiles(seconds, n=20)
