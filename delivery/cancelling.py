@@ -8,10 +8,16 @@ from delivery.filing import FILE_GONE
 from subscriptions.database import rows
 
 LOCK_LINES: Final = """
-SELECT l.id FROM delivery_line l JOIN subscriptions_subscription s ON s.subscriber_id = l.subscriber_id
- WHERE s.id = %s ORDER BY l.id FOR NO KEY UPDATE OF l
+SELECT l.id FROM delivery_line l
+ WHERE l.id IN (
+   SELECT m.id FROM subscriptions_subscription s JOIN delivery_line m ON m.subscriber_id = s.subscriber_id
+    WHERE s.id = %(subscription)s AND s.kind <> 'QUEUE'
+   UNION ALL
+   SELECT q.id FROM subscriptions_subscription s JOIN delivery_line q ON q.sender >= 0
+    WHERE s.id = %(subscription)s AND s.kind = 'QUEUE')
+ ORDER BY l.id FOR NO KEY UPDATE OF l
 """
-"""First the line, then its deliveries: a settle waits here, and sees what was cancelled."""
+"""First the lines, of the subscriber or of all senders, then their deliveries: a settle sees what was cancelled."""
 
 SLICE: Final = 5_000
 """Deliveries ended in one transaction: a large backlog must not keep its line locked, nor outlast the time limit."""
@@ -30,12 +36,18 @@ gone AS (
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at),
 filed AS ({FILE_GONE}),
+ended AS (
+  DELETE FROM delivery_queuegroup g USING gone
+   WHERE g.id = gone.group_id
+     AND NOT EXISTS (SELECT FROM delivery_open d
+                      WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.id <> gone.id)),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
     FROM gone WHERE uncertain AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """
+"""Groups in which nobody is left end too: those that are HELD or parked are not read any more."""
 
 
 ASK: Final = """
@@ -62,7 +74,7 @@ def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int
     ended = 0
     while True:
         with transaction.atomic():
-            rows(LOCK_LINES, [subscription_id])
+            rows(LOCK_LINES, {"subscription": subscription_id})
             ((slice_ended,),) = rows(CANCEL, arguments)
             if not slice_ended:
                 return ended, len(rows(ASK, {"subscription": subscription_id}))

@@ -1,5 +1,6 @@
 """Releasing what is HELD because its filter or its script failed: back to its place in its line (behaviour 3.6)."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -10,17 +11,26 @@ from delivery import wakeups
 from subscriptions.database import rows
 
 LOCK_LINES: Final = """
-SELECT l.id FROM delivery_line l
+SELECT l.id, l.queue FROM delivery_line l
  WHERE l.id IN (SELECT d.line_id FROM delivery_open d WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31')
  ORDER BY l.id FOR NO KEY UPDATE OF l
 """
 """First the lines, then their deliveries, as whoever settles or cancels does."""
 
 RELEASE: Final = """
+WITH asked AS (
+  SELECT d.id, d.group_id FROM delivery_open d
+   WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
+freed AS (
+  UPDATE delivery_queuegroup g SET due_at = NULL
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = '9999-12-31 00:00:00+00'
+  RETURNING g.delivery_ids)
 UPDATE delivery_open d SET status = 'PENDING', due_at = NULL, reason = 'released; ' || d.reason
- WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
+ WHERE d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
+   AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
 RETURNING d.id, d.line_id
 """
+"""With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it."""
 
 
 class NotHeld(Exception):
@@ -30,13 +40,16 @@ class NotHeld(Exception):
 def release(delivery_ids: Sequence[int]) -> list[int]:
     """Let those that are HELD be sent whatever their filters say, in order of id among what waits; return which.
 
-    A script that failed runs again when the delivery is sent.
+    A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
     """
     with transaction.atomic():
-        rows(LOCK_LINES, [[*delivery_ids]])
+        queues = dict(rows(LOCK_LINES, [[*delivery_ids]]))
         released = rows(RELEASE, [[*delivery_ids]])
-        lines = sorted({line_id for _, line_id in released})
-        transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, lines), robust=True)
+        by_queue: dict[str, set[int]] = defaultdict(set)
+        for _, line_id in released:
+            by_queue[queues[line_id]].add(line_id)
+        for queue, lines in by_queue.items():
+            transaction.on_commit(partial(wakeups.wake, queue, sorted(lines)), robust=True)
     return sorted(delivery_id for delivery_id, _ in released)
 
 

@@ -53,9 +53,8 @@ placed AS MATERIALIZED (
       JOIN message m ON m.position = d.position
      ORDER BY d.place) p),
 grouped AS MATERIALIZED (
-  SELECT nextval('delivery_queuegroup_id_seq') AS id, g.* FROM (
-    SELECT number, message_id, line_id, size, due_at, array_agg(id ORDER BY id) AS delivery_ids
-      FROM placed WHERE number > 0 GROUP BY number, message_id, line_id, size, due_at ORDER BY number) g),
+  SELECT min(id) AS id, number, message_id, line_id, size, due_at, array_agg(id ORDER BY id) AS delivery_ids
+    FROM placed WHERE number > 0 GROUP BY number, message_id, line_id, size, due_at),
 kept AS (
   INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, due_at)
   SELECT id, message_id, line_id, delivery_ids, size, due_at FROM grouped ORDER BY id),
@@ -66,7 +65,7 @@ lined_up AS (
     FROM placed p LEFT JOIN grouped g ON g.number = p.number
    ORDER BY p.id
   RETURNING line_id, status)"""
-"""The ids first, since deliveries and groups name each other."""
+"""The ids first, since deliveries and groups name each other: a group has the id of its first delivery."""
 
 RESULT: Final = """
 SELECT position, id FROM message

@@ -84,7 +84,8 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
 def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
     """Publish the bodies in one transaction, in order."""
     assert event_type, "a subscription to a pattern has no event type: name one"
-    messages = [NewMessage(event_type.pk, event_type.name, body, event_type.content_type, **fields) for body in bodies]
+    fields = {"content_type": event_type.content_type, "kind": event_type.kind, **fields}
+    messages = [NewMessage(event_type.pk, event_type.name, body, **fields) for body in bodies]
     return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS, callbacks=callback_terms())
 
 

@@ -18,7 +18,8 @@ class QueueGroup(models.Model):
     """One message for one group of subscriptions, of which exactly one is to take it (behaviour 6.3, 6.4).
 
     It is there as long as nobody has taken it: whoever deletes it has its one winner, and no other can come after it.
-    Its deliveries name it by `group`, also when it is gone.
+    Its deliveries name it by `group`, also when it is gone. It has the id of the first of them, so that whoever has
+    the one finds the other.
     """
 
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)

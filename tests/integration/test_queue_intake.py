@@ -64,7 +64,7 @@ def test_a_message_goes_to_the_sender_that_its_id_says(event_type: EventType) ->
     for _ in range(3):
         factories.subscription(event_type=event_type)
 
-    ids = [one.id for one in publish_bodies(event_type, *[b"{}"] * 20, kind=EventKind.QUEUE)]
+    ids = [one.id for one in publish_bodies(event_type, *[b"{}"] * 20)]
 
     senders = dict(Line.objects.filter(lane=Lane.QUEUE).values_list("id", "sender"))
     assert sorted(senders.values()) == [0, 1, 2, 3, 4]
@@ -85,7 +85,7 @@ def test_the_senders_that_got_something_are_woken_each_on_its_celery_queue(
     woken: list[tuple[str, list[int]]] = []
     monkeypatch.setattr(wakeups, "wake", lambda queue, lines: woken.append((queue, lines)))
 
-    messages = publish_bodies(event_type, b"1", b"2", kind=EventKind.QUEUE)
+    messages = publish_bodies(event_type, b"1", b"2")
 
     lines = {line.sender: line.pk for line in Line.objects.filter(lane=Lane.QUEUE)}
     assert woken == [(f"queue.{sender}", [lines[sender]]) for sender in sorted(one.id % 5 for one in messages)]
@@ -194,7 +194,7 @@ def test_a_callback_url_is_taken_with_queue_messages_and_must_be_one(
 
     assert answer.status_code == (202 if status == 202 else 422)
     if status == 400:
-        assert answer.json()["results"][0]["code"] == "invalid_metadata"
+        assert answer.json()["results"][0]["status"] == "invalid"
 
 
 @pytest.mark.behaviour("6.7")
