@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 from kombu import Queue
 
+from broker_project.redacting import without_tokens
 from broker_project.variables import database, env, number, one_of, redis_address, switch, text
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -243,6 +244,7 @@ LOGGING = {
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
+                without_tokens,
                 LOG_RENDERER,
             ],
         }

@@ -4,11 +4,13 @@ In the order in which a message meets them:
 
 taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `documents`, `queue_groups`,
 `callback_tokens` (rules) · `callback_terms` · `idempotency` · `placing`, `store_statements`, `storing` ·
-`making_callbacks` · `publishing` · `accepting`
+`making_callbacks` · `publishing` · `accepting` · `replying` (what endpoints post to callbacks)
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
 `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands` (what is sent next)
+called: `call_failures`, `call_answers`, `call_statements` · `caller` (a loop in the web process) · `recording`,
+`calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
 `driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
 `http_client`, `transfers`, `sockets`

@@ -27,6 +27,8 @@ BREAKER_SECONDS: Final = 2.0
 TURN: Final = "delivery.turn"
 TOPIC: Final = "topic"
 """The Celery queue of subscribers' main lines."""
+CALLBACKS: Final = "callbacks"
+"""The Celery queue of replies on their way to the original URLs."""
 
 WAKE: Final = """
 local was, fresh = redis.call('SCARD', KEYS[1]), 0

@@ -7,6 +7,7 @@ from delivery.holding import NotHeld
 from delivery.idempotency import PublishUnderWayError
 from delivery.publishing import KeyReusedError
 from delivery.refusals import SchemaViolated
+from delivery.replying import CallbackAnswered, CallbackExpired, UnknownCallback
 from subscriptions.api.problems import ProblemType, register, type_of
 
 MOST_ERRORS_OF_AN_ITEM: Final = 10
@@ -44,6 +45,9 @@ register(
         refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
         refusals.UnsuitableCallback: ProblemType(400, "unsuitable_callback", "Unsuitable callback"),
         refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
+        UnknownCallback: ProblemType(404, "unknown_callback", "Unknown callback"),
+        CallbackExpired: ProblemType(410, "callback_expired", "Callback expired"),
+        CallbackAnswered: ProblemType(409, "callback_answered", "Callback answered"),
         NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
             422,

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from delivery.api.callbacks import Reply
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
 from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
@@ -17,6 +18,7 @@ urlpatterns = [
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
     path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
+    path("callbacks/<str:token>", Reply.as_view()),
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
     path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
