@@ -1,6 +1,6 @@
 """Where endpoints post the results of QUEUE messages, and where publishers see what became of them (behaviour 6)."""
 
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from django.conf import settings
 from drf_spectacular.types import OpenApiTypes
@@ -27,8 +27,8 @@ class ReplyTaken(serializers.Serializer[Any]):
 class Reply(APIView):
     """The address in the `CallbackURL` header of a QUEUE request: its token is the key, no other is asked for."""
 
-    authentication_classes: ClassVar[list[Any]] = []
-    permission_classes: ClassVar[list[Any]] = []
+    authentication_classes = ()
+    permission_classes = ()
     parser_classes = [RawParser]
 
     @extend_schema(

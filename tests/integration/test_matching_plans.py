@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
+from delivery.callback_terms import callback_terms
 from delivery.publishing import publish
 from delivery.storing import NewMessage
 from subscriptions import candidates
@@ -42,7 +43,7 @@ def published(event_type: EventType, number: int, filter_string: str) -> int:
     """Publish a message; return how many deliveries it became."""
     body = b'{"id": %d}' % number
     message = NewMessage(event_type.pk, event_type.name, body, "application/json", filter_string=filter_string)
-    return publish([message], publisher_id=None, key_hours=1, senders=5)[0].deliveries
+    return publish([message], publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())[0].deliveries
 
 
 def searched(plan: Explained) -> Iterator[str]:
