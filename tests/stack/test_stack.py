@@ -1,5 +1,6 @@
 """The whole stack, with real processes."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -30,6 +31,23 @@ def test_everything_answers(stack: stacks.Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == 200
+
+
+@pytest.mark.behaviour("6.2")
+def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
+    name, _, password = stack.flower_login.partition(":")
+    queues = {"topic", *(f"queue.{sender}" for sender in range(5)), "callbacks", "maintenance"}
+
+    def shown(path: str) -> requests.Response:
+        return requests.get(stack.flower + path, auth=(name, password), timeout=20)
+
+    def of_workers() -> list[set[str]]:
+        workers = shown("/api/workers?refresh=1").json().values()
+        return [{queue["name"] for queue in worker.get("active_queues", [])} for worker in workers]
+
+    until(lambda: of_workers() == [queues] * (os.cpu_count() or 1), seconds=30)
+    page = shown("/broker").text
+    assert [queue for queue in queues if f">{queue}<" not in page] == []
 
 
 def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
