@@ -43,6 +43,7 @@ class ScriptProcess:
                 stdout=subprocess.DEVNULL,
                 env={"PYTHONPATH": f"{ROOT}:{_site()}", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"},
                 cwd="/",
+                start_new_session=True,
             )
         self._out = b""
         self._in = bytearray()

@@ -270,6 +270,16 @@ def test_a_process_has_nothing_to_open_anything_with(runner: ScriptRunner) -> No
     assert opened == {"socket", "/dev/null"}
 
 
+@pytest.mark.behaviour("8.3")
+def test_a_process_does_not_share_what_its_worker_is_given_of_the_cpu(runner: ScriptRunner) -> None:
+    run(runner, "")
+    (pid,) = pids(runner)
+    assert os.getsid(pid) == pid
+    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+    group = Path(f"/proc/{pid}/autogroup")
+    assert not group.exists() or group.read_text().endswith("nice 10\n")
+
+
 # --- processes -------------------------------------------------------------------------------------
 
 
