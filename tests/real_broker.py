@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 import redis
 import requests
@@ -46,9 +47,9 @@ class Broker:
 
     # --- arranging -----------------------------------------------------------
 
-    def event_type(self, name: str = "Test.Event", **fields: object) -> str:
+    def event_type(self, name: str = "Test.Event", kind: str = "TOPIC", **fields: object) -> str:
         """Create an event type with a name that begins so; return its name."""
-        made = self.management.create("event-types", name=f"{name}-{next(_numbers)}", kind="TOPIC", **fields)
+        made = self.management.create("event-types", name=f"{name}-{next(_numbers)}", kind=kind, **fields)
         return str(made["name"])
 
     def subscribe(self, endpoint: str, *event_types: str, **fields: object) -> Subscribed:
@@ -117,6 +118,11 @@ class Broker:
     def workers(self) -> list[Child]:
         """Return all workers: one a core."""
         return [self.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
+
+    def ask(self, query: str, **arguments: object) -> list[tuple[Any, ...]]:
+        """Return what stands in the books."""
+        with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            return connection.execute(query.encode(), arguments).fetchall()
 
     @contextlib.contextmanager
     def redis(self) -> Iterator["redis.Redis"]:

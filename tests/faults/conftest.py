@@ -4,8 +4,11 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
+from tests.faults.queue_load import Jobs, queue_loaded
+from tests.faults.replying import Replying, replying_to
 from tests.faults.verdicts import VERDICT, Verdict, name_of
 from tests.real_broker import Broker
 from tests.receiver import Receiver
@@ -31,6 +34,30 @@ def figures(load: Load) -> Report:
         return load.figures()
 
     return after_all
+
+
+@pytest.fixture
+def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Jobs]:
+    """A QUEUE of three endpoints, one of which is down."""
+    with queue_loaded(broker, receiver) as jobs:
+        yield jobs
+        request.node.stash[VERDICT].figures += jobs.figures()
+
+
+@pytest.fixture
+def replying(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Replying]:
+    """A QUEUE with a worker, and somebody who waits for its replies."""
+    with replying_to(broker, receiver) as replying:
+        yield replying
+        request.node.stash[VERDICT].figures += replying.figures()
+
+
+@pytest.fixture
+def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> Iterator[Calling]:
+    """A SYNC event type, and those who call."""
+    with called(broker, receiver) as calling:
+        yield calling
+        request.node.stash[VERDICT].figures += calling.figures()
 
 
 @pytest.fixture

@@ -85,4 +85,5 @@ def exchange_of(request: Received) -> Exchange:
         flagged=request.is_flagged,
         altered=request.body != body_of(number),
         at=request.begun,
+        message_id=int(request.headers.get("broker-message-id", "0")),
     )

@@ -41,6 +41,7 @@ class Exchange:
     answered_at: float | None = None
     hung_up: bool = False
     """Whether who asked was gone before the answer."""
+    message_id: int = 0
 
     @property
     def may_have_been_taken(self) -> bool:

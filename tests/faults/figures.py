@@ -26,6 +26,7 @@ MUST_BE_NONE = (
     "inverted",
     "misnumbered",
     "altered",
+    "misrecorded",
     "unfinished",
 )
 
@@ -61,6 +62,8 @@ class Figures:
     """Events whose number is not one more than that of the event first sent before it in its line."""
     altered: int = 0
     """Requests with another body than was published."""
+    misrecorded: int = 0
+    """Jobs, replies and calls that the broker's own books do not have as the endpoints do, once."""
     unfinished: int = 0
     """Deliveries that the broker itself still had to do when time was up."""
     most_of_a_line: int = 0

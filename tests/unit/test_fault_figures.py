@@ -7,6 +7,7 @@ import pytest
 from broker_project.stack.demo.records import Published
 from tests.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures, figures
+from tests.faults.jobs import figures_of_jobs
 
 
 def event(number: int) -> Published:
@@ -153,3 +154,51 @@ def test_figures_of_different_lines_add_up() -> None:
     both = one + other
     assert (both.acknowledged, both.delivered, both.most_of_a_line) == (5, 5, 1)
     assert both.broken == {"lost": 3, "unflagged": 1, "misnumbered": 1}
+
+
+def asked(number: int, at: float, *, answered_at: float | None, copy: bool = False, sender: int = 0) -> Exchange:
+    status = None if answered_at is None else 200
+    return Exchange(number, f"grp_{number}", 0, copy, False, at, status, answered_at, message_id=sender)
+
+
+DONE = [asked(1, 1, answered_at=1.1), asked(2, 5, answered_at=None), asked(2, 7, answered_at=7.1, copy=True)]
+
+
+def judged_jobs(requests: Sequence[Exchange], *, jobs: int = 2, winners: dict[int, int] | None = None) -> Figures:
+    """Judge jobs among which something broke from second 6 on."""
+    numbers = range(1, jobs + 1)
+    winners = dict.fromkeys(numbers, 1) | (winners or {})
+    return figures_of_jobs(numbers, numbers, requests, winners=winners, faults=[Fault(6, 6.5)])
+
+
+def test_a_job_that_was_under_way_comes_again_and_says_so() -> None:
+    made = judged_jobs(DONE)
+    assert (made.broken, made.delivered, made.duplicated, made.most_of_a_fault) == ({}, 2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("requests", "broken"),
+    [
+        (DONE[:2], {"lost": 1}),
+        ([*DONE[:2], asked(2, 7, answered_at=7.1)], {"unflagged": 1}),
+        ([*DONE, asked(1, 8, answered_at=8.1, copy=True)], {"not_under_way": 1}),
+        ([*DONE, asked(3, 8, answered_at=8.1)], {"unexpected": 1, "misrecorded": 1}),
+    ],
+)
+def test_jobs_that_are_lost_or_repeated_otherwise_are_found(requests: list[Exchange], broken: dict[str, int]) -> None:
+    assert judged_jobs(requests).broken == broken
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_job_that_the_books_do_not_have_once_is_found(count: int) -> None:
+    assert judged_jobs(DONE, winners={2: count}).broken == {"misrecorded": 1}
+
+
+def test_copies_after_a_fault_are_counted_by_sender() -> None:
+    requests = [
+        *(asked(number, 5, answered_at=None, sender=number % 5) for number in (1, 2, 6)),
+        *(asked(number, 7, answered_at=7.1, copy=True, sender=number % 5) for number in (1, 2, 6)),
+    ]
+    winners = {1: 1, 2: 1, 6: 1}
+    made = figures_of_jobs([1, 2, 6], [1, 2, 6], requests, winners=winners, faults=[Fault(6, 6.5)])
+    assert (made.broken, made.duplicated, made.most_of_a_fault) == ({}, 3, 2)

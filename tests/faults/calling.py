@@ -1,0 +1,128 @@
+"""Publishers of SYNC events that note how each call was answered, and the endpoint that answers them."""
+
+import asyncio
+import itertools
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import requests
+
+from tests.faults.endpoints import body_of, number_in
+from tests.faults.figures import Figures
+from tests.real_broker import TIMEOUT, Broker
+from tests.receiver import Receiver, answer
+
+CALLERS = 4
+CALL_EVERY = 0.02
+PATH = "/answering"
+DOCUMENTED = frozenset({502, 503, 504})
+"""What a call may be answered with where it cannot be passed on or recorded."""
+
+BOOKS = """
+    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int, delivery.status, attempt.status_code
+    FROM delivery_message message JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    LEFT JOIN delivery_delivery delivery ON delivery.message_id = message.id
+    LEFT JOIN delivery_attempt attempt ON attempt.delivery_id = delivery.id
+    WHERE event_type.name = %(event_type)s
+"""
+
+
+@dataclass(slots=True)
+class Call:
+    """One call, and what it was answered."""
+
+    number: int
+    status: int | None = None
+    """None: no answer at all."""
+    body: bytes = b""
+    message_id: str = ""
+    """Under which it was recorded, as the answer says; empty: it was not."""
+
+    @property
+    def is_refused_as_documented(self) -> bool:
+        """Whether it was answered with a problem document of a status that says to try again."""
+        return self.status in DOCUMENTED and bool(json.loads(self.body)["code"])
+
+
+@dataclass(slots=True)
+class Calling:
+    """Callers at work, and what they were answered."""
+
+    broker: Broker
+    receiver: Receiver
+    event_type: str
+    calls: list[Call] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _enough: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Call from now on, side by side."""
+        self._threads += [threading.Thread(target=self._call_on, daemon=True) for _ in range(CALLERS)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let every caller finish its call."""
+        self._enough.set()
+        for thread in self._threads:
+            thread.join(TIMEOUT)
+
+    def answered(self) -> list[Call]:
+        return [call for call in self.calls if call.status == 200]
+
+    def figures(self) -> Figures:
+        """Return what became of the calls: lost is what was answered neither by the endpoint nor as documented."""
+        taken = [number_in(request.body) for request in self.receiver.of(PATH)]
+        books: dict[int, list[tuple[str, int]]] = {}
+        for number, status, status_code in self.broker.ask(BOOKS, event_type=self.event_type):
+            books.setdefault(number, []).append((status, status_code))
+        fine = {call.number for call in self.answered()}
+        recorded = {call.number for call in self.answered() if call.message_id}
+        return Figures(
+            acknowledged=len(fine),
+            delivered=len({*taken}),
+            lost=sum(call.status != 200 and not call.is_refused_as_documented for call in self.calls),
+            recovered=len({*taken} - fine),
+            duplicated=len(taken) - len({*taken}),
+            altered=sum(call.body != body_of(call.number) for call in self.answered()),
+            misrecorded=sum(books.get(number) != [("DELIVERED", 200)] for number in recorded | books.keys()),
+        )
+
+    def _call_on(self) -> None:
+        session = self.broker.publisher()
+        while not self._enough.wait(CALL_EVERY):
+            call = Call(next(self._numbers))
+            self.calls.append(call)
+            self._make(call, session)
+
+    def _make(self, call: Call, session: requests.Session) -> None:
+        address = f"{self.broker.web}/api/v1/events/{self.event_type}"
+        headers = {"Content-Type": "application/json"}
+        try:
+            answered = session.post(address, body_of(call.number), headers=headers, timeout=TIMEOUT)
+        except requests.RequestException:
+            return
+        call.status, call.body = answered.status_code, answered.content
+        call.message_id = answered.headers.get("Broker-Message-Id", "")
+
+
+@contextmanager
+def called(broker: Broker, receiver: Receiver) -> Iterator[Calling]:
+    """Give a SYNC event type whose endpoint sends back what it gets; leave no caller for the next test."""
+
+    async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        return await answer(200, receiver.log[-1].body)(reader, writer)
+
+    receiver.on(PATH, send_back)
+    event_type = broker.event_type("Test.Question", "SYNC")
+    broker.subscribe(receiver.url(PATH), event_type)
+    calling = Calling(broker, receiver, event_type)
+    try:
+        yield calling
+    finally:
+        calling.stop()
+        broker.inactivate_all()

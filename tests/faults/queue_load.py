@@ -1,0 +1,136 @@
+"""Publishers and workers of a QUEUE, one of them down, around a broker that something happens to."""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from broker_project.stack.ports import any_free
+from tests.faults.endpoints import Endpoint
+from tests.faults.exchanges import Exchange, Fault
+from tests.faults.figures import Figures
+from tests.faults.jobs import figures_of_jobs
+from tests.faults.load import THROUGH_SECONDS, WARM
+from tests.faults.publishers import Publisher
+from tests.real_broker import Broker
+from tests.receiver import LOOPBACK, Receiver, wait_until
+
+WORKERS = 2
+BATCH = 20
+
+OPEN = """
+    SELECT count(*) FROM delivery_open delivery
+    JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
+    JOIN subscriptions_eventtype event_type ON event_type.id = subscription.event_type_id
+    WHERE event_type.name = %(event_type)s
+"""
+WINNERS = """
+    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int,
+           count(*) FILTER (WHERE delivery.status = 'DELIVERED')
+    FROM delivery_message message JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    LEFT JOIN delivery_delivery delivery ON delivery.message_id = message.id
+    WHERE event_type.name = %(event_type)s AND message.answers IS NULL
+    GROUP BY 1
+"""
+
+
+@dataclass(slots=True)
+class Jobs:
+    """Publishers at work, the endpoints that share the jobs, and when something happened."""
+
+    broker: Broker
+    event_type: str
+    endpoints: list[Endpoint]
+    publishers: list[Publisher]
+    faults: list[Fault] = field(default_factory=list)
+    unfinished: int = 0
+    """Deliveries that the broker still had to do when time was up."""
+    winners: dict[int, int] = field(default_factory=dict)
+    """What the books say in the end: how many deliveries of each job are DELIVERED."""
+
+    def start(self) -> None:
+        """Publish from now on; return when jobs are being done."""
+        for publisher in self.publishers:
+            publisher.start()
+        self.wait_for(WARM)
+
+    def acknowledged(self) -> list[int]:
+        return [event.number for publisher in self.publishers for event in publisher.published]
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more jobs have been acknowledged."""
+        wanted = len(self.acknowledged()) + more
+        wait_until(lambda: len(self.acknowledged()) >= wanted, THROUGH_SECONDS)
+
+    def wait_until_under_way(self) -> None:
+        """Let every endpoint keep its requests waiting."""
+        self._let_wait(True)
+        wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in self.endpoints), THROUGH_SECONDS)
+
+    def go_on(self) -> None:
+        """Let every endpoint answer."""
+        self._let_wait(False)
+
+    @contextmanager
+    def fault(self) -> Iterator[None]:
+        """Break something inside: copies may only repeat what was under way then."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.faults.append(Fault(begun, time.monotonic()))
+
+    def stop(self) -> None:
+        """Stop publishing and wait until everything is through, or has had time enough; read the books."""
+        for publisher in self.publishers:
+            publisher.enough.set()
+        for publisher in self.publishers:
+            publisher.join(THROUGH_SECONDS)
+        until = time.monotonic() + THROUGH_SECONDS
+        while self._open() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.unfinished = self._open()
+        self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
+
+    def requests(self) -> list[Exchange]:
+        """Return every request for a job, in the order of arrival."""
+        return sorted((one for endpoint in self.endpoints for one in endpoint.exchanges), key=lambda one: one.at)
+
+    def figures(self) -> Figures:
+        """Return what became of it all."""
+        begun = {number for publisher in self.publishers for number in publisher.begun}
+        return figures_of_jobs(
+            self.acknowledged(),
+            begun,
+            self.requests(),
+            winners=self.winners,
+            faults=self.faults,
+            unfinished=self.unfinished,
+        )
+
+    def _let_wait(self, whether: bool) -> None:
+        for endpoint in self.endpoints:
+            endpoint.is_stuck = whether
+
+    def _open(self) -> int:
+        ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
+        return int(count)
+
+
+@contextmanager
+def queue_loaded(broker: Broker, receiver: Receiver) -> Iterator[Jobs]:
+    """Give a QUEUE with two endpoints that do their work and one that is down; leave no work for the next test."""
+    event_type, numbers = broker.event_type("Test.Job", "QUEUE"), itertools.count(1)
+    endpoints = [Endpoint(f"worker-{number + 1}", receiver) for number in range(WORKERS)]
+    for endpoint in endpoints:
+        broker.subscribe(receiver.url(f"/{endpoint.name}"), event_type)
+    broker.subscribe(f"http://{LOOPBACK}:{any_free()}/down", event_type)
+    publishers = [Publisher(broker, [event_type], numbers, size) for size in (1, BATCH)]
+    jobs = Jobs(broker, event_type, endpoints, publishers)
+    try:
+        yield jobs
+    finally:
+        for publisher in publishers:
+            publisher.enough.set()
+        broker.inactivate_all()
