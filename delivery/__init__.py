@@ -6,7 +6,7 @@ taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `do
 `callback_tokens` (rules) · `callback_terms` · `idempotency` · `placing`, `store_statements`, `storing` ·
 `making_callbacks` · `publishing` · `accepting` · `replying` (what endpoints post to callbacks)
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
-`maintaining`
+`expiring` (what callbacks leave) · `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands` (what is sent next)
 called: `call_failures`, `call_answers`, `call_statements` · `caller` (a loop in the web process) · `recording`,

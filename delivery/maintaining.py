@@ -1,4 +1,4 @@
-"""Keeping the tables in shape: days opened ahead, days past their time dropped."""
+"""Keeping the tables in shape: days opened ahead, days past their time dropped, callbacks ended and forgotten."""
 
 import threading
 import time
@@ -9,6 +9,7 @@ import structlog
 from django.db import Error
 
 from delivery import storage_days
+from delivery.expiring import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.retaining import drop_past_days
 from subscriptions.database import forget_connection
 
@@ -21,9 +22,12 @@ log = structlog.get_logger(__name__)
 
 
 def maintain(*, keep_days: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
-    """Make partitions ahead and drop what is past its time; safe at any time, and by several at once."""
+    """Make partitions ahead, end and drop what is past its time; safe at any time, and by several at once."""
     today = storage_days.today()
     storage_days.open_days(today)
+    expire_replies()
+    remove_ended_lines()
+    forget_callbacks(keep_days=keep_days)
     drop_past_days(today, keep_days=keep_days, is_stopping=is_stopping)
 
 

@@ -9,34 +9,21 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from delivery.addressing import callback_addresses
-from delivery.callback_terms import CallbackTerms, callback_terms
+from delivery.callback_terms import CallbackTerms
 from delivery.callback_tokens import TokenKeys, hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
-from tests.clients import Answer, client_of
+from tests.calling_back import JOB, REPLY_TO, address_of, job_type, publish_job
+from tests.clients import client_of
 from tests.publishing import batch, problem, publish
-
-JOB = "Shop.Invoice.Render"
-REPLY_TO = "https://shop.example.org/done?job=7"
 
 
 @pytest.fixture
 def job(publisher: Publisher) -> EventType:
-    made = factories.event_type(JOB, EventKind.QUEUE)
-    factories.subscription(event_type=made)
+    made = job_type()
     factories.subscription(event_type=made)
     return made
-
-
-def publish_job(client: Client, url: str = REPLY_TO, **headers: str) -> Answer:
-    return publish(client, b"{}", event=JOB, CallbackURL=url, **headers)
-
-
-def address_of(callback: Callback, terms: CallbackTerms | None = None) -> str:
-    """Return what the group's endpoint is given."""
-    return callback_addresses([callback.group_id], terms or callback_terms())[callback.group_id]
 
 
 @pytest.mark.behaviour("6.7")

@@ -11,50 +11,22 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.redacting import without_tokens
-from delivery.addressing import callback_addresses
 from delivery.callback_terms import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
-from subscriptions.models import EventKind, EventType, Publisher
-from tests import factories
+from subscriptions.models import EventType, Publisher
+from tests.calling_back import RESULT, address_of, called_back, job_type, path_of, post
 from tests.clients import Answer
-from tests.publishing import problem, publish
-
-JOB = "Shop.Invoice.Render"
-REPLY_TO = "https://shop.example.org/done"
-RESULT = b'{"total": 12.50, "total": 12.5}'
+from tests.publishing import problem
 
 
 @pytest.fixture
 def job(publisher: Publisher) -> EventType:
-    made = factories.event_type(JOB, EventKind.QUEUE)
-    factories.subscription(event_type=made)
-    return made
+    return job_type()
 
 
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
     return called_back(client)
-
-
-def called_back(client: Client, url: str = REPLY_TO) -> Callback:
-    """Publish a job with that URL; return the callback that its endpoint is given."""
-    message_id = publish(client, b"{}", event=JOB, CallbackURL=url).json()["id"]
-    return Callback.objects.get(message_id=message_id)
-
-
-def address_of(callback: Callback) -> str:
-    return callback_addresses([callback.group_id], callback_terms())[callback.group_id]
-
-
-def path_of(callback: Callback) -> str:
-    return address_of(callback).removeprefix(callback_terms().public_url)
-
-
-def post(callback: Callback, body: bytes = RESULT, content_type: str = "application/json", **headers: str) -> Answer:
-    sent_as = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Client(enforce_csrf_checks=True).generic(
-        "POST", path_of(callback), body, CONTENT_TYPE=content_type, headers=sent_as
-    )
 
 
 @pytest.mark.behaviour("6.8")
