@@ -67,6 +67,20 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     assert max(one.blocks_read for one in looked) < 100
 
 
+@pytest.fixture
+def analyzed_when_asked(storage: None) -> Iterator[None]:
+    """Keep what the planner knows as the test leaves it, whatever the tests before have made autovacuum wish to do."""
+    alter_configured("SET (autovacuum_enabled = false)")
+    yield
+    alter_configured("RESET (autovacuum_enabled)")
+
+
+def alter_configured(change: str) -> None:
+    with connection.cursor() as cursor:
+        for name in sorted(CONFIGURED):
+            cursor.execute(f"ALTER TABLE {name} {change}")
+
+
 def leave_room(event_type: EventType) -> None:
     """Let the tables be as they are after the migrations; the tests before this one may have truncated them."""
     text = "-" * 1500
@@ -81,14 +95,17 @@ def leave_room(event_type: EventType) -> None:
         for one in people
     )
     with connection.cursor() as cursor:
+        cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
         cursor.execute("DELETE FROM subscriptions_subscription")
         cursor.execute("DELETE FROM delivery_line")
         cursor.execute("DELETE FROM subscriptions_subscriber")
-        cursor.execute("VACUUM (ANALYZE) subscriptions_subscription, subscriptions_subscriber")
+        cursor.execute("VACUUM subscriptions_subscription, subscriptions_subscriber")
 
 
 @pytest.mark.behaviour("2.2")
-def test_no_plan_made_for_a_few_subscriptions_would_search_many(event_type: EventType) -> None:
+def test_no_plan_made_for_a_few_subscriptions_would_search_many(
+    event_type: EventType, analyzed_when_asked: None
+) -> None:
     leave_room(event_type)
     few = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' = '1'") for _ in range(3)]
     forget_connection()
