@@ -84,7 +84,7 @@ def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any],
     if context.execute_pending_job():
         raise Refused("it waits for a promise, but a script runs once, without waiting")
     try:
-        made, headers, param = json.loads(collect())
+        made, headers, param, status = json.loads(collect())
     except _quickjs.JSException as thrown:
         raise Refused(str(thrown).partition("\n")[0]) from None  # lines would be the prelude's
     output = b"" if made is None else whole(made).encode()
@@ -92,6 +92,7 @@ def run(prelude: str, job: dict[str, Any], body: bytes) -> tuple[dict[str, Any],
         "has_body": made is not None,
         "headers": {whole(name): whole(value) for name, value in headers},
         "param": whole(param),
+        "status": whole(status),
     }
     if len(output) > MAX_OUTPUT_BYTES:
         raise Refused(TOO_MUCH_OUTPUT)

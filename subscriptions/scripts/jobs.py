@@ -42,6 +42,8 @@ class Made:
     """None: the message's own."""
     headers: Mapping[str, str] = field(default_factory=dict)
     param: str = ""
+    status: str = "200"
+    """Of a call's answer, as the script wrote it; a script can write anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,12 @@
     return given.map((name) => [name, textOf(value[name], `$outheader["${name}"]`)]);
   }
 
+  // Of a call alone: what a delivery's script says here concerns nobody, so nothing throws.
+  function statusOf(value) {
+    if (value === undefined) return "200";
+    return typeof value === "number" || typeof value === "string" ? `${value}` : "";
+  }
+
   return (input) => {
     const { text, isJson, headers, now, seed, most } = parse(input);
     leaveNoPromises();
@@ -82,7 +88,8 @@
       const body = bodyOf(typeof $outmessage === "undefined" ? undefined : $outmessage, most);
       const outheader = typeof $outheader === "undefined" ? undefined : $outheader;
       const param = typeof $param === "undefined" || $param === null ? "" : textOf($param, "$param");
-      return stringify([body, headersOf(outheader), param]);
+      const status = statusOf(typeof $statuscode === "undefined" ? undefined : $statuscode);
+      return stringify([body, headersOf(outheader), param, status]);
     };
   };
 })()

@@ -147,7 +147,12 @@ class ScriptProcess:
 def _result(head: dict[str, Any], body: bytes) -> Result:
     if "failed" in head:
         return Failed(head["failed"])
-    return Made(body if head.get("has_body") else None, head.get("headers", {}), head.get("param", ""))
+    return Made(
+        body=body if head.get("has_body") else None,
+        headers=head.get("headers", {}),
+        param=head.get("param", ""),
+        status=head.get("status", "200"),
+    )
 
 
 def _site() -> str:

@@ -102,6 +102,13 @@ def pids(runner: ScriptRunner) -> list[int]:
          Made(headers={"X-A": "b", "X-N": "5", "X-T": "a, b"})),
         ("$param = '/5'", Made(param="/5")),
         ("$param = 5", Made(param="5")),
+        ("$statuscode = 404", Made(status="404")),
+        ("const $statuscode = '201'", Made(status="201")),
+        ("$statuscode = 2e99", Made(status="2e+99")),
+        ("$statuscode = undefined", Made()),
+        ("$statuscode = null", Made(status="")),
+        ("$statuscode = {toString() { throw 1; }}", Made(status="")),
+        ("$statuscode = Symbol()", Made(status="")),
     ],
 )  # fmt: skip
 def test_what_a_script_makes(runner: ScriptRunner, source: str, made: Made) -> None:
