@@ -37,13 +37,14 @@ def create(record: Configured, *, links: Mapping[str, Iterable[Model]] | None = 
     """Store a new record and its links to many others.
 
     Raises:
-        ValidationError: its fields do not go together.
+        ValidationError: its fields do not go together, or not with another record.
         NameTaken: another one has its name.
 
     """
     try:
         record.clean()
         with transaction.atomic():
+            record.clean_among_others()
             record.save(force_insert=True)
             for name, targets in (links or {}).items():
                 getattr(record, name).set(targets)
@@ -60,7 +61,7 @@ def change(
     Raises:
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
-        ValidationError: its fields would not go together any more.
+        ValidationError: its fields would not go together any more, or not with another record.
         NameTaken: another one has its new name.
 
     """
@@ -116,6 +117,8 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
     for name, value in changes.items():
         getattr(record, name).set(value) if name in many else setattr(record, name, value)
     record.clean()
+    if not record.compared.isdisjoint(changes):
+        record.clean_among_others()
     record.save(update_fields=[*(changes.keys() - many), *record.derived, "updated_at"])
     record.refresh_from_db(fields=["version", "updated_at"])
 

@@ -1,4 +1,7 @@
-"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (behaviour 1.5)."""
+"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (behaviour 1.5).
+
+Or nowhere: `webr://anything` is answered by the subscription's script (behaviour 8.2).
+"""
 
 import re
 from dataclasses import dataclass
@@ -10,6 +13,8 @@ from django.core.exceptions import ValidationError
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
 DEFAULT_METHOD: Final = "POST"
+SCRIPTED: Final = "webr://"
+"""Begins the endpoints that are scripts."""
 
 _PREFIX = re.compile(rf"^({'|'.join(METHODS)}):(?=https?://)")
 _VISIBLE = re.compile(r"^[\x21-\x7e]+$")
@@ -23,6 +28,11 @@ class Endpoint:
     url: str
 
 
+def is_scripted(text: str) -> bool:
+    """Tell whether an endpoint is answered by a script, and no request is sent."""
+    return text.startswith(SCRIPTED)
+
+
 def parse_endpoint(text: str) -> Endpoint:
     """Return the method and URL that `text` names.
 
@@ -30,10 +40,7 @@ def parse_endpoint(text: str) -> Endpoint:
         ValidationError: it is not an http or https URL a request can be sent to; the text says what to change.
 
     """
-    if len(text) > MAX_ENDPOINT_LENGTH:
-        raise _refused(f"An endpoint has at most {MAX_ENDPOINT_LENGTH} characters, this one {len(text)}.")
-    if not _VISIBLE.match(text) or "\\" in text:
-        raise _refused("Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint.")
+    _check_text(text)
     prefix = _PREFIX.match(text)
     url = text[prefix.end() :] if prefix else text
     _check_url(url)
@@ -41,8 +48,18 @@ def parse_endpoint(text: str) -> Endpoint:
 
 
 def validate_endpoint(text: str) -> None:
-    """Raise `ValidationError` unless `text` is an endpoint."""
-    parse_endpoint(text)
+    """Raise `ValidationError` unless `text` is an endpoint, or stands for a script."""
+    if is_scripted(text):
+        _check_text(text)
+    else:
+        parse_endpoint(text)
+
+
+def _check_text(text: str) -> None:
+    if len(text) > MAX_ENDPOINT_LENGTH:
+        raise _refused(f"An endpoint has at most {MAX_ENDPOINT_LENGTH} characters, this one {len(text)}.")
+    if not _VISIBLE.match(text) or "\\" in text:
+        raise _refused("Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint.")
 
 
 def _check_url(url: str) -> None:

@@ -1,6 +1,7 @@
 """The form of a subscription: texts that are code look like code, and are checked as such."""
 
 from django import forms
+from django.core.exceptions import ValidationError
 
 from subscriptions.scripts.checking import check_script
 
@@ -14,3 +15,14 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # no bracket
         if "script" in self.changed_data:
             check_script(source)
         return source
+
+    def full_clean(self) -> None:
+        """Say beside its field what another subscription stands in the way of."""
+        super().full_clean()
+        is_same = self.instance.pk and self.instance.compared.isdisjoint(self.changed_data)
+        if not self.is_bound or self.errors or is_same:
+            return
+        try:
+            self.instance.clean_among_others()
+        except ValidationError as refused:
+            self.add_error(None, refused)

@@ -255,7 +255,7 @@ class Migration(migrations.Migration):
                 (
                     "endpoint",
                     models.CharField(
-                        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path.",
+                        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script.",
                         max_length=2048,
                         validators=[subscriptions.endpoints.validate_endpoint],
                     ),
@@ -297,7 +297,7 @@ class Migration(migrations.Migration):
                     models.TextField(
                         blank=True,
                         default="",
-                        help_text="JavaScript that makes $outmessage, the body that is sent, of $inmessage; empty: sent unchanged.",
+                        help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
                     ),
                 ),
                 (

@@ -6,9 +6,9 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_endpoint
+from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint
 from subscriptions.filter_terms import NO_TERM, term_of
-from subscriptions.filters import validate_filter
+from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.subscribers import Status, Subscriber
@@ -30,6 +30,14 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
         if event_type.kind != REACHED_KIND:
             return self.filter(by_name)
         return self.filter(by_name | Q(event_pattern__in=patterns_of(event_type.name)))
+
+    def like(self, subscription: "Subscription") -> "list[Subscription]":
+        """Return the others of its event type with the same filters, blanks and the case of keywords aside."""
+        others = self.filter(
+            event_type=subscription.event_type, header_filter_string=subscription.header_filter_string
+        )
+        different = (other for other in others.order_by("pk") if other.pk != subscription.pk)
+        return [other for other in different if _canonical(other.filter) == _canonical(subscription.filter)]
 
 
 class FilterTermField(models.TextField):  # type: ignore[type-arg]  # no brackets at run time
@@ -65,7 +73,7 @@ class Subscription(Versioned):
     endpoint = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
         validators=[validate_endpoint],
-        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path.",
+        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script.",
     )
     headers = models.JSONField(
         blank=True, default=dict, validators=[validate_headers], help_text="Override the subscriber's headers."
@@ -87,13 +95,14 @@ class Subscription(Versioned):
     script = models.TextField(
         blank=True,
         default="",
-        help_text="JavaScript that makes $outmessage, the body that is sent, of $inmessage; empty: sent unchanged.",
+        help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
     )
     signing_secret = models.CharField(max_length=100, validators=[validate_secret], editable=False)
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
 
     derived = ("filter_term",)
+    compared = frozenset({"header_filter_string", "filter"})
 
     objects = SubscriptionQuerySet.as_manager()
 
@@ -118,12 +127,46 @@ class Subscription(Versioned):
         return f"{self.subscriber} ← {self.events}"
 
     def clean(self) -> None:
-        """Raise `ValidationError` for a script where none is run: only TOPIC deliveries are transformed (8.1)."""
-        if self.script.strip() and self.event_type and self.event_type.kind != REACHED_KIND:
-            text = f"Only a TOPIC subscription may have a script; {self.event_type} is of kind {self.event_type.kind}."
-            raise ValidationError({"script": ValidationError(text, code="script")})
+        """Raise `ValidationError` for a script where none is run (8.1), or none where it should answer (8.2)."""
+        kind = self.event_type.kind if self.event_type else REACHED_KIND
+        has_script = bool(self.script.strip())
+        if is_scripted(self.endpoint) and kind != EventKind.SYNC:
+            raise _refused("endpoint", f"webr:// answers SYNC events, and {self.events} is of kind {kind}: give a URL.")
+        if is_scripted(self.endpoint) and not has_script:
+            raise _refused("script", "The endpoint webr:// is answered by a script: give one.")
+        if has_script and kind == EventKind.SYNC and not is_scripted(self.endpoint):
+            raise _refused("script", "A SYNC subscription has a script in place of a URL: give the endpoint webr://.")
+        if has_script and kind == EventKind.QUEUE:
+            raise _refused("script", f"TOPIC and SYNC subscriptions may have a script; {self.events} is of kind QUEUE.")
+
+    def clean_among_others(self) -> None:
+        """Raise `ValidationError` where another SYNC subscription would qualify for the same calls (behaviour 7.3).
+
+        Whatever their status: activating one, or its subscriber, need not be refused then. One at a time.
+        """
+        if self.event_type is None or self.event_type.kind != EventKind.SYNC:
+            return
+        EventType.objects.select_for_update(no_key=True).get(pk=self.event_type.pk)
+        for twin in Subscription.objects.like(self)[:1]:
+            raise _refused(
+                "header_filter_string" if self.header_filter_string else "filter",
+                f"Subscription {twin.pk} has the same filters, and a SYNC event goes to one endpoint: "
+                "give this one other filters, or change that one.",
+            )
 
     @property
     def events(self) -> str:
         """What it is for: an event type's name, or a pattern."""
         return self.event_pattern or str(self.event_type)
+
+
+def _refused(field: str, text: str) -> ValidationError:
+    return ValidationError({field: ValidationError(text, code=field)})
+
+
+def _canonical(filter_text: str) -> str:
+    """Return the same for all filters that differ in nothing but how they are written."""
+    try:
+        return parse_filter(filter_text).canonical if filter_text else ""
+    except FilterSyntaxError:  # stored by other hands
+        return filter_text

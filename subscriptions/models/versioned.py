@@ -18,6 +18,11 @@ class Versioned(models.Model):
 
     derived: ClassVar[tuple[str, ...]] = ()
     """Fields that follow from others: they are saved with every change."""
+    compared: ClassVar[frozenset[str]] = frozenset()
+    """Fields whose change another record may stand in the way of."""
 
     class Meta:
         abstract = True
+
+    def clean_among_others(self) -> None:
+        """Raise `ValidationError` where another record stands in the way; in the transaction that saves this one."""
