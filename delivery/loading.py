@@ -29,7 +29,7 @@ SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
 DESTINATIONS: Final = """
 SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script <> ''
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
- WHERE s.id = ANY(%s)
+ WHERE s.id = ANY(%s) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
 """
 
 SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
@@ -88,12 +88,12 @@ def _forwarded(content_type: str, headers: str) -> Headers:
 
 
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:
-    """Return where each subscription's deliveries go now, by its id; one that is gone is missing."""
+    """Return where each subscription's deliveries go now, by its id; one that is gone or not active is missing."""
     if not subscription_ids:
         return {}
     found, scripted = {}, []
     for *columns, has_script in rows(DESTINATIONS, [sorted(subscription_ids)]):
-        plain = _destination(*columns)
+        plain = destination_of(*columns)
         if has_script:
             scripted.append(plain)
         else:
@@ -137,9 +137,10 @@ _scripts = _Scripts()
 
 
 @lru_cache(maxsize=8192)
-def _destination(
+def destination_of(
     subscription_id: int, stamp: int, endpoint: str, subscriber_headers: str, own_headers: str, secret: str
 ) -> Destination:
+    """Return where a subscription's requests go, as it is configured at `stamp`: the same value each time."""
     try:
         parsed, key = parse_endpoint(endpoint), key_of(secret)
     except ValidationError as refused:

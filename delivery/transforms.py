@@ -14,6 +14,7 @@ from delivery.hands import InHand
 from delivery.pauses import aside_pause
 from delivery.settlements import Withheld
 from delivery.statuses import DeliveryStatus
+from delivery.webhooks import Content, Destination
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
 from subscriptions.media_types import is_json
@@ -34,19 +35,23 @@ class TransformRefused(Exception):
 
 
 def job_of(delivery: InHand) -> Job:
-    """Return the job of running a delivery's script; time and randomness are its own, so that a repeat is the same."""
-    content = delivery.content
+    """Return the job of running a delivery's script."""
+    return job_for(delivery.id, delivery.content, delivery.destination)
+
+
+def job_for(delivery_id: int, content: Content, destination: Destination) -> Job:
+    """Return the job of running a script; time and randomness are the delivery's own, so that a repeat is the same."""
     headers: dict[str, list[str]] = defaultdict(list)
     for name, value in json.loads(content.stored_headers):
         headers[name.lower()].append(value)
     return Job(
-        source=delivery.destination.script,
-        owner=delivery.destination.subscription_id,
+        source=destination.script,
+        owner=destination.subscription_id,
         body=content.body,
         is_json=is_json(content.content_type),
         headers=headers,
         now_ms=content.published_ms,
-        seed=(delivery.id * SEED_FACTOR ^ content.published_ms) & SEED_BITS,
+        seed=(delivery_id * SEED_FACTOR ^ content.published_ms) & SEED_BITS,
     )
 
 

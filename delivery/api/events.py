@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from django.conf import settings
+from django.http import HttpResponseBase
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -12,16 +13,19 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.accepting import accept
+from delivery.accepting import accept, checked
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.batches import drafts_of
+from delivery.api.calls import RESPONSES, answer_to, refuse_unsuitable
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
 from delivery.callback_terms import callback_terms
 from delivery.drafts import Draft
+from delivery.publishing import publish
 from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
-from delivery.storing import Accepted
+from delivery.storing import Accepted, NewMessage
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayPublish, key_of
+from subscriptions.models import EventKind
 
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server says which variables stand for two headers with different values."""
@@ -55,11 +59,13 @@ class Publish(APIView):
         operation_id="publish_event",
         parameters=HEADERS,
         request={"application/json": OpenApiTypes.ANY, "*/*": OpenApiTypes.BINARY},
-        responses={202: AcceptedEvent},
+        responses={202: AcceptedEvent, **RESPONSES},
     )
-    def post(self, request: Request, event_type: str) -> Response:
-        """Store the event with a delivery for every subscription that qualifies; answered once that is durable."""
-        refuse_unserved(request)
+    def post(self, request: Request, event_type: str) -> HttpResponseBase:
+        """Store the event with a delivery for every subscription that qualifies; answered once that is durable.
+
+        A SYNC event is answered with what its endpoint answers.
+        """
         draft = Draft(
             event_type=event_type,
             body=body_of(request, limit=settings.MAX_BODY_BYTES),
@@ -69,10 +75,12 @@ class Publish(APIView):
             idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
             callback_url=request.META.get("HTTP_CALLBACKURL"),
         )
-        try:
-            (accepted,) = accepted_by(request, [draft])
-        except RefusedItems as refused:
-            raise refused.refusals[0] from None
+        message = message_of(request, draft)
+        if message.kind == EventKind.SYNC:
+            refuse_unsuitable(request)
+            return answer_to(message, publisher_id=key_of(request).publisher_id)
+        refuse_unserved(request)
+        accepted = published_by(request, message)
         location = reverse("message", args=[accepted.id])
         replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
         return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
@@ -95,6 +103,32 @@ class PublishBatch(APIView):
         drafts = drafts_of(body_of(request, limit=settings.MAX_BATCH_BYTES), most_items=settings.MAX_BATCH_ITEMS)
         accepted = accepted_by(request, drafts)
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
+
+
+def message_of(request: Request, draft: Draft) -> NewMessage:
+    """Return the message that a draft is, of whatever kind; nothing is stored yet."""
+    try:
+        (message,) = checked(
+            [draft],
+            publisher_id=key_of(request).publisher_id,
+            most_bytes=settings.MAX_BODY_BYTES,
+            kinds=frozenset(EventKind),
+        )
+    except RefusedItems as refused:
+        raise refused.refusals[0] from None
+    return message
+
+
+def published_by(request: Request, message: NewMessage) -> Accepted:
+    """Publish a message for the publisher whose key calls."""
+    (accepted,) = publish(
+        [message],
+        publisher_id=key_of(request).publisher_id,
+        key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+        senders=settings.QUEUE_SENDERS,
+        callbacks=callback_terms(),
+    )
+    return accepted
 
 
 def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Accepted]:

@@ -1,0 +1,145 @@
+"""What comes of a SYNC call: what its publisher is answered, and what is recorded of it (behaviour 7, 8.2, 10.3)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from django.core.exceptions import ValidationError
+
+from delivery.call_failures import (
+    AnswerTooLarge,
+    CallFailed,
+    CallUndecided,
+    EndpointTimedOut,
+    EndpointUnreachable,
+    ScriptFailed,
+    ScriptNotRun,
+)
+from delivery.statuses import DeliveryStatus
+from delivery.transfers import Answer, RequestNotCompleted
+from subscriptions.headers import validate_headers
+from subscriptions.scripts.jobs import Failed, Lost, Made, Result
+
+PASSED_ON: Final = ("Content-Type", "Content-Encoding", "Retry-After")
+"""What goes with a body. No `Location`: a client that follows by itself would send the event elsewhere."""
+STATUSES: Final = range(200, 600)
+SUCCESSES: Final = range(200, 300)
+
+_HEADER = re.compile(
+    rb"^(%s):[ \t]*([\x21-\x7e][\x20-\x7e]{0,1023}?)?[ \t]*\r?$" % "|".join(PASSED_ON).encode(),
+    re.IGNORECASE | re.MULTILINE,
+)
+_STATUS = re.compile(r"[2-5][0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of a call."""
+
+    status_code: int | None = None
+    """The endpoint's, or its script's; None: there was no answer."""
+    reason: str = ""
+    """Why it did not succeed."""
+    failure: CallFailed | None = None
+    """None: the publisher gets the answer, whatever its status."""
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Those that are passed on."""
+    head: bytes = b""
+    """Status line and headers as received."""
+    duration_ms: int = 0
+    was_tried: bool = True
+    is_uncertain: bool = False
+    """Whether the endpoint may have got the request although no answer says so."""
+
+    @property
+    def status(self) -> DeliveryStatus:
+        """What the delivery ends as (behaviour 10.3)."""
+        is_success = self.failure is None and self.status_code in SUCCESSES
+        return DeliveryStatus.DELIVERED if is_success else DeliveryStatus.FAILED
+
+
+def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
+    """Return what an endpoint's answer, or that there was none, makes of its call."""
+    result = answer.result
+    if isinstance(result, RequestNotCompleted):
+        return _unanswered(result, answer)
+    status, body = result.status_code, result.content
+    failure: CallFailed | None = None
+    if status not in STATUSES:
+        failure = EndpointUnreachable(f"The endpoint answered with the status {status}, which cannot be passed on.")
+    elif len(body) > most_bytes:
+        failure = AnswerTooLarge(f"The endpoint answered {status} with more than {most_bytes:,} bytes.")
+    return Ended(
+        status_code=status,
+        reason=str(failure) if failure else _reason(status),
+        failure=failure,
+        body=body,
+        headers=_passed_on(answer.head),
+        head=answer.head,
+        duration_ms=answer.duration_ms,
+    )
+
+
+def ended_by_script(result: Result, *, content_type: str, duration_ms: int) -> Ended:
+    """Return what a script makes of the call that it answers; its content type is the event's unless it says so."""
+    match result:
+        case Made():
+            return _made(result, content_type, duration_ms)
+        case Failed(reason):
+            return _failed(ScriptFailed(f"script failed: {reason}"), duration_ms)
+        case Lost(reason):
+            return _failed(ScriptFailed(f"script lost: {reason}"), duration_ms)
+        case _:
+            return _failed(ScriptNotRun("no process was free to run the script"), duration_ms)
+
+
+def undecided(subscription_id: int, failure: str) -> Ended:
+    """Return what a filter that fails makes of a call: it might have been the one, and nobody knows."""
+    told = CallUndecided(f"Subscription {subscription_id} may be the one to ask, but its {failure}")
+    return Ended(reason=failure, failure=told, was_tried=False)
+
+
+def _unanswered(result: RequestNotCompleted, answer: Answer) -> Ended:
+    failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {result.reason}.")
+    if result.timed_out:
+        failure = EndpointTimedOut(f"The endpoint has not answered within {answer.duration_ms / 1000:.1f} s.")
+    return Ended(
+        reason=f"no answer: {result.reason}",
+        failure=failure,
+        head=answer.head,
+        duration_ms=answer.duration_ms,
+        is_uncertain=result.was_sent,
+    )
+
+
+def _made(made: Made, content_type: str, duration_ms: int) -> Ended:
+    if not _STATUS.fullmatch(made.status):
+        return _failed(ScriptFailed("script failed: $statuscode must be from 200 to 599"), duration_ms)
+    try:
+        validate_headers(made.headers)
+    except ValidationError as refused:
+        return _failed(ScriptFailed(f"script failed: {' '.join(refused.messages)}"), duration_ms)
+    given = {name.lower(): value for name, value in made.headers.items()}
+    headers = {"content-type": content_type} | given
+    return Ended(
+        status_code=int(made.status),
+        reason=_reason(int(made.status)),
+        body=made.body or b"",
+        headers={name: headers[name.lower()] for name in PASSED_ON if name.lower() in headers},
+        duration_ms=duration_ms,
+    )
+
+
+def _failed(failure: CallFailed, duration_ms: int) -> Ended:
+    return Ended(reason=str(failure), failure=failure, duration_ms=duration_ms)
+
+
+def _reason(status: int) -> str:
+    return "" if status in SUCCESSES else f"answered {status}"
+
+
+def _passed_on(head: bytes) -> dict[str, str]:
+    found = {name.title().decode(): (value or b"").decode() for name, value in _HEADER.findall(head)}
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,35 @@
+"""Why a SYNC call got no answer of its endpoint: one exception for each fact, fit to be shown to the publisher."""
+
+
+class TooManyCalls(Exception):
+    """This web process has as many calls waiting for their endpoints as it takes; nothing was sent or stored."""
+
+
+class CallFailed(Exception):
+    """Base: the call was made or tried, and recorded; `message_id` names it, 0 if it could not be recorded."""
+
+    message_id = 0
+
+
+class EndpointTimedOut(CallFailed):
+    """The endpoint got the request and has not answered within the deadline."""
+
+
+class EndpointUnreachable(CallFailed):
+    """No usable answer: no connection, a broken one, or something that is not HTTP."""
+
+
+class AnswerTooLarge(CallFailed):
+    """The endpoint answered, with more bytes than are passed on."""
+
+
+class ScriptFailed(CallFailed):
+    """The script that answers threw, broke a limit, was lost, or made what is no answer."""
+
+
+class ScriptNotRun(CallFailed):
+    """No process was free to run the script that answers."""
+
+
+class CallUndecided(CallFailed):
+    """The filter of the subscription that might have been the one failed; nothing was sent."""

@@ -1,0 +1,499 @@
+"""SYNC: the endpoint's answer is the publisher's, and every call is recorded (behaviour 7, 10.3)."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from standardwebhooks import Webhook
+from structlog.testing import capture_logs
+
+from delivery import caller, recording
+from delivery.caller import MOST_WAITING
+from delivery.models import Attempt, Delivery, Message
+from subscriptions.models import EventKind, EventType, Status, Subscription
+from tests import factories
+from tests.clients import Answer, client_of
+from tests.publishing import EVENT, batch, problem, publish
+from tests.receiver import Receiver, answer, close, dripping, endless, hang, raw, reset, wait_until
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+KIBIBYTE = 1024
+PATH = "/answers"
+
+
+@pytest.fixture(autouse=True)
+def event_type(storage: None) -> EventType:
+    return factories.event_type(EVENT, EventKind.SYNC)
+
+
+@pytest.fixture
+def client(event_type: EventType) -> Client:
+    return client_of(factories.publisher("shop"))
+
+
+@pytest.fixture
+def asked(event_type: EventType, receiver: Receiver) -> Subscription:
+    return factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
+
+
+@pytest.fixture(autouse=True)
+def _no_caller_is_left() -> Iterator[None]:
+    """Stop the threads that this test has started."""
+    yield
+    for running in caller._callers.values():
+        running.stop()
+    caller._callers.clear()
+
+
+def said_of(answered: Answer) -> tuple[int, bytes, str]:
+    return answered.status_code, answered.content, answered["Broker-Outcome"]
+
+
+def recorded() -> list[tuple[str, str, str, int]]:
+    """Return outcome, status, reason and number of attempts of every call, in the order of publishing."""
+    rows = Delivery.objects.select_related("message").oldest_first()
+    return [(row.message.outcome, row.status, row.reason, row.attempts) for row in rows if row.message]
+
+
+# --- the endpoint's answer ----------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.behaviour("10.3")
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "recorded_as"),
+    [
+        (200, b'{"price": 5}', {"Content-Type": "application/json"}, "DELIVERED"),
+        (201, b"<a/>", {"Content-Type": "text/xml; charset=utf-8"}, "DELIVERED"),
+        (204, b"", {}, "DELIVERED"),
+        (200, b"\x1f\x8b\x08...", {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, "DELIVERED"),
+        (302, b"elsewhere", {"Content-Type": "text/html"}, "FAILED"),
+        (404, b'{"detail": "no"}', {"Content-Type": "application/problem+json"}, "FAILED"),
+        (502, b"mine", {}, "FAILED"),
+        (503, b"later", {"Retry-After": "7"}, "FAILED"),
+        (504, b"mine too", {"Content-Type": "text/plain"}, "FAILED"),
+        (599, b"\xff\0\xfe", {"Content-Type": "application/octet-stream"}, "FAILED"),
+    ],
+)
+def test_the_publisher_gets_the_endpoints_own_answer(
+    client: Client,
+    asked: Subscription,
+    receiver: Receiver,
+    status: int,
+    body: bytes,
+    headers: dict[str, str],
+    recorded_as: str,
+) -> None:
+    receiver.on(PATH, answer(status, body, **{name.replace("-", "_"): value for name, value in headers.items()}))
+
+    answered = publish(client, b'{"n": 1}')
+
+    assert said_of(answered) == (status, body, "answered")
+    passed_on = ("Content-Type", "Content-Encoding", "Retry-After")
+    assert {name: answered[name] for name in passed_on if name in answered} == headers
+    message = Message.objects.get()
+    assert answered["Broker-Message-Id"] == str(message.pk)
+    reason = "" if recorded_as == "DELIVERED" else f"answered {status}"
+    assert recorded() == [("ROUTED", recorded_as, reason, 1)]
+
+
+@pytest.mark.behaviour("7.1")
+def test_only_what_belongs_to_the_body_is_passed_on(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    hostile = {"Set_Cookie": "a=b", "Location": "http://127.0.0.1:9/", "Server": "x", "Broker_Outcome": "unrouted",
+               "Content_Type": "text/plain", "Connection": "close", "Authorization": "Bearer x"}  # fmt: skip
+    receiver.on(PATH, answer(307, b"there", **hostile))
+
+    answered = publish(client)
+
+    assert said_of(answered) == (307, b"there", "answered")
+    assert answered["Content-Type"] == "text/plain"
+    assert {"Set-Cookie", "Location", "Server", "Connection", "Authorization"}.isdisjoint(answered.headers)
+    assert len(receiver.log) == 1, "the redirect is not followed"
+
+
+@pytest.mark.behaviour("7.1")
+def test_what_the_endpoint_gets(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    body = b'{"n":   1}'
+
+    answered = publish(client, body, X_Tenant="blue", traceparent="00-1-2-03", Prefer="wait=5", Cookie="a=b")
+
+    (request,) = receiver.of(PATH)
+    delivery = Delivery.objects.get()
+    assert request.body == body
+    assert Webhook(asked.signing_secret).verify(body, dict(request.headers), json_parse=False) is None
+    expected = {
+        "webhook-id": f"dlv_{delivery.pk}",
+        "webhook-attempt": "1",
+        "broker-event-type": EVENT,
+        "broker-message-id": answered["Broker-Message-Id"],
+        "x-tenant": "blue",
+        "traceparent": "00-1-2-03",
+        "content-type": "application/json",
+    }
+    assert expected.items() <= request.headers.items()
+    assert {"webhook-sequence", "prefer", "cookie", "authorization"}.isdisjoint(request.headers)
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
+
+    publish(client, b'{"n": 1}', X_Tenant="blue", Filter_String="eu")
+
+    message, delivery, attempt = Message.objects.get(), Delivery.objects.get(), Attempt.objects.get()
+    assert (bytes(message.body), message.size, message.filter_string) == (b'{"n": 1}', 8, "eu")
+    assert (message.deliveries_count, dict(message.headers)["X-Tenant"]) == (1, "blue")
+    assert message.publisher
+    assert message.publisher.name == "shop"
+    assert (delivery.subscription_id, delivery.line_id, delivery.sequence) == (asked.pk, None, None)
+    assert (delivery.message_id, delivery.size, delivery.closed_on.year) == (message.pk, 8, message.published_at.year)
+    assert (attempt.delivery_id, attempt.number, attempt.status_code, attempt.error) == (delivery.pk, 1, 409, "")
+    assert bytes(attempt.answer_excerpt) == b"x" * 1024
+    assert bytes(attempt.answer_headers).startswith(b"HTTP/1.1 409 ")
+    assert message.published_at == attempt.started_at <= (delivery.finished_at or attempt.started_at)
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.parametrize("other", ["", "$$->'Body'->>'n' = '2'"])
+def test_nobody_there_is_an_empty_answer(client: Client, event_type: EventType, other: str) -> None:
+    if other:
+        factories.subscription(event_type=event_type, filter=other)
+    factories.subscription(event_type=event_type, status=Status.INACTIVE)
+
+    answered = publish(client, b'{"n": 1}')
+
+    assert said_of(answered) == (200, b"", "unrouted")
+    assert "Content-Type" not in answered
+    message = Message.objects.get()
+    assert (message.outcome, message.deliveries_count) == ("UNROUTED", 0)
+    assert answered["Broker-Message-Id"] == str(message.pk)
+    assert not Delivery.objects.exists()
+
+
+@pytest.mark.behaviour("7.1")
+def test_of_several_the_one_created_first_is_asked_and_an_error_names_all(
+    client: Client, event_type: EventType, receiver: Receiver
+) -> None:
+    first, second, third = (factories.subscriber(name) for name in "cba")
+    made = [
+        factories.subscription(one, event_type, receiver.url(f"/{number}"), position=9 - number, filter=wanted)
+        for number, (one, wanted) in enumerate([(first, "$$->'Body' ? 'n'"), (second, ""), (third, "")])
+    ]
+    made += [factories.subscription(event_type=event_type, filter="$$->'Body' ? 'm'")]
+
+    with capture_logs() as logs:
+        assert said_of(publish(client, b'{"n": 1}')) == (200, b"", "answered")
+
+    assert [request.path for request in receiver.log] == ["/0"]
+    (error,) = [entry for entry in logs if entry["log_level"] == "error"]
+    assert (error["event"], error["asked"]) == ("sync.several_qualify", made[0].pk)
+    assert error["subscription_ids"] == [one.pk for one in made[:3]]
+    assert str(error["message_id"]) == str(Message.objects.get().pk)
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.behaviour("3.6")
+@pytest.mark.parametrize("fails_first", [True, False])
+def test_a_filter_that_fails_is_said_only_where_it_might_have_been_the_one(
+    client: Client, event_type: EventType, receiver: Receiver, fails_first: bool
+) -> None:
+    endpoint, failing = receiver.url(PATH), "$$->'Body'->>'n' like $$->'Body'->>'pattern'"
+    texts = [failing, ""] if fails_first else ["", failing]
+    first, _ = (factories.subscription(event_type=event_type, endpoint=endpoint, filter=text) for text in texts)
+    body = json.dumps({"n": "x" * 20000, "pattern": "%a" * 20000}).encode()
+
+    answered = publish(client, body)
+
+    if not fails_first:
+        assert said_of(answered) == (200, b"", "answered")
+        return
+    assert problem(answered) == (500, "filter_failed")
+    assert answered["Broker-Outcome"] == "filter_failed"
+    assert answered.json()["detail"].startswith(f"Subscription {first.pk} may be the one to ask, but its filter failed")
+    ((outcome, status, reason, attempts),) = recorded()
+    assert (outcome, status, attempts, reason[:13]) == ("ROUTED", "FAILED", 0, "filter failed")
+    assert receiver.log == []
+    assert not Attempt.objects.exists()
+
+
+# --- no answer ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+@pytest.mark.parametrize("behaviour", [hang, dripping(0.1)], ids=["silent", "dripping"])
+def test_no_answer_within_the_deadline(
+    client: Client, asked: Subscription, receiver: Receiver, settings: Any, behaviour: Any
+) -> None:
+    settings.SYNC_SECONDS = 1
+    receiver.on(PATH, behaviour)
+    began = time.monotonic()
+
+    answered = publish(client)
+
+    assert 0.9 < time.monotonic() - began < 3
+    assert (problem(answered), answered["Broker-Outcome"]) == ((504, "endpoint_timed_out"), "endpoint_timed_out")
+    assert answered["Broker-Message-Id"] == str(Message.objects.get().pk)
+    delivery, attempt = Delivery.objects.get(), Attempt.objects.get()
+    assert (delivery.status, delivery.uncertain, attempt.status_code) == ("FAILED", True, None)
+    assert attempt.error.startswith("no answer: Operation timed out")
+    assert 900 < attempt.duration_ms < 2500
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.parametrize(
+    ("behaviour", "is_uncertain"),
+    [
+        (close, True),
+        (reset, True),
+        (raw(b"not HTTP at all"), True),
+        (raw(b"HTTP/1.1 2000 x\r\n\r\n"), True),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"), True),
+        (answer(700), False),
+        (raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"), True),
+    ],
+    ids=["closes", "resets", "nonsense", "status of four digits", "cut short", "status 700", "large head"],
+)
+def test_a_broken_answer_is_a_bad_gateway(
+    client: Client, asked: Subscription, receiver: Receiver, behaviour: Any, is_uncertain: bool
+) -> None:
+    receiver.on(PATH, behaviour)
+
+    answered = publish(client)
+
+    assert (problem(answered), answered["Broker-Outcome"]) == ((502, "endpoint_unreachable"), "endpoint_unreachable")
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", is_uncertain, 1)
+    assert Attempt.objects.count() == 1
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9/", "http://nowhere.invalid/", "https://127.0.0.1:{port}/"])
+def test_an_endpoint_that_cannot_be_reached_is_a_bad_gateway(
+    client: Client, event_type: EventType, receiver: Receiver, endpoint: str
+) -> None:
+    port = receiver.url().rpartition(":")[2].strip("/")
+    factories.subscription(event_type=event_type, endpoint=endpoint.format(port=port))
+
+    answered = publish(client)
+
+    assert problem(answered) == (502, "endpoint_unreachable")
+    assert answered.json()["detail"].startswith("The endpoint gave no answer: ")
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", False, 1)
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_answer_may_be_as_large_as_a_message(
+    client: Client, asked: Subscription, receiver: Receiver, settings: Any, more: int
+) -> None:
+    body = b"x" * (settings.MAX_BODY_BYTES + more)
+    receiver.on(PATH, answer(200, body))
+
+    answered = publish(client)
+
+    if more:
+        assert problem(answered) == (502, "answer_too_large")
+        assert recorded()[0][1:] == (
+            "FAILED",
+            "The endpoint answered 200 with more than 1,048,576 bytes.",
+            1,
+        )
+    else:
+        assert said_of(answered) == (200, body, "answered")
+
+
+@pytest.mark.behaviour("7.1")
+def test_an_answer_without_end_is_too_large(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, endless)
+    assert problem(publish(client)) == (502, "answer_too_large")
+
+
+# --- what goes with a call -----------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("2.6")
+@pytest.mark.behaviour("2.14")
+@pytest.mark.behaviour("6.7")
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"Idempotency_Key": "order-1"},
+        {"Broker_Destination": "shop"},
+        {"CallbackURL": "http://127.0.0.1:9/"},
+        {"Broker_Durability": "volatile"},
+        {"Broker_Not_Before": "2030-01-01T00:00:00Z"},
+    ],
+)
+def test_what_has_no_meaning_with_a_call_is_refused(
+    client: Client, asked: Subscription, receiver: Receiver, header: dict[str, str]
+) -> None:
+    answered = publish(client, **header)
+    assert problem(answered) == (400, "invalid_metadata")
+    ((name, _),) = header.items()
+    assert name.replace("_", "-") in answered.json()["detail"]
+    assert (receiver.log, Message.objects.count()) == ([], 0)
+
+
+@pytest.mark.behaviour("2.7")
+def test_a_batch_takes_no_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    answered = batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}]}))
+    assert problem(answered) == (422, "invalid_items")
+    (result,) = answered.json()["results"]
+    assert (result["code"], "publish it by itself" in result["detail"]) == ("invalid_metadata", True)
+    assert (receiver.log, Message.objects.count()) == ([], 0)
+
+
+@pytest.mark.behaviour("2.5")
+def test_a_call_is_checked_like_any_publish(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    EventType.objects.update(schema={"required": ["n"]})
+    assert problem(publish(client, b"{")) == (400, "malformed_payload")
+    assert problem(publish(client, b"{}")) == (422, "schema_violated")
+    assert problem(publish(client, b"x", "text/plain")) == (415, "unsuitable_content_type")
+    limited = factories.publisher(event_types=[factories.event_type()])
+    assert problem(publish(client_of(limited), b'{"n": 1}')) == (403, "event_type_not_allowed")
+    assert (receiver.log, Message.objects.count()) == ([], 0)
+    assert publish(client, b'{"n": 1}').status_code == 200
+
+
+# --- many at once, and what goes wrong on our side ------------------------------------------------------
+
+
+def in_threads(count: int, act: Any) -> list[Any]:
+    """Act in so many threads at once, each of which gives back its database connection."""
+
+    def one(_: int) -> Any:
+        try:
+            return act()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(one, range(count)))
+
+
+@pytest.mark.behaviour("7.2")
+def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
+    client: Client, asked: Subscription, receiver: Receiver
+) -> None:
+    topic = factories.event_type()
+    factories.subscription(event_type=topic)
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    calls: list[Any] = []
+    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, lambda: publish(client))))
+    waiting.start()
+    try:
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            (connections,) = cursor.fetchone() or (0,)
+        assert connections <= 25, "not one for each"
+        began = time.monotonic()
+        assert publish(client, event=topic.name).status_code == 202
+        assert time.monotonic() - began < 1
+        refused = publish(client)
+        assert (problem(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
+    finally:
+        gate.open()
+        waiting.join()
+    assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
+    assert len(receiver.of(PATH)) == MOST_WAITING == Attempt.objects.count()
+    receiver.on(PATH, answer(200))
+    assert publish(client).status_code == 200
+
+
+@pytest.mark.behaviour("7.2")
+def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert publish(client).status_code == 200
+    (running,) = caller._callers.values()
+    assert running.ask(object()).result.reason == "the request could not be made"  # type: ignore[arg-type, union-attr]
+    gate = receiver.gate(PATH, answer(200))
+    broken: list[Any] = []
+    thread = threading.Thread(target=lambda: broken.extend(in_threads(1, lambda: publish(client))))
+    thread.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 2)
+    monkeypatch.setattr(running._scripts, "finished", lambda: 1 / 0)
+    running._client.interrupt()
+    thread.join()
+    gate.open()
+    assert problem(broken[0]) == (502, "endpoint_unreachable")
+    assert publish(client).status_code == 200
+    assert [status for _, status, _, _ in recorded()] == ["DELIVERED", "FAILED", "DELIVERED"]
+
+
+@pytest.mark.behaviour("7.2")
+def test_an_answer_outlives_a_record_that_fails(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "PATIENT_SECONDS", 0.5)
+    receiver.on(PATH, answer(201, b"done"))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+    try:
+        with capture_logs() as logs:
+            answered = publish(client)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+    assert said_of(answered) == (201, b"done", "answered")
+    assert "Broker-Message-Id" not in answered
+    assert "sync.not_recorded" in [entry["event"] for entry in logs if entry["log_level"] == "error"]
+    assert (len(receiver.log), Message.objects.count()) == (1, 0)
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_database_that_is_back_soon_has_the_record(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = receiver.gate(PATH, answer(200))
+    calls: list[Any] = []
+    thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
+    with connection.cursor() as cursor:
+        thread.start()
+        wait_until(lambda: len(receiver.of(PATH)) == 1)
+        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+        gate.open()
+        time.sleep(2 * recording.RETRY_SECONDS)
+        cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+    thread.join()
+    assert said_of(calls[0]) == (200, b"", "answered")
+    assert [status for _, status, _, _ in recorded()] == ["DELIVERED"]
+
+
+# --- what people see -------------------------------------------------------------------------------------
+
+
+def test_a_publisher_and_a_subscriber_see_the_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, answer(404))
+    message_id = publish(client)["Broker-Message-Id"]
+
+    message = client.get(f"/api/v1/messages/{message_id}").json()
+    (delivery,) = message["deliveries"]
+    assert (delivery["status"], delivery["reason"], delivery["attempts"]) == ("FAILED", "answered 404", 1)
+    seen = client_of(asked.subscriber).get(f"/api/v1/deliveries/{delivery['id']}").json()
+    assert (seen["sequence"], seen["due_at"], [one["status_code"] for one in seen["history"]]) == (None, None, [404])
+
+
+def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscription, admin_client: Client) -> None:
+    message_id = publish(client)["Broker-Message-Id"]
+    delivery_id = Delivery.objects.get().pk
+    for address in (
+        f"delivery/message/{message_id}/change/",
+        "delivery/message/",
+        f"delivery/delivery/{delivery_id}/change/",
+        "delivery/delivery/",
+        "delivery/attempt/",
+    ):
+        assert admin_client.get(f"/admin/{address}").status_code == 200, address
