@@ -74,6 +74,10 @@ class Calling:
     def answered(self) -> list[Call]:
         return [call for call in self.calls if call.status == 200]
 
+    def refused(self) -> int:
+        """Return how many calls were answered with a problem document, as documented."""
+        return sum(call.is_refused_as_documented for call in self.calls)
+
     def figures(self) -> Figures:
         """Return what became of the calls: lost is what was answered neither by the endpoint nor as documented."""
         taken = [number_in(request.body) for request in self.receiver.of(PATH)]

@@ -58,6 +58,7 @@ def calling(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) 
     with called(broker, receiver) as calling:
         yield calling
         request.node.stash[VERDICT].figures += calling.figures()
+        request.node.stash[VERDICT].measured["refused"] = calling.refused()
 
 
 @pytest.fixture
