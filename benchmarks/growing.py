@@ -15,7 +15,7 @@ django.setup()  # before anything of the broker is imported
 from benchmarks import filling
 from benchmarks.obeying import obey
 from delivery.claiming import claim
-from delivery.hands import BodyBudget, Hand
+from delivery.hands import BodyBudget, Hand, InHand
 from delivery.lines import DrivenLine
 from delivery.models import Line
 from delivery.pages import Wanted
@@ -93,7 +93,7 @@ class Database:
         return dict(seconds)
 
 
-def _send(lines: list[DrivenLine], hands: dict[int, Hand], settle: Callable[..., Any]) -> None:
+def _send(lines: list[DrivenLine], hands: dict[int, Hand[InHand]], settle: Callable[..., Any]) -> None:
     """Settle as is done when every endpoint answers at once, and let the lines go."""
     epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
     for _ in range(PER_LINE):

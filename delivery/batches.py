@@ -1,38 +1,41 @@
 """What a round of the driver settles: everything its lines ended, will send next, and let go."""
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
-from delivery.lines import DrivenLine
-from delivery.settlements import Settled, Settlement, Withheld
+from delivery.lines import Strand
+from delivery.queue_settling import settle_groups
+from delivery.settlements import LineState, Settled, Settlement, Withheld
 from delivery.settling import settle
 from delivery.steps import Rest, Send, Step
 
+Taken = tuple[Strand, Step]
+
 
 class Batch:
-    """The steps of one round, as one statement; settling it again after a failure is safe."""
+    """The steps of one round, as one statement; settling it again after a failure is safe.
 
-    def __init__(self, steps: Sequence[tuple[DrivenLine, Step]]) -> None:
-        self._epochs = {line.id: line.claim.epoch for line, _ in steps}
+    Of subscribers' lines and the like, or of QUEUE senders' where `of_groups`: those need a statement of their own.
+    """
+
+    def __init__(self, steps: Sequence[Taken], *, of_groups: bool) -> None:
+        self._of_groups = of_groups
+        self._epochs = {strand.line.id: strand.line.claim.epoch for strand, _ in steps}
         self._settlements = [step.ended for _, step in steps if isinstance(step.ended, Settlement)]
         self._withheld = [step.ended for _, step in steps if isinstance(step.ended, Withheld)]
-        self._marks = [line.mark(step.delivery) for line, step in steps if isinstance(step, Send)]
-        self._renewed = [line for line, step in steps if isinstance(step, Send) and not line.fits_the_lease()]
+        self._marks = [strand.line.mark(step.delivery) for strand, step in steps if isinstance(step, Send)]
+        sending = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Send)}
+        self._renewed = [line for line in sending.values() if not line.fits_the_lease()]
         self._states = [line.state(let_go=False) for line in self._renewed]
-        self._states += [line.state(let_go=True, hold=step.hold) for line, step in steps if isinstance(step, Rest)]
+        self._states += _let_go(steps)
 
     def settle(self) -> Settled:
         """Settle it all, and note on the lines that their leases were renewed."""
         if not (self._settlements or self._withheld or self._marks or self._states):
             return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})
         before = time.monotonic()
-        settled = settle(
-            self._epochs,
-            settlements=self._settlements,
-            marks=self._marks,
-            states=self._states,
-            withheld=self._withheld,
-        )
+        settled = self._recorded(self._settlements, self._states)
         for line in self._renewed:
             if line.id in settled.owned:
                 line.renewed_at = before
@@ -41,8 +44,26 @@ class Batch:
             # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
             lines = {one.line_id for one in missed}
             states = [state for state in self._states if state.line_id in lines]
-            settle(self._epochs, settlements=missed, states=states)
+            self._record_again(missed, states)
         return settled
+
+    def _recorded(self, settlements: list[Settlement], states: list[LineState]) -> Settled:
+        if self._of_groups:
+            return settle_groups(self._epochs, settlements=settlements, marks=self._marks, states=states)
+        return settle(self._epochs, settlements=settlements, marks=self._marks, states=states, withheld=self._withheld)
+
+    def _record_again(self, settlements: list[Settlement], states: list[LineState]) -> None:
+        record = settle_groups if self._of_groups else settle
+        record(self._epochs, settlements=settlements, states=states)
+
+
+def _let_go(steps: Sequence[Taken]) -> Iterator[LineState]:
+    """Yield what is written of the lines of which every strand rests now."""
+    last = {strand.line.id: (strand.line, step) for strand, step in steps if isinstance(step, Rest)}
+    rest = Counter(strand.line.id for strand, step in steps if isinstance(step, Rest))
+    for line, step in last.values():
+        if len(line.resting) + rest[line.id] == len(line.strands):
+            yield line.state(let_go=True, hold=step.hold)
 
 
 def _was_missed(settlement: Settlement, settled: Settled) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from delivery.filing import FILE_GONE
+from delivery.models import Lane
 from subscriptions.database import rows
 
 DEADLINE_SECONDS: Final = 15.0
@@ -89,6 +90,36 @@ RETURNING l.id, l.last_sequence, l.head_id
 """
 """What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at."""
 
+MEND_SENDERS: Final = f"""
+WITH mine AS (
+  SELECT l.id FROM unnest(%s::bigint[], %s::bigint[]) AS i (line_id, epoch)
+    JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
+read AS (
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
+sent AS MATERIALIZED (
+  SELECT d.id, d.cancel_requested
+    FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
+   CROSS JOIN LATERAL (
+      SELECT * FROM delivery_open o
+       WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id AND o.status = 'IN_FLIGHT'
+       LIMIT 1) d),
+unknown AS (
+  UPDATE delivery_open d SET status = 'PENDING', uncertain = true
+    FROM sent WHERE NOT sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+  RETURNING d.id, d.group_id),
+gone AS (
+  DELETE FROM delivery_open d USING sent
+   WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            'cancelled while its outcome was unknown' AS reason, d.created_at),
+filed AS ({FILE_GONE})
+UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
+  FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i
+ WHERE g.id = i.group_id
+"""
+"""The same for QUEUE senders: each group that had a request under way begins with it, and says that it may be one."""
+
 END_LEASES: Final = """
 UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
  WHERE worker = %s AND lease_until >= clock_timestamp()
@@ -126,6 +157,10 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
 
 
 def _mended(claims: dict[int, Claim], abandoned: dict[int, datetime]) -> dict[int, Claim]:
+    senders = [line_id for line_id in abandoned if claims[line_id].lane == Lane.QUEUE]
+    if senders:
+        rows(MEND_SENDERS, [senders, [claims[line_id].epoch for line_id in senders]])
+    abandoned = {line_id: since for line_id, since in abandoned.items() if line_id not in senders}
     if not abandoned:
         return claims
     columns = [[*abandoned], [claims[line_id].epoch for line_id in abandoned], [*abandoned.values()]]

@@ -19,6 +19,8 @@ MOST_LINES: Final = 4_000
 """Lines a process drives at once: 54 KB each while a request is under way."""
 MOST_BODY_BYTES: Final = 64 * 1024 * 1024
 """Bodies a process holds at once (behaviour 11.1)."""
+UNDER_WAY: Final = 16
+"""Messages that a QUEUE sender has under way at a time, unless told otherwise."""
 
 log = structlog.get_logger(__name__)
 
@@ -30,11 +32,14 @@ class Driver(threading.Thread):
         self,
         *,
         worker: str,
+        under_way: int = UNDER_WAY,
         on_failure: Callable[[], object] = lambda: None,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
         super().__init__(name="driver", daemon=True)
         self.worker = worker
+        self.under_way = under_way
+        """Messages that each QUEUE sender has under way at a time."""
         self._on_failure = on_failure
         self._client = HttpClient(deadline_seconds=deadline_seconds)
         self._scripts = ScriptRunner()

@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from delivery.webhooks import Content, Destination
 
@@ -29,10 +29,24 @@ class InHand:
     is_aside: bool
     """Whether it waits among those set aside."""
     times_set_aside: int
+    group_id: int | None = None
+    """The QUEUE group it is one of; attempts and uncertainty are then the group's."""
+    callback_url: str = ""
 
 
-class Hand:
-    """A page of deliveries; gives them out in the line's order.
+class Bodied(Protocol):
+    """What a line can have in hand."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+
+
+Work = TypeVar("Work", bound=Bodied)
+
+
+class Hand(Generic[Work]):
+    """A page of deliveries, or of groups; gives them out in the line's order.
 
     The head, which must not be overtaken, goes first. Then those never sent, oldest first, and those set aside and
     due again, longest due first, take turns, so that neither starves the other.
@@ -41,9 +55,9 @@ class Hand:
     def __init__(
         self,
         *,
-        head: InHand | None = None,
-        fresh: Iterable[InHand] = (),
-        aside: Iterable[InHand] = (),
+        head: Work | None = None,
+        fresh: Iterable[Work] = (),
+        aside: Iterable[Work] = (),
         more: bool = False,
     ) -> None:
         self.head = head
@@ -59,7 +73,7 @@ class Hand:
     def bytes(self) -> int:
         """The bodies in hand, in bytes."""
         head = [self.head] if self.head else []
-        return sum(delivery.size for delivery in (*head, *self._fresh, *self._aside))
+        return sum(one.size for one in (*head, *self._fresh, *self._aside))
 
     @property
     def is_starved(self) -> bool:
@@ -71,7 +85,7 @@ class Hand:
         """Whether there is more to read and it is time to: at most 40 % of the page is left."""
         return self._more and len(self) <= self._size_at_start * REFILL_LEVEL
 
-    def take(self, *, aside_next: bool) -> InHand | None:
+    def take(self, *, aside_next: bool) -> Work | None:
         """Take what goes next; `aside_next` says whose turn it is where both kinds wait."""
         if self.head:
             head, self.head = self.head, None

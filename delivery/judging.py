@@ -26,9 +26,19 @@ def outcome_of(sent: Sent) -> Outcome:
 
 
 def settlement_of(
-    line_id: int, delivery: InHand, sent: Sent, outcome: Outcome, decision: Decision, *, pause: float | None
+    line_id: int,
+    delivery: InHand,
+    sent: Sent,
+    outcome: Outcome,
+    decision: Decision,
+    *,
+    pause: float | None = None,
+    again: float | None = None,
 ) -> Settlement:
-    """Return what is recorded of the request; `pause` is given where the delivery is set aside."""
+    """Return what is recorded of the request.
+
+    `pause` is given where the delivery is set aside, `again` where it was the last of its group's cycle.
+    """
     result = sent.answer.result
     return Settlement(
         line_id=line_id,
@@ -43,6 +53,8 @@ def settlement_of(
         status_code=outcome.status if isinstance(outcome, Answered) else None,
         answer_headers=sent.answer.head[:KEPT_HEADER_BYTES],
         answer_excerpt=result.content[:KEPT_BODY_BYTES] if isinstance(result, requests.Response) else b"",
+        group_id=delivery.group_id,
+        again=again,
     )
 
 

@@ -1,79 +1,79 @@
-"""A line under way: its generator, and what the generator and its driver share of it."""
+"""A line under way and its strands: what their generators and their driver share of them."""
 
 import time
 from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from requests import PreparedRequest
 
-from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS, Claim
+from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
 from delivery.hands import BodyBudget, Hand, InHand
+from delivery.ledgers import Ledger
+from delivery.models import Lane
 from delivery.pages import Wanted
 from delivery.runs import Run
-from delivery.settlements import LineState, Mark
-from delivery.steps import Hold, Reply, Rest, Step
+from delivery.steps import Reply, Rest, Send, Step, Transform
 from delivery.webhooks import Numbers, webhook_request
 
 SMALLEST_PAGE: Final = 16
 PAGE_MARGIN: Final = 1.25
 """A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
+HANGS_SECONDS: Final = 0.25
+"""After so long without an answer a strand hangs, and the others of its line do not wait for it."""
+PATIENT_SECONDS: Final = 1.0
+"""After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
+
+Story = Generator[Step, Reply, Rest]
 
 
 @dataclass(slots=True, eq=False)
-class DrivenLine:
-    """A claimed line in the hands of a driver; its generator and its driver share it, in one thread."""
+class DrivenLine(Ledger):
+    """A claimed line in the hands of a driver; its generators and its driver share it, in one thread."""
 
-    claim: Claim
     run: Run
     renewed_at: float
     """Monotonic time, taken before the statement that renewed the lease."""
-    hand: Hand = field(default_factory=Hand)
-    generator: Generator[Step, Reply, Rest] | None = None
-    held: int = 0
-    """Bytes of bodies taken from the process's budget: in hand, about to be sent, under way."""
+    hand: Hand[Any] = field(default_factory=Hand)
+    """Of deliveries, or of groups where the line is a QUEUE sender's."""
+    strands: list["Strand"] = field(default_factory=list)
+    """One where the order counts."""
+    resting: list["Strand"] = field(default_factory=list)
     taken_at: float = field(default_factory=time.monotonic)
     sent: int = 0
     """Requests in this turn."""
-    under_way: InHand | None = None
-    started_at: datetime | None = None
-    started_mono: float = 0.0
-    sequence: int = 0
-    """The number of what is under way."""
-    page_size: int = SMALLEST_PAGE
-    last_sequence: int = 0
-    head_id: int | None = None
-    failures: int = 0
-    aside_next: bool = False
+    page_size: int = field(init=False)
     stopping: bool = False
-    may_be_marked: bool = False
-    """Whether what it sends next may be marked already, by a settle that has not been heard of."""
 
     def __post_init__(self) -> None:
-        self.last_sequence = self.claim.last_sequence
-        self.head_id = self.claim.head_id
-        self.failures = self.claim.failures
-        self.aside_next = self.claim.aside_next
+        Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
         self.page_size = min(SMALLEST_PAGE, self.claim.capacity)
 
     @property
-    def id(self) -> int:
-        """The line's id."""
-        return self.claim.line_id
-
-    def advance(self, reply: Reply) -> Step:
-        """Let the generator go on; return what it wants next."""
-        assert self.generator is not None  # noqa: S101 - set by whoever made the line
-        try:
-            return self.generator.send(reply)
-        except StopIteration as returned:
-            rest: Rest = returned.value
-            return rest
+    def is_sender(self) -> bool:
+        """Whether it sends QUEUE groups."""
+        return self.claim.lane == Lane.QUEUE
 
     def must_stop(self) -> bool:
-        """Whether the turn's time is up."""
-        return self.stopping or time.monotonic() >= self.run.until
+        """Whether the turn's time is up; where one of several strands hangs, the others go on meanwhile."""
+        if self.stopping:
+            return True
+        now = time.monotonic()
+        return now >= self.run.until and not self.hangs(now)
+
+    def hangs(self, now: float) -> bool:
+        """Whether a strand waits in vain."""
+        return any(one.has_waited(now, HANGS_SECONDS) for one in self.strands)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether all of them do, and for so long that others should have what is in hand."""
+        return all(one.has_waited(now, PATIENT_SECONDS) for one in self.strands)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a strand waits for an answer or a script."""
+        return any(one.waiting_since is not None for one in self.strands)
 
     def fits_the_lease(self) -> bool:
         """Whether a request started now has ended before anybody else can take the line."""
@@ -81,36 +81,96 @@ class DrivenLine:
 
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""
-        return Wanted(self.id, self.head_id, self.page_size, self.aside_next)
+        groups = [group_id for strand in self.strands for group_id in strand.group_ids]
+        return Wanted(self.id, self.head_id, self.page_size, self.aside_next, groups)
 
-    def receive(self, hand: Hand, budget: BodyBudget) -> None:
+    def receive(self, hand: Hand[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        budget.give_back(self.held)
-        self.hand, self.held = hand, hand.bytes
+        self.hand = hand
+        if hand.is_starved:
+            self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
+
+    def give_hand_back(self, budget: BodyBudget) -> None:
+        """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
+        budget.give_back(self.hand.bytes)
+        self.hand = Hand()
+
+    def give_all_back(self, budget: BodyBudget) -> None:
+        """Let go of everything."""
+        self.give_hand_back(budget)
+        for strand in self.strands:
+            strand.give_back(budget)
+
+    def size_page(self) -> None:
+        """Choose how much is read next."""
+        now = time.monotonic()
+        pace = self.sent / (now - self.taken_at)
+        left = pace * max(0.0, self.run.until - now)
+        least = max(SMALLEST_PAGE, 2 * len(self.strands))
+        self.page_size = min(max(least, int(left * PAGE_MARGIN)), self.claim.capacity)
+
+
+@dataclass(slots=True, eq=False)
+class Strand:
+    """What a line does at a time: a generator, and the one request that it has under way."""
+
+    line: DrivenLine
+    generator: Story | None = None
+    under_way: InHand | None = None
+    waiting_since: float | None = None
+    """Monotonic time since when its request or its script is under way."""
+    started_at: datetime | None = None
+    sequence: int = 0
+    """The number of what is under way."""
+    group_ids: list[int] = field(default_factory=list)
+    """QUEUE groups that it has taken, until what came of them is recorded."""
+    held: int = 0
+    """Bytes of bodies taken from the process's budget: about to be sent, under way."""
+    may_be_marked: bool = False
+    """Whether what it sends next may be marked already, by a settle that has not been heard of."""
+
+    def advance(self, reply: Reply) -> Step:
+        """Let the generator go on; return what it wants next."""
+        assert self.generator is not None  # noqa: S101 - set by whoever made the line
+        self.waiting_since = None
+        try:
+            return self.generator.send(reply)
+        except StopIteration as returned:
+            rest: Rest = returned.value
+            return rest
+
+    def has_waited(self, now: float, seconds: float) -> bool:
+        """Whether its request or script has been under way for so long."""
+        return self.waiting_since is not None and now >= self.waiting_since + seconds
+
+    def take(self) -> Any:
+        """Take what goes next from the line's hand, None where it is empty."""
+        taken = self.line.hand.take(aside_next=self.line.aside_next)
+        if taken:
+            self.held += taken.size
+        return taken
 
     def start(self, delivery: InHand, sequence: int, *, at: datetime) -> None:
         """Note that `delivery` goes out now, under its number."""
         self.may_be_marked = False
-        self.sent += 1
-        self.last_sequence = max(self.last_sequence, sequence)
+        self.line.sent += 1
+        self.line.last_sequence = max(self.line.last_sequence, sequence)
         self.under_way, self.sequence = delivery, sequence
-        self.started_at, self.started_mono = at, time.monotonic()
+        self.started_at, self.waiting_since = at, time.monotonic()
 
     def prepare(self, delivery: InHand) -> None:
         """Note that the script of `delivery` runs now, before it is sent."""
-        self.under_way, self.started_mono = delivery, time.monotonic()
+        self.under_way, self.waiting_since = delivery, time.monotonic()
 
     def has_room(self, size: int, budget: BodyBudget) -> bool:
         """Take from `budget` what a body of `size` bytes needs beyond the one it is made from; False: it has not."""
-        delivery = self.under_way
-        assert delivery  # noqa: S101 - its script has run
-        more = max(0, size - delivery.size)
+        assert self.under_way  # noqa: S101 - its script has run
+        more = max(0, size - self.under_way.size)
         if more and not budget.take(more):
             return False
         self.held += more
-        self.under_way = replace(delivery, size=delivery.size + more)
         return True
 
     def request(self) -> PreparedRequest:
@@ -118,58 +178,27 @@ class DrivenLine:
         delivery = self.under_way
         assert delivery  # noqa: S101 - it was started
         assert self.started_at  # noqa: S101
-        numbers = Numbers(delivery.id, self.sequence, delivery.attempts + 1, delivery.uncertain)
+        numbers = Numbers(
+            delivery.id,
+            self.sequence or None,  # what is in no order has no number
+            delivery.attempts + 1,
+            delivery.uncertain,
+            delivery.group_id,
+            delivery.callback_url,
+        )
         timestamp = int(self.started_at.timestamp())
         return webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
 
     def settled(self, budget: BodyBudget, step: Step) -> None:
-        """Note that what had ended is recorded: its body is not needed any more."""
-        if step.ended and self.under_way:
-            budget.give_back(self.under_way.size)
-            self.held -= self.under_way.size
-            self.under_way = None
+        """Note that what had ended is recorded: its body is needed only if `step` goes on with it."""
+        if step.ended:
+            going_on = step.delivery if isinstance(step, Send | Transform) else None
+            needed = going_on.size if going_on else 0
+            budget.give_back(self.held - needed)
+            self.held, self.under_way = needed, None
+            self.group_ids = [going_on.group_id] if going_on and going_on.group_id else []
 
-    def give_hand_back(self, budget: BodyBudget) -> None:
-        """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
-        size = self.hand.bytes
-        budget.give_back(size)
-        self.held -= size
-        self.hand = Hand()
-
-    def give_all_back(self, budget: BodyBudget) -> None:
-        """Let go of everything."""
+    def give_back(self, budget: BodyBudget) -> None:
+        """Let go of what it has taken."""
         budget.give_back(self.held)
-        self.hand, self.held, self.under_way = Hand(), 0, None
-
-    def passed(self, delivery: InHand) -> None:
-        """Note that `delivery` no longer holds the line, and whose turn it is next."""
-        if delivery.id == self.head_id:
-            self.head_id = None
-        else:
-            self.aside_next = not delivery.is_aside
-        self.failures = 0
-
-    def size_page(self) -> None:
-        """Choose how much is read next."""
-        now = time.monotonic()
-        pace = self.sent / (now - self.taken_at)
-        left = pace * max(0.0, self.run.until - now)
-        self.page_size = min(max(SMALLEST_PAGE, int(left * PAGE_MARGIN)), self.claim.capacity)
-
-    def mark(self, delivery: InHand) -> Mark:
-        """Return what marks `delivery` as under way, with the line's next number."""
-        return Mark(self.id, delivery.id, delivery.destination.stamp, self.last_sequence + 1)
-
-    def state(self, *, let_go: bool, hold: Hold | None = None) -> LineState:
-        """Return what is written on the line's row."""
-        return LineState(
-            line_id=self.id,
-            let_go=let_go,
-            last_sequence=self.last_sequence,
-            head_id=self.head_id,
-            failures=self.failures,
-            aside_next=self.aside_next,
-            pause=hold.pause if hold else None,
-            reason=hold.reason if hold else "",
-            stamp=hold.stamp if hold else 0,
-        )
+        self.held, self.under_way, self.group_ids = 0, None, []

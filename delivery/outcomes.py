@@ -69,6 +69,12 @@ TEAMFORGE: Final = RetryRules(
 )
 """The default: 5xx is set aside, 503 and no answer hold the line, it never gives up (behaviour 5.1)."""
 
+QUEUE: Final = RetryRules(
+    on_no_answer=Decision.SET_ASIDE,
+    by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
+)
+"""Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (behaviour 6.5)."""
+
 
 def decide(outcome: Outcome, rules: RetryRules) -> Decision:
     """Return what an attempt's outcome makes of its delivery."""

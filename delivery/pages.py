@@ -1,9 +1,9 @@
 """Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 from delivery.hands import MAX_BYTES, BodyBudget
 
@@ -27,6 +27,40 @@ class Row(NamedTuple):
     size: int
 
 
+class GroupRow(NamedTuple):
+    """A QUEUE group that is due, as read."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    delivery_ids: list[int]
+    size: int
+    cycles: int
+    attempts: int
+    uncertain: bool
+    first_id: int | None
+
+
+class Waiting(Protocol):
+    """What may be taken in hand."""
+
+    @property
+    def part(self) -> int:
+        """Whether it is the line's head, was never sent, or was set aside."""
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+
+
+One = TypeVar("One", bound=Waiting)
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
@@ -36,19 +70,22 @@ class Wanted:
     capacity: int
     aside_next: bool = False
     """Whether it is the turn of those set aside."""
+    busy: Sequence[int] = ()
+    """QUEUE groups that it has taken already."""
 
 
-class Page(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Page(Generic[One]):
     """What a line takes."""
 
-    taken: list[Row]
+    taken: list[One]
     more: bool
     """Whether the line has more than it could take."""
 
 
-def page_of(waiting: list[Row], line: Wanted, budget: BodyBudget) -> Page:
+def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[One]:
     """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has."""
-    taken: list[Row] = []
+    taken: list[One] = []
     held = 0
     for row in islice(_in_order(waiting, line), line.capacity):
         if (taken and held + row.size > MAX_BYTES) or not budget.take(row.size):
@@ -58,7 +95,7 @@ def page_of(waiting: list[Row], line: Wanted, budget: BodyBudget) -> Page:
     return Page(taken, more=len(waiting) >= line.capacity)
 
 
-def _in_order(waiting: list[Row], line: Wanted) -> Iterator[Row]:
+def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:
     """Yield the head, then those never sent and those set aside in turn: however short a page is cut, none starves."""
     head = [row for row in waiting if row.part == HEAD]
     heads = {row.id for row in head}

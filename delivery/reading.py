@@ -53,7 +53,7 @@ The note need not be on disk yet: the settle that marks one of these as under wa
 """
 
 
-def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand]:
+def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[InHand]]:
     """Return a hand for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
     Takes each hand's bytes from `budget`; whoever drops a delivery gives them back. A hand is `starved` where there
@@ -65,7 +65,7 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand]:
         row = Row(*columns_of_row)
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
-    hands: dict[int, Hand] = {}
+    hands: dict[int, Hand[InHand]] = {}
     try:
         contents = contents_of({row.message_id for page in pages.values() for row in page.taken})
         destinations = destinations_of({row.subscription_id for page in pages.values() for row in page.taken})
@@ -77,7 +77,7 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand]:
     return hands
 
 
-def _hand(page: Page, contents: Mapping[int, Content], destinations: Mapping[int, Destination]) -> Hand:
+def _hand(page: Page[Row], contents: Mapping[int, Content], destinations: Mapping[int, Destination]) -> Hand[InHand]:
     parts: dict[int, list[InHand]] = {HEAD: [], FRESH: [], ASIDE: []}
     for row in page.taken:
         # Both are there unless somebody cancelled the delivery and deleted what it needs since its row was read.

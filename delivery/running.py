@@ -13,7 +13,7 @@ from django.db import Error
 
 from delivery import sending, wakeups
 from delivery.claiming import DEADLINE_SECONDS, end_leases_of
-from delivery.driving import Driver
+from delivery.driving import UNDER_WAY, Driver
 from delivery.maintaining import Maintainer
 from delivery.sweeping import due_by_queue
 from subscriptions.database import forget_connection, rows
@@ -35,10 +35,10 @@ class Worker(threading.Thread):
     has come by the next sweep, it drives them itself, through the same function as a turn.
     """
 
-    def __init__(self, name: str, *, keep_days: int) -> None:
+    def __init__(self, name: str, *, keep_days: int, under_way: int = UNDER_WAY) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = Driver(worker=self.worker, on_failure=self._on_failure)
+        self.driver = Driver(worker=self.worker, under_way=under_way, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
@@ -119,11 +119,11 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(name: str, *, keep_days: int) -> Worker:
+def worker(name: str, *, keep_days: int, under_way: int) -> Worker:
     """Return this process's worker; the first call makes and starts it."""
     with _lock:
         if not _workers:
-            _workers.append(Worker(name, keep_days=keep_days))
+            _workers.append(Worker(name, keep_days=keep_days, under_way=under_way))
             _workers[0].start()
         return _workers[0]
 

@@ -7,8 +7,10 @@ from typing import Final
 
 from delivery.claiming import Claim, claim
 from delivery.driving import Driver
-from delivery.lines import DrivenLine
+from delivery.lines import DrivenLine, Strand
+from delivery.models import Lane
 from delivery.outcomes import TEAMFORGE
+from delivery.queue_sending import queue_line
 from delivery.runs import Run
 from delivery.topic_sending import topic_line
 
@@ -24,12 +26,17 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
     if not claims:
         return []
     run = Run([taken.line_id for taken in claims], TURN_SECONDS)
-    driver.take([driven(taken, run, before) for taken in claims])
+    driver.take([driven(taken, run, before, under_way=driver.under_way) for taken in claims])
     return run.wait()
 
 
-def driven(taken: Claim, run: Run, renewed_at: float) -> DrivenLine:
-    """Return a claimed line with the story it follows."""
+def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int) -> DrivenLine:
+    """Return a claimed line with the stories it follows: `under_way` of them where its order does not count."""
     line = DrivenLine(taken, run, renewed_at)
-    line.generator = topic_line(line, TEAMFORGE, random.random)
+    line.strands = [Strand(line) for _ in range(under_way if taken.lane == Lane.QUEUE else 1)]
+    for strand in line.strands:
+        if taken.lane == Lane.QUEUE:
+            strand.generator = queue_line(strand, random.shuffle)
+        else:
+            strand.generator = topic_line(strand, TEAMFORGE, random.random)
     return line

@@ -16,14 +16,16 @@ ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers,
 ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
 """What is recorded of an attempt."""
 
-OWNED: Final = """
+GIVEN: Final = """
 settled AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(settlements)s::json)
     AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, unsent bool, reason text,
           started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
-    AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),
+    AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),"""
+
+OWNED: Final = """
 owned AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
     JOIN unnest(%(line_id)s::bigint[], %(epoch)s::bigint[]) AS o (line_id, epoch)
@@ -67,13 +69,16 @@ told AS (
     FROM gone WHERE status = 'CANCELLED' AND uncertain AND sequence IS NOT NULL)"""
 """What does not end goes back to its place, or is set aside."""
 
-STARTED: Final = f"""
+RECORDED: Final = """
 recorded AS (
   INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
                                 answer_excerpt)
   SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
          decode(answer_excerpt, 'hex')
-    FROM ended),
+    FROM ended)"""
+"""The attempts."""
+
+STARTED: Final = f"""
 started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
@@ -82,7 +87,7 @@ started AS (
      AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
      AND d.status IN ('PENDING', 'IN_FLIGHT')
   RETURNING d.id, d.sequence)"""
-"""The attempts, and what is sent next: as it was read, or marked already by this statement, its commit not heard of."""
+"""What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 
 WRITTEN: Final = f"""
 missed AS (
@@ -139,5 +144,5 @@ def settle_statement(*, stays: bool, writes: bool, withholds: bool = False) -> L
     In it something stays pending, lines are let go or renewed, or scripts have brought nothing to send.
     """
     optional = (*((WRITTEN,) if writes else ()), *((WITHHELD,) if withholds else ()))
-    parts = (OWNED, FILED, STAYED if stays else ONLY_GONE, STARTED, *optional)
+    parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE, RECORDED, STARTED, *optional)
     return "WITH" + ",".join(parts) + RESULT

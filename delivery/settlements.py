@@ -26,6 +26,10 @@ class Settlement:
     status_code: int | None
     answer_headers: bytes
     answer_excerpt: bytes
+    group_id: int | None = None
+    """The QUEUE group that it was made for."""
+    again: float | None = None
+    """Seconds until the group is tried again, if it is not over, where this was the last endpoint of a cycle."""
 
     def told(self) -> dict[str, object]:
         """Return what the log says of a delivery that was not taken; never its body."""
@@ -69,7 +73,9 @@ class Mark:
     delivery_id: int
     stamp: int
     sequence: int
-    """The number it gets unless it has one already."""
+    """The number it gets unless it has one already; a group's delivery gets none."""
+    group_id: int | None = None
+    """The QUEUE group it is one of."""
 
 
 @dataclass(frozen=True, slots=True)

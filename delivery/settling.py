@@ -6,7 +6,7 @@ cancelled holds nobody up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, LiteralString
 
 import orjson
 
@@ -41,8 +41,13 @@ def settle(
         writes=bool(states),
         withholds=bool(withheld),
     )
+    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
+
+
+def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:
+    """Run a statement that settles; return what it did."""
     by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}}
-    for kind, row_id, sequence in rows(statement, _arguments(epochs, settlements, marks, states, withheld)):
+    for kind, row_id, sequence in rows(statement, arguments):
         by_kind[kind][row_id] = sequence
     owned = frozenset(by_kind["owned"])
     return Settled(
@@ -53,13 +58,14 @@ def settle(
     )
 
 
-def _arguments(
+def arguments_of(
     epochs: Mapping[int, int],
     settlements: Sequence[Settlement],
     marks: Sequence[Mark],
     states: Sequence[LineState],
-    withheld: Sequence[Withheld],
+    withheld: Sequence[Withheld] = (),
 ) -> dict[str, Any]:
+    """Return what a statement that settles is given."""
     always = {
         "line_id": _array(epochs.keys()),
         "epoch": _array(epochs.values()),

@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from delivery.claiming import LINE_IS_DUE
+from delivery.parking import take_back
 from subscriptions.database import rows
 
 MOST_LINES_A_SWEEP: Final = 10_000
+
+HAS_DUE_GROUPS: Final = """
+  (EXISTS (SELECT FROM delivery_queuegroup g WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1)
+   OR EXISTS (SELECT FROM delivery_queuegroup g
+               WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp()) ORDER BY g.due_at, g.id LIMIT 1))
+"""
 
 DUE: Final = f"""
 WITH RECURSIVE fresh AS (
@@ -36,6 +43,8 @@ SELECT l.id, l.queue
   JOIN delivery_line l ON l.subscriber_id = u.id
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
+SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
+ UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MOST_LINES_A_SWEEP}
 """
@@ -45,7 +54,7 @@ STILL_DUE: Final = f"""
 SELECT l.id
   FROM delivery_line l
   JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
- WHERE l.id = ANY(%s) AND l.lease_until IS NULL AND {LINE_IS_DUE}
+ WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL AND {LINE_IS_DUE}
    AND EXISTS (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        (SELECT 1 FROM delivery_open d
@@ -55,12 +64,19 @@ SELECT l.id
          WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING'
          ORDER BY d.due_at, d.id LIMIT 1)) w
       WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC')
+ UNION ALL
+SELECT l.id FROM delivery_line l
+ WHERE l.id = ANY(%(lines)s) AND l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
 """
 """Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
 
 
 def due_by_queue() -> dict[str, list[int]]:
-    """Return the lines that nobody drives although they have due work or an unclean end to mend, by Celery queue."""
+    """Return the lines that nobody drives although they have due work or an unclean end to mend, by Celery queue.
+
+    What has become due because a subscription is active again is among it.
+    """
+    take_back()
     due: dict[str, list[int]] = defaultdict(list)
     for line_id, queue in rows(DUE):
         due[queue].append(line_id)
@@ -74,4 +90,4 @@ def lines_with_due_work() -> list[int]:
 
 def still_due(line_ids: Sequence[int]) -> list[int]:
     """Return those of the lines just let go for which work has come meanwhile."""
-    return [line_id for (line_id,) in rows(STILL_DUE, [sorted(line_ids)])] if line_ids else []
+    return [line_id for (line_id,) in rows(STILL_DUE, {"lines": sorted(line_ids)})] if line_ids else []

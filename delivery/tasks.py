@@ -55,4 +55,4 @@ def stop_delivering(**_signal: object) -> None:
 
 
 def _worker() -> running.Worker:
-    return running.worker(settings.WORKER_NAME, keep_days=settings.RETENTION_DAYS)
+    return running.worker(settings.WORKER_NAME, keep_days=settings.RETENTION_DAYS, under_way=settings.QUEUE_UNDER_WAY)

@@ -4,19 +4,21 @@ from collections.abc import Callable, Generator
 
 from delivery.hands import InHand
 from delivery.judging import gives_number_back, outcome_of, settlement_of
-from delivery.lines import DrivenLine
+from delivery.lines import DrivenLine, Story, Strand
 from delivery.outcomes import Answered, Decision, Outcome, RetryRules, decide
 from delivery.pauses import aside_pause, hold_pause
-from delivery.steps import Ended, Hold, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.steps import Ended, Hold, Reply, Rest, Send, Sent, Step, Transform
+from delivery.taking import next_in_hand
 from delivery.transforms import TransformRefused, transformed, withheld
 from subscriptions.scripts.jobs import Failed, Lost, Made
 
 
-def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float]) -> Generator[Step, Reply, Rest]:
+def topic_line(strand: Strand, rules: RetryRules, chance: Callable[[], float]) -> Story:
     """Send one subscriber's deliveries in order; stop where the line is held, or nothing more is due."""
+    line = strand.line
     ended: Ended | None = None
     while True:
-        delivery, ended = yield from _next_ready(line, ended)
+        delivery, ended = yield from _next_ready(strand, ended)
         if delivery is None:
             return Rest(ended)
         sent = yield Send(ended, delivery)
@@ -34,33 +36,18 @@ def topic_line(line: DrivenLine, rules: RetryRules, chance: Callable[[], float])
         line.passed(delivery)
 
 
-def _next_ready(line: DrivenLine, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
+def _next_ready(strand: Strand, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
     """Return what is sent next, after its script if it has one."""
     linger = False
+    delivery: InHand | None
     while True:
-        delivery, ended = yield from _next_delivery(line, ended, linger=linger)
+        delivery, ended = yield from next_in_hand(strand, ended, linger=linger)
         if delivery is None or not delivery.destination.script:
             return delivery, ended
-        delivery, ended = yield from _transformed(line, delivery, ended)
+        delivery, ended = yield from _transformed(strand.line, delivery, ended)
         if delivery:
             return delivery, ended
         linger = ended is None  # no process was free, or no room for what it made: not at once again
-
-
-def _next_delivery(
-    line: DrivenLine, ended: Ended | None, *, linger: bool
-) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
-    """Read as needed; return what goes next, None where the line stops, and what is still to be settled."""
-    if line.hand.is_low:
-        line.size_page()
-        yield Read(ended)
-        ended = None
-    while not line.must_stop():
-        if delivery := line.hand.take(aside_next=line.aside_next):
-            return delivery, ended
-        yield Read(ended, linger)
-        ended, linger = None, True
-    return None, ended
 
 
 def _transformed(

@@ -11,6 +11,8 @@ from delivery.signatures import signature
 
 USER_AGENT: Final = "broker/0.1"
 WEBHOOK_ID_PREFIX: Final = "dlv_"
+GROUP_ID_PREFIX: Final = "grp_"
+CALLBACK_URL: Final = "CallbackURL"
 OWN: Final = frozenset(
     {
         "webhook-id",
@@ -21,6 +23,7 @@ OWN: Final = frozenset(
         "webhook-possible-duplicate",
         "broker-event-type",
         "broker-message-id",
+        "callbackurl",
     }
 )
 """Headers that only the broker sets, a value for each request."""
@@ -84,11 +87,22 @@ class Numbers:
     """None: it is in no line."""
     attempt: int
     possible_duplicate: bool
+    group_id: int | None = None
+    """The QUEUE group, which all its requests are known by, whichever endpoint they go to."""
+    callback_url: str = ""
+    """Where the endpoint may post its result."""
+
+    @property
+    def webhook_id(self) -> str:
+        """What is the same in every attempt (behaviour 4.11)."""
+        if self.group_id is None:
+            return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
+        return f"{GROUP_ID_PREFIX}{self.group_id}"
 
 
 def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:
     """Return the signed request; broker's headers win over the subscription's, the subscriber's, the publisher's."""
-    webhook_id = f"{WEBHOOK_ID_PREFIX}{numbers.delivery_id}"
+    webhook_id = numbers.webhook_id
     signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
     lines = [
         *_lines_for_all(content.headers, destination),
@@ -101,6 +115,8 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
     ]
     if numbers.sequence is not None:
         lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())
+    if numbers.callback_url:
+        lines.append(header_line(CALLBACK_URL, numbers.callback_url))
     if numbers.possible_duplicate:
         lines.append(b"Webhook-Possible-Duplicate: true")
     return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)

@@ -182,7 +182,7 @@ def hand_of(taken: Claim) -> list[InHand]:
 def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, InHand, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = DrivenLine(taken, Run([taken.line_id], 0.5), 0.0)
+    driven = sending.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
     delivery = hand_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]

@@ -11,7 +11,7 @@ from django.db import OperationalError
 from delivery import sending, settling
 from delivery.claiming import claim
 from delivery.hands import BodyBudget
-from delivery.lines import DrivenLine
+from delivery.lines import DrivenLine, Strand
 from delivery.rounds import Rounds
 from delivery.runs import Run
 from delivery.settlements import Settled, Settlement, Withheld
@@ -19,13 +19,15 @@ from delivery.transfers import Answer, RequestNotCompleted
 from subscriptions.scripts.jobs import Job, Result
 
 AN_HOUR = 3600.0
+UNDER_WAY = 2
+"""Messages that a QUEUE sender has under way here."""
 
 
 @dataclass(eq=False, slots=True)
 class Request:
     """One request as it left."""
 
-    line: DrivenLine
+    strand: Strand
     delivery_id: int
     sequence: int
     attempt: int
@@ -35,6 +37,10 @@ class Request:
     may_have_arrived: bool = True
     result: int | str = 0
     """What it was answered."""
+
+    @property
+    def line(self) -> DrivenLine:
+        return self.strand.line
 
     @property
     def line_id(self) -> int:
@@ -52,10 +58,11 @@ class Wire:
         self._on_request = on_request
         self.under_way: list[Request] = []
 
-    def start(self, line: DrivenLine, request: requests.PreparedRequest) -> None:
-        number = int(request.headers["webhook-id"].removeprefix("dlv_"))
-        sequence, attempt = int(request.headers["Webhook-Sequence"]), int(request.headers["Webhook-Attempt"])
-        sent = Request(line, number, sequence, attempt, "Webhook-Possible-Duplicate" in request.headers)
+    def start(self, strand: Strand, request: requests.PreparedRequest) -> None:
+        assert strand.under_way
+        sequence = int(request.headers.get("Webhook-Sequence", "0"))
+        attempt = int(request.headers["Webhook-Attempt"])
+        sent = Request(strand, strand.under_way.id, sequence, attempt, "Webhook-Possible-Duplicate" in request.headers)
         self.under_way.append(sent)
         self._on_request(sent)
 
@@ -80,10 +87,10 @@ class Scripts:
     """Takes scripts and keeps them until a result is made up: what a worker has for processes."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[DrivenLine, Job]] = []
+        self.running: list[tuple[Strand, Job]] = []
 
-    def run(self, line: DrivenLine, job: Job) -> None:
-        self.running.append((line, job))
+    def run(self, strand: Strand, job: Job) -> None:
+        self.running.append((strand, job))
 
     def patience(self) -> None:
         """Nothing ends by itself."""
@@ -104,7 +111,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Run([one.line_id for one in claims], AN_HOUR)
-        taken = [sending.driven(one, run, before) for one in claims]
+        taken = [sending.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -113,13 +120,13 @@ class SteppedWorker:
     def answer(self, request: Request, result: int | RequestNotCompleted) -> None:
         """Let a request be answered with a status, or not at all."""
         self.wire.under_way.remove(request)
-        self._rounds.answered([Answer(request.line, _result(result), b"HTTP/1.1 -\r\n", 1)])
+        self._rounds.answered([Answer(request.strand, _result(result), b"HTTP/1.1 -\r\n", 1)])
         self.go()
 
     def finish_script(self, which: int, result: Result) -> None:
         """Let a script end."""
-        line, _ = self.scripts.running.pop(which % len(self.scripts.running))
-        self._rounds.ran([(line, result)])
+        strand, _ = self.scripts.running.pop(which % len(self.scripts.running))
+        self._rounds.ran([(strand, result)])
         self.go()
 
     def end_turn(self) -> None:
@@ -129,10 +136,10 @@ class SteppedWorker:
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._steps or rounds._reading or rounds._lingering.lines:
-            for line in rounds._lingering.lines:  # nothing comes meanwhile: it has lingered enough
-                line.stopping = True
-            rounds._lingering.until = rounds._database_asked_at = 0.0
+        while rounds._unsettled or rounds._reading or rounds._lingering.strands:
+            for strand in rounds._lingering.strands:  # nothing comes meanwhile: it has lingered enough
+                strand.line.stopping = True
+            rounds._lingering.until = rounds._outage.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 

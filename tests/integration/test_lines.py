@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from delivery import sending
 from delivery.claiming import claim
 from delivery.driving import MOST_BODY_BYTES
-from delivery.hands import MAX_BYTES, BodyBudget, Hand
+from delivery.hands import MAX_BYTES, BodyBudget, Hand, InHand
 from delivery.models import Delivery
 from delivery.pages import Wanted
 from delivery.reading import read_pages
@@ -88,7 +88,7 @@ def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker
     assert receiver.bodies("/a") == bodies
 
 
-def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Hand:
+def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Hand[InHand]:
     line_id = line_of(wanted.subscriber).pk
     return read_pages([Wanted(line_id, None, capacity)], budget)[line_id]
 

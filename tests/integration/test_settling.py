@@ -163,7 +163,7 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
-    batch = Batch([(line, Rest(settlement(line, delivery, **answered)))])
+    batch = Batch([(line.strands[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
     overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
     assert line_of(wanted.subscriber).lease_until is None

@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models import F
 
-from delivery import running, wakeups
+from delivery import running, sending, wakeups
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import LEASE_SECONDS, claim, end_leases_of
 from delivery.driving import MOST_BODY_BYTES
 from delivery.lines import DrivenLine
 from delivery.models import Delivery, Line, LineEvent, LineEventKind
-from delivery.outcomes import TEAMFORGE
 from delivery.runs import Run
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
 from delivery.storage_days import open_days
-from delivery.topic_sending import topic_line
 from subscriptions.models import Subscription
 from tests.driving import (
     attempts_of,
@@ -354,8 +352,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = DrivenLine(taken, Run([taken.line_id], 0.5), time.monotonic() - 10)
-    driven.generator = topic_line(driven, TEAMFORGE, lambda: 0.0)
+    driven = sending.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
     with working("slow") as slow:
         slow.driver.take([driven])
         wait_until(lambda: receiver.log)

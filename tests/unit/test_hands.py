@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.hands import BodyBudget, Hand
+from delivery.hands import BodyBudget, Hand, InHand
 from tests.hands import aside, fresh, in_hand
 
 
-def taken(hand: Hand, *, aside_next: bool = False) -> list[int]:
+def taken(hand: Hand[InHand], *, aside_next: bool = False) -> list[int]:
     """Take everything as a line does; return the ids."""
     order = []
     while delivery := hand.take(aside_next=aside_next):

@@ -10,7 +10,7 @@ import requests
 
 from delivery.claiming import Claim
 from delivery.hands import BodyBudget, Hand, InHand
-from delivery.lines import DrivenLine
+from delivery.lines import DrivenLine, Strand
 from delivery.outcomes import TEAMFORGE
 from delivery.runs import Run
 from delivery.settlements import Settlement
@@ -31,7 +31,8 @@ def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0)
         1, "main", "topic", 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500
     )
     line = DrivenLine(claim, Run([1], seconds), time.monotonic())
-    line.generator = topic_line(line, TEAMFORGE, lambda: 0.0)
+    line.strands = [Strand(line)]
+    line.strands[0].generator = topic_line(line.strands[0], TEAMFORGE, lambda: 0.0)
     return line
 
 
@@ -46,11 +47,11 @@ def unanswered(*, was_sent: bool) -> Sent:
     return Sent(Answer(None, RequestNotCompleted("gone", was_sent=was_sent), b"", 3), NOW)
 
 
-def go(line: DrivenLine, reply: Reply = None, hand: Hand | None = None) -> Step:
+def go(line: DrivenLine, reply: Reply = None, hand: Hand[InHand] | None = None) -> Step:
     """Give the line what it waits for; return what it wants next."""
     if hand is not None:
-        line.receive(hand, BodyBudget(PLENTY))
-    return line.advance(reply)
+        line.receive(hand)
+    return line.strands[0].advance(reply)
 
 
 def send(step: Step) -> InHand:
@@ -58,7 +59,7 @@ def send(step: Step) -> InHand:
     return step.delivery
 
 
-def run(line: DrivenLine, hand: Hand, statuses: Sequence[int]) -> tuple[list[int], Step]:
+def run(line: DrivenLine, hand: Hand[InHand], statuses: Sequence[int]) -> tuple[list[int], Step]:
     """Answer one request after the other; return the ids sent and the step after the last answer."""
     assert isinstance(go(line), Read)
     step = go(line, hand=hand)

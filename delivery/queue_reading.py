@@ -1,0 +1,115 @@
+"""Reading what QUEUE senders may send next: groups, oldest first, with their endpoints (behaviour 6.3 to 6.5).
+
+Those that nobody can take now are put where no page meets them until somebody can.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from delivery.groups import Endpoint, GroupInHand
+from delivery.hands import BodyBudget, Hand
+from delivery.loading import contents_of, destinations_of
+from delivery.pages import ASIDE, FRESH, GroupRow, Page, Wanted, page_of
+from delivery.parking import put_away
+from delivery.webhooks import Content
+from subscriptions.database import rows
+
+GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
+
+PAGES: Final = f"""
+WITH wanted AS MATERIALIZED (SELECT * FROM unnest(%(line_id)s::bigint[], %(capacity)s::int[]) AS w (line_id, capacity)),
+page AS MATERIALIZED (
+  SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
+    SELECT {GROUP} FROM delivery_queuegroup g
+     WHERE g.line_id = w.line_id AND g.due_at IS NULL AND g.id <> ALL (%(busy)s::bigint[])
+     ORDER BY g.id LIMIT w.capacity) f
+  UNION ALL
+  SELECT w.line_id, 2, a.* FROM wanted w CROSS JOIN LATERAL (
+    SELECT {GROUP} FROM delivery_queuegroup g
+     WHERE g.line_id = w.line_id AND g.due_at <= (SELECT clock_timestamp()) AND g.id <> ALL (%(busy)s::bigint[])
+     ORDER BY g.due_at, g.id LIMIT w.capacity) a),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING wanted w WHERE p.line_id = w.line_id),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM (
+    SELECT line_id, unnest(delivery_ids) AS id FROM page
+    UNION ALL
+    SELECT g.line_id, unnest(g.delivery_ids) FROM delivery_queuegroup g WHERE g.id = ANY (%(busy)s::bigint[])) i
+   GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+"""Reads the pages, and notes for mending what is in them or has been taken already: nothing else can be under way.
+
+The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
+"""
+
+WAITING: Final = """
+SELECT d.group_id, d.id, d.subscription_id
+  FROM unnest(%s::bigint[]) AS i (id)
+ CROSS JOIN LATERAL (
+   SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING' LIMIT 1) d
+"""
+
+
+def read_groups(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[GroupInHand]]:
+    """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
+    arguments = {
+        "line_id": [line.line_id for line in wanted],
+        "capacity": [line.capacity for line in wanted],
+        "busy": [group_id for line in wanted for group_id in line.busy],
+    }
+    by_line: dict[int, list[GroupRow]] = defaultdict(list)
+    for columns in rows(PAGES, arguments):
+        row = GroupRow(*columns)
+        by_line[row.line_id].append(row)
+    pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
+    hands: dict[int, Hand[GroupInHand]] = {}
+    try:
+        taken = [row for page in pages.values() for row in page.taken]
+        endpoints = _endpoints_of(taken)
+        put_away([row.id for row in taken if row.id not in endpoints])
+        contents = contents_of({row.message_id for row in taken if row.id in endpoints})
+        hands = {line_id: _hand(page, contents, endpoints) for line_id, page in pages.items()}
+    finally:
+        # What is in no hand, because nobody can take it or the database failed, is not held.
+        size = sum(row.size for page in pages.values() for row in page.taken)
+        budget.give_back(size - sum(hand.bytes for hand in hands.values()))
+    return hands
+
+
+def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Collection[Endpoint]]:
+    """Return by group where it may be sent now; a group that nobody can take now is missing."""
+    waiting = rows(WAITING, [[delivery_id for group in groups for delivery_id in group.delivery_ids]])
+    destinations = destinations_of({subscription_id for _, _, subscription_id in waiting})
+    endpoints: dict[int, list[Endpoint]] = defaultdict(list)
+    for group_id, delivery_id, subscription_id in waiting:
+        if destination := destinations.get(subscription_id):
+            endpoints[group_id].append(Endpoint(delivery_id, destination))
+    return endpoints
+
+
+def _hand(
+    page: Page[GroupRow], contents: Mapping[int, Content], endpoints: Mapping[int, Collection[Endpoint]]
+) -> Hand[GroupInHand]:
+    parts: dict[int, list[GroupInHand]] = {FRESH: [], ASIDE: []}
+    for row in page.taken:
+        if row.id in endpoints and (content := contents.get(row.message_id)):
+            parts[row.part].append(_in_hand(row, content, [*endpoints[row.id]]))
+    return Hand(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
+
+
+def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint]) -> GroupInHand:
+    return GroupInHand(
+        row.id,
+        content,
+        endpoints,
+        row.first_id,
+        row.attempts,
+        row.uncertain,
+        row.cycles,
+        row.size,
+        is_aside=row.part == ASIDE,
+    )

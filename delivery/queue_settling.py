@@ -1,0 +1,27 @@
+"""Recording what came of QUEUE groups: one statement for every sender that finished something in this round."""
+
+from collections.abc import Mapping, Sequence
+
+from delivery.queue_settle_statements import queue_settle_statement
+from delivery.settlements import LineState, Mark, Settled, Settlement
+from delivery.settling import arguments_of, settled_by
+from delivery.statuses import DeliveryStatus
+
+
+def settle_groups(
+    epochs: Mapping[int, int],
+    *,
+    settlements: Sequence[Settlement] = (),
+    marks: Sequence[Mark] = (),
+    states: Sequence[LineState] = (),
+) -> Settled:
+    """Record everything for the senders' lines in `epochs`, in one durable statement; safe to repeat.
+
+    Raises:
+        django.db.Error: nothing, or everything, has been recorded.
+
+    """
+    statement = queue_settle_statement(
+        stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements), writes=bool(states)
+    )
+    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
