@@ -1,0 +1,144 @@
+"""SYNC over the real web server: the answer that comes through, callers that leave, endpoints that hang."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+
+from tests.faults.breaking import restarted, send
+from tests.real_broker import TIMEOUT, Broker
+from tests.receiver import Receiver, answer, raw, wait_until
+
+pytestmark = pytest.mark.faults
+
+MEBIBYTE = 1024 * 1024
+MOST_WAITING = 64
+PATH = "/sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A SYNC event type with one endpoint, and somebody who asks it."""
+
+    broker: Broker
+    publisher: requests.Session
+    event_type: str
+
+    def ask(self, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+        return self.publish(self.event_type, body, seconds=seconds)
+
+    def publish(self, event_type: str, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+        address = f"{self.broker.web}/api/v1/events/{event_type}"
+        headers = {**self.publisher.headers, "Content-Type": "application/json"}
+        return requests.post(address, body, headers=headers, timeout=seconds, allow_redirects=False)
+
+    def recorded(self) -> list[dict[str, Any]]:
+        """Return the deliveries of all calls, the newest first."""
+        found = self.broker.get("messages", event_type=self.event_type)["items"]
+        return [self.broker.get(f"messages/{one['id']}")["deliveries"][0] for one in found]
+
+
+@pytest.fixture
+def asking(broker: Broker, receiver: Receiver) -> Iterator[Asking]:
+    event_type = broker.event_type("Test.Question", "SYNC")
+    broker.subscribe(receiver.url(PATH), event_type)
+    with broker.publisher() as publisher:
+        yield Asking(broker, publisher, event_type)
+    broker.inactivate_all()
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.parametrize(
+    ("status", "body", "content_type"),
+    [
+        (200, b"x" * MEBIBYTE, "application/octet-stream"),
+        (201, bytes(range(256)), "image/png"),
+        (204, b"", None),
+        (304, b"", None),
+        (307, b"there", "text/plain"),
+        (404, '{"n": "ä"}'.encode(), "application/problem+json"),
+        (503, b"", None),
+    ],
+)
+def test_the_endpoints_answer_comes_through(
+    asking: Asking, receiver: Receiver, status: int, body: bytes, content_type: str | None
+) -> None:
+    receiver.on(PATH, answer(status, body, **({"Content_Type": content_type} if content_type else {})))
+
+    answered = asking.ask()
+
+    assert (answered.status_code, answered.content) == (status, body)
+    assert answered.headers.get("Content-Type") == content_type
+    assert answered.headers["Broker-Outcome"] == "answered"
+    assert asking.broker.get(f"messages/{answered.headers['Broker-Message-Id']}")["outcome"] == "ROUTED"
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_head_that_is_no_text_stops_nothing(asking: Asking, receiver: Receiver) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nRetry-After: \x01\r\nContent-Length: 2\r\n\r\nok"
+    receiver.on(PATH, raw(head, keep=True))
+
+    answered = asking.ask()
+
+    assert (answered.status_code, answered.content) == (200, b"ok")
+    assert {"Content-Type", "Retry-After"}.isdisjoint(answered.headers)
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, receiver: Receiver) -> None:
+    gate = receiver.gate(PATH, answer(200, b"too late"))
+    with pytest.raises(requests.ReadTimeout):
+        asking.ask(seconds=0.5)
+    assert len(receiver.of(PATH)) == 1
+    gate.open()
+    wait_until(lambda: asking.broker.get("messages", event_type=asking.event_type)["items"])
+    (delivery,) = asking.recorded()
+    assert (delivery["status"], delivery["attempts"]) == ("DELIVERED", 1)
+
+
+@pytest.mark.behaviour("7.2")
+def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, receiver: Receiver) -> None:
+    topic = asking.broker.event_type()
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    with ThreadPoolExecutor(MOST_WAITING) as threads:
+        calls = [threads.submit(asking.ask) for _ in range(MOST_WAITING)]
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+        seconds = []
+        for _ in range(40):
+            began = time.monotonic()
+            assert asking.publish(topic).status_code == 202
+            seconds.append(time.monotonic() - began)
+        refused = asking.ask()
+        gate.open()
+        answered = {(call.result().status_code, call.result().content) for call in calls}
+    assert sorted(seconds)[20] < 0.25
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert refused.json()["code"] == "too_many_calls"
+    assert answered == {(200, b"at last")}
+    assert {(one["status"], one["attempts"]) for one in asking.recorded()} == {("DELIVERED", 1)}
+
+
+@pytest.mark.behaviour("7.2")
+def test_the_web_server_stops_with_calls_under_way(asking: Asking, receiver: Receiver) -> None:
+    gate = receiver.gate(PATH, answer(200, b"done"))
+    came: list[requests.Response] = []
+    caller = threading.Thread(target=lambda: came.append(asking.ask()))
+    caller.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    web = asking.broker.stack.supervisor["web"]
+    with restarted(web):
+        send(signal.SIGTERM, web)
+        time.sleep(0.5)
+        gate.open()
+        caller.join()
+    assert [(one.status_code, one.content) for one in came] == [(200, b"done")]
+    assert [one["status"] for one in asking.recorded()] == ["DELIVERED"]
+    assert asking.ask().status_code == 200
