@@ -14,6 +14,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Lines", "conveyor_belt", "delivery.line"),
         ("Messages", "mail", "delivery.message"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
+        ("Queue groups", "call_split", "delivery.queuegroup"),
         ("Attempts", "swap_horiz", "delivery.attempt"),
         ("Filter lab", "science", "delivery.message", "filter_lab"),
     ),

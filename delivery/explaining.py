@@ -1,13 +1,12 @@
 """Why subscriptions get a stored message or do not, by the configuration that is now in force (behaviour 2.2, 3)."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from delivery.documents import document_of
 from delivery.models import Message
-from subscriptions.filters import Filter, Result
+from subscriptions.filters import Filter, FilterFailed, Work
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.verdicts import Shown, Verdict, judge
@@ -56,8 +55,11 @@ def shown_of(message: Message) -> Shown:
 
 
 def explain(message: Message) -> Explanations:
-    """Return why each subscription that the message's event type reaches gets it or does not, the oldest first."""
-    if message.event_type is None:
+    """Return why each subscription that the message's event type reaches gets it or does not, the oldest first.
+
+    A reply to a callback goes to none.
+    """
+    if message.event_type is None or message.answers is not None:
         return Explanations([], is_cut=False)
     reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
     found = [*reached.order_by("pk")[: EXPLAINED_AT_MOST + 1]]
@@ -77,24 +79,34 @@ def verdict_on(shown: Shown, subscription: Subscription, message: Message | None
 
 
 def newest_of(event_type: EventType) -> Message | None:
-    """Return the newest message of an event type, None where there is none."""
-    return Message.objects.filter(event_type=event_type).order_by("-pk").first()
+    """Return the newest message published of an event type, None where there is none."""
+    return Message.objects.filter(event_type=event_type, answers=None).order_by("-pk").first()
 
 
 def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_string: str = "") -> Trial:
-    """Return how many of the newest messages of an event type pass the filters; None or an empty one is not set."""
-    results: Counter[Result] = Counter()
+    """Return how many of the newest messages of an event type pass the filters; None or an empty one is not set.
+
+    What they may do together is what the filters of one publish may: then no older message is tried.
+    """
+    matching = failing = tried = 0
+    work = Work()
     for message in _newest(event_type):
-        if header_filter_string and message.filter_string != header_filter_string:
-            results[Result.FALSE] += 1
-        else:
-            results[wanted.explain(shown_of(message).document).result if wanted else Result.TRUE] += 1
-    return Trial(results.total(), results[Result.TRUE], results[Result.FAILED])
+        shown = shown_of(message)
+        shown.document.work = work
+        try:
+            if not header_filter_string or message.filter_string == header_filter_string:
+                matching += wanted is None or wanted.matches(shown.document)
+        except FilterFailed:
+            if work.is_used_up:
+                break
+            failing += 1
+        tried += 1
+    return Trial(tried, matching, failing)
 
 
 def _newest(event_type: EventType) -> Iterator[Message]:
     """Yield the newest messages, few at a time: each may be as large as messages are."""
-    of_type = Message.objects.filter(event_type=event_type).order_by("-pk")
+    of_type = Message.objects.filter(event_type=event_type, answers=None).order_by("-pk")
     ids, size = [], 0
     for message_id, its_size in of_type.values_list("pk", "size")[:TRIED_AT_MOST]:
         size += its_size
@@ -129,6 +141,4 @@ def _closed(subscription: Subscription) -> str:
         return f"The subscription is {subscription.status}."
     if subscription.subscriber.status != Status.ACTIVE:
         return f"The subscriber is {subscription.subscriber.status}."
-    if subscription.event_type and subscription.event_type.kind != REACHED_KIND:
-        return f"{subscription.event_type} is of kind {subscription.event_type.kind}; only TOPIC events are published."
     return ""

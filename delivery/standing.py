@@ -7,8 +7,14 @@ from typing import Any
 
 from django.db.models.enums import TextChoices
 
+from delivery.standing_statements import (
+    CALLBACK_STANDINGS,
+    HELD,
+    SENDER_STANDINGS,
+    STANDINGS,
+    UNFINISHED,
+)
 from delivery.standing_statements import COUNTED_AT_MOST as COUNTED_AT_MOST
-from delivery.standing_statements import HELD, STANDINGS, UNFINISHED
 from subscriptions.database import rows
 
 
@@ -53,7 +59,7 @@ class Standing:
     state: LineState
     hold: Hold | None
     waiting: int
-    """Unfinished deliveries, `COUNTED_AT_MOST` or more of them if that many."""
+    """Unfinished deliveries, or a QUEUE sender's groups, `COUNTED_AT_MOST` or more of them if that many."""
     set_aside: int
     """Those of them that failed before and are tried again later, counted alike."""
     set_aside_due_at: datetime | None
@@ -63,8 +69,12 @@ class Standing:
 
 
 def standings_of(line_ids: Sequence[int]) -> dict[int, Standing]:
-    """Return how each of the lines stands, in one query."""
-    return {line_id: _standing(*columns) for line_id, *columns in rows(STANDINGS, [[*line_ids]])}
+    """Return how each of the lines stands, in one query for those of subscribers and one for each other lane."""
+    found: dict[int, Standing] = {}
+    for statement in (STANDINGS, SENDER_STANDINGS, CALLBACK_STANDINGS):
+        if missing := [line_id for line_id in line_ids if line_id not in found]:
+            found |= {line_id: _standing(*columns) for line_id, *columns in rows(statement, [missing])}
+    return found
 
 
 def held_lines() -> list[int]:

@@ -1,19 +1,21 @@
 """The statements that tell how lines stand, none of which reads further than it counts."""
 
-from typing import Final
+from typing import Final, LiteralString
 
 COUNTED_AT_MOST: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
 
 HOLD_COUNTS: Final = """
   (l.held_since IS NOT NULL AND l.due_at IS NOT NULL AND EXISTS (
-     SELECT FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id AND s.status = 'ACTIVE'
-       JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-      WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')))
+     SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
+       LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+      WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
+        AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')))
 """
 """A line is held only for a head that can be sent: one cancelled or inactivated meanwhile holds nothing up."""
 
 UNTIL_RELEASED: Final = "'9999-12-31 00:00:00+00'::timestamptz"
+UNTIL_ACTIVE: Final = "'9999-12-30 00:00:00+00'::timestamptz"
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 
@@ -52,6 +54,52 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
 """Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
 
 Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
+"""
+
+FRESH: Final = "due_at IS NULL ORDER BY id"
+LATER: Final = f"due_at < {UNTIL_ACTIVE} ORDER BY due_at, id"
+PARKED: Final = f"due_at = {UNTIL_ACTIVE} ORDER BY id"
+TO_RELEASE: Final = f"due_at = {UNTIL_RELEASED} ORDER BY id"
+
+
+def _groups(which: LiteralString) -> LiteralString:
+    """Return where the groups of line `l` are that are due so, those that are counted."""
+    return (
+        f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST})"
+    )
+
+
+SENDER_STANDINGS: Final = f"""
+SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
+       fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false),
+       fresh.number + parked.number, later.number, held.number, later.due_at, NULL::timestamptz, '', NULL::timestamptz
+  FROM delivery_line l
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
+ CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(TO_RELEASE)} g) held
+ WHERE l.id = ANY(%s) AND l.lane = 'queue'
+"""
+"""What a QUEUE sender has are groups."""
+
+CALLBACK_STANDINGS: Final = f"""
+SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
+       (d.id IS NOT NULL)::int, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
+  FROM delivery_line l LEFT JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
+ WHERE l.id = ANY(%s) AND l.lane = 'callback'
+"""
+"""What a callback has is the one reply."""
+
+SENDERS: Final = f"""
+SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, later.oldest), (
+         SELECT count(DISTINCT d.id)
+           FROM delivery_pageread p CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
+          CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+          WHERE p.line_id = l.id AND l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT')
+  FROM delivery_line l
+ CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(FRESH)} g) fresh
+ CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(LATER)} g) later
+ WHERE l.lane = 'queue' ORDER BY l.sender
 """
 
 UNFINISHED: Final = f"""

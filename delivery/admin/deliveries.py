@@ -5,13 +5,14 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
+from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import MAX_ID_DIGITS, SHOWN_AT_MOST, STATUS_COLOURS, instant, link_to
 from delivery.admin.releasing import ReleasingAdmin
 from delivery.listing import deliveries_of, under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.standing import COUNTED_AT_MOST
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
-from delivery.webhooks import WEBHOOK_ID_PREFIX
+from delivery.webhooks import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
 from subscriptions.models import Subscription
 
@@ -40,10 +41,10 @@ class DeliveryAdmin(ReleasingAdmin):
     list_select_related = ("subscription__subscriber", "subscription__event_type")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
-        *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table"),
+        *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
-    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
+    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's, with or without {GROUP_ID_PREFIX}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         """Return the rows, narrowed to what a list shows, where the database would not find that along an index."""
@@ -64,7 +65,7 @@ class DeliveryAdmin(ReleasingAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
     ) -> tuple[QuerySet[Delivery], bool]:
-        """Return the delivery of that id, as it stands here or as its subscriber received it."""
+        """Return the delivery of that id, as it stands here or as its subscriber received it: of a group the first."""
         return super().get_search_results(request, queryset, _searched(search_term))
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -96,6 +97,11 @@ class DeliveryAdmin(ReleasingAdmin):
         """Return a link to the message, without loading its body."""
         return link_to("delivery_message", delivery.message_id, delivery.message_id)
 
+    @display(description="group")
+    def group_table(self, delivery: Delivery) -> SafeString | str:
+        """Return the deliveries of its QUEUE group, of which one takes the message; a dash for none."""
+        return mates_table(delivery.message_id, delivery.group_id)
+
     @display(description="attempts made")
     def attempt_table(self, delivery: Delivery) -> SafeString:
         """Return its attempts, the first ones first."""
@@ -119,7 +125,7 @@ def _is_looked_up(asked: QueryDict) -> bool:
 
 
 def _searched(term: str) -> str:
-    return term.strip().removeprefix(WEBHOOK_ID_PREFIX).strip()
+    return term.strip().removeprefix(WEBHOOK_ID_PREFIX).removeprefix(GROUP_ID_PREFIX).strip()
 
 
 def _subscriptions(asked: QueryDict) -> list[int]:

@@ -1,19 +1,17 @@
 """Messages in the admin: what was published, and to whom it went."""
 
-import re
-
 from django.contrib import admin
+from django.db.models import QuerySet
 from django.utils.safestring import SafeString
 
 from delivery.admin.filter_lab import FilterLabAdmin
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of
+from delivery.admin.queue_groups import SHOWN_WITH, groups_table
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, subscription_link
 from delivery.admin.verdicts import terms_list, verdict_label
 from delivery.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
-from subscriptions.models import Subscription
 
-SHOWN_WITH = ("subscription__subscriber", "subscription__event_type")
 OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
 
 
@@ -26,7 +24,7 @@ class MessageAdmin(FilterLabAdmin):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
-        *("header_table", "payload", "delivery_table", "explanation_table"),
+        *("header_table", "payload", "delivery_table", "group_table", "explanation_table"),
     )
     readonly_fields = fields
 
@@ -48,22 +46,26 @@ class MessageAdmin(FilterLabAdmin):
     @display(description="deliveries")
     def delivery_table(self, message: Message) -> SafeString:
         """Return what it became: one delivery for each qualifying subscription."""
-        found = Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()
         rows = [
             [
                 link_to("delivery_delivery", one.pk, one.pk),
-                _subscription(one.subscription),
+                subscription_link(one.subscription),
                 one.status,
                 one.reason or "-",
                 one.sequence or "-",
                 one.attempts,
                 one.finished_at or "-",
             ]
-            for one in found[:SHOWN_AT_MOST]
+            for one in _deliveries_of(message)
         ]
         if message.deliveries_count > SHOWN_AT_MOST:
             rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
         return table(["delivery", "subscription", "status", "reason", "number", "attempts", "finished"], rows)
+
+    @display(description="groups")
+    def group_table(self, message: Message) -> SafeString | str:
+        """Return the groups of a QUEUE message, and which endpoint took it in each."""
+        return groups_table(_deliveries_of(message))
 
     @display(description="who gets it, and why")
     def explanation_table(self, message: Message) -> SafeString:
@@ -71,7 +73,7 @@ class MessageAdmin(FilterLabAdmin):
         explanations = explain(message)
         rows: list[list[object]] = [
             [
-                _subscription(one.subscription),
+                subscription_link(one.subscription),
                 verdict_label(one.verdict),
                 one.verdict.why,
                 terms_list(one.verdict.filter),
@@ -83,9 +85,5 @@ class MessageAdmin(FilterLabAdmin):
         return table(["subscription", "by today's configuration", "because", "term by term"], rows)
 
 
-def _subscription(subscription: Subscription | None) -> SafeString | str:
-    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes."""
-    if subscription is None:
-        return "-"
-    host = re.split(r"[/?]", subscription.endpoint.partition("://")[2])[0]
-    return link_to("subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host}")
+def _deliveries_of(message: Message) -> "QuerySet[Delivery]":
+    return Delivery.objects.filter(message=message).select_related(*SHOWN_WITH).oldest_first()[:SHOWN_AT_MOST]

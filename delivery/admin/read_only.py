@@ -1,6 +1,7 @@
 """What all pages about big tables have in common: nothing is edited, nothing is counted to the end."""
 
 import datetime as dt
+import re
 from typing import ClassVar, Final, Generic, TypeVar
 
 from django.contrib.admin import ShowFacets
@@ -16,6 +17,7 @@ from django.utils.safestring import SafeString
 from delivery.models import Message
 from delivery.standing import COUNTED_AT_MOST
 from subscriptions.admin.theme import ModelAdmin, link, preformatted
+from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
 
@@ -118,6 +120,14 @@ def link_to_list(model: str, text: object, **filters: object) -> SafeString:
 def instant(at: dt.datetime | None) -> str:
     """Return an instant as lists show it, on pages too; a dash for none."""
     return formats.localize(timezone.localtime(at)) if at else "-"
+
+
+def subscription_link(subscription: Subscription | None) -> SafeString | str:
+    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes."""
+    if subscription is None:
+        return "-"
+    host = re.split(r"[/?]", subscription.endpoint.partition("://")[2])[0]
+    return link_to("subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host}")
 
 
 def payload_of(message: Message) -> SafeString:

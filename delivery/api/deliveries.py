@@ -61,6 +61,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
             "message_id",
             "subscription_id",
             "subscriber",
+            "group_id",
             "status",
             "reason",
             "attempts",

@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 
 from delivery.models.lines import Line
 from delivery.models.messages import Message
-from delivery.models.queue_groups import QueueGroup
+from delivery.models.queue_groups import UNTIL_ACTIVE, QueueGroup
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
@@ -87,4 +87,5 @@ class Delivery(models.Model):
     @property
     def next_try_at(self) -> dt.datetime | None:
         """When it is tried again, if it was set aside and has not ended."""
-        return self.due_at if self.status in UNFINISHED - {DeliveryStatus.HELD} else None
+        is_dated = self.status in UNFINISHED - {DeliveryStatus.HELD} and self.due_at != UNTIL_ACTIVE
+        return self.due_at if is_dated else None

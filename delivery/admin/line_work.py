@@ -1,0 +1,86 @@
+"""How a line stands, what it has and had, for its list and its page in the admin; whoever owns the line."""
+
+import datetime as dt
+from typing import Final
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from delivery.admin.read_only import SHOWN_AT_MOST
+from delivery.models import Delivery, Lane, Line, LineEvent
+from delivery.models.deliveries import DeliveryQuerySet
+from delivery.queue_standing import SenderStanding, senders
+from delivery.standing import COUNTED_AT_MOST, Standing, held_lines, standings_of
+from subscriptions.admin.theme import table
+
+STANDING: Final = "_standing"
+"""Where a line that is shown keeps how it stands,"""
+SENDER: Final = "_sender"
+"""and a QUEUE sender's line what is told of senders only."""
+
+
+class HeldFilter(admin.SimpleListFilter):
+    """Lines that wait for their endpoint, or those that do not."""
+
+    title = "held"
+    parameter_name = "held"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the choices."""
+        return [("yes", "Held"), ("no", "Not held")]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
+        """Return the lines of the choice."""
+        if self.value() is None:
+            return queryset
+        held = held_lines()
+        return queryset.filter(pk__in=held) if self.value() == "yes" else queryset.exclude(pk__in=held)
+
+
+def keep_standing(line: Line, standing: Standing) -> None:
+    """Let a line know how it stands, so that it is not asked for each of its columns."""
+    vars(line)[STANDING] = standing
+
+
+def standing_of(line: Line) -> Standing:
+    """Return how a line stands: as its list has read it, or read once for its page."""
+    if STANDING not in vars(line):
+        keep_standing(line, standings_of([line.pk])[line.pk])
+    standing: Standing = vars(line)[STANDING]
+    return standing
+
+
+def sender_of(line: Line) -> SenderStanding | None:
+    """Return how the QUEUE sender stands whose line this is, read once; None for another line."""
+    if SENDER not in vars(line):
+        vars(line)[SENDER] = next((one for one in senders() if one.line_id == line.pk), None)
+    sender: SenderStanding | None = vars(line)[SENDER]
+    return sender
+
+
+def counted(number: int) -> str:
+    """Return a number that is counted no further than needed."""
+    return f"{number} or more" if number == COUNTED_AT_MOST else str(number)
+
+
+def oldest_of(line: Line) -> dt.datetime | None:
+    """Return since when the oldest waits: a delivery, or a sender's group that can be sent."""
+    if sender := sender_of(line):
+        return sender.oldest_since
+    oldest = _unfinished(line).oldest_first().first()
+    return oldest.created_at if oldest else None
+
+
+def history_of(line: Line) -> SafeString:
+    """Return what is worth knowing, the latest first."""
+    found = LineEvent.objects.filter(line=line).order_by("-id")[:SHOWN_AT_MOST]
+    return table(["at", "what", "number", "why"], [[one.at, one.kind, one.sequence, one.reason] for one in found])
+
+
+def _unfinished(line: Line) -> DeliveryQuerySet:
+    """Return the open deliveries of a line, by subscription: that is how the open shelf is indexed."""
+    if line.lane == Lane.CALLBACK:
+        return Delivery.objects.open().filter(pk=line.head_id)
+    return Delivery.objects.open().filter(subscription__subscriber=line.subscriber_id, line=line)

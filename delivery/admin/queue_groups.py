@@ -1,0 +1,98 @@
+"""QUEUE groups in the admin: those that nobody has taken yet, and those of one message or delivery."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.safestring import SafeString
+
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, instant, link_to, subscription_link
+from delivery.models import Delivery, QueueGroup
+from delivery.queue_standing import GroupStanding, GroupState, groups_of, state_of
+from delivery.webhooks import GROUP_ID_PREFIX
+from subscriptions.admin.theme import AutocompleteSelectFilter, display, label, table
+
+SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
+COLOURS: Final = {
+    GroupState.WAITING: "info",
+    GroupState.UNDER_WAY: "info",
+    GroupState.SET_ASIDE: "warning",
+    GroupState.HELD: "danger",
+    GroupState.INACTIVE: "warning",
+    GroupState.TAKEN: "success",
+    GroupState.ENDED: "danger",
+}
+
+
+@admin.register(QueueGroup)
+class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
+    """Messages that wait for one of a group of endpoints to take them."""
+
+    list_display = ("id", "line", "message_link", "state", "attempts", "cycles", "next_try", "created_at")
+    list_filter = (("line", AutocompleteSelectFilter),)
+    list_select_related = ("line",)
+    fields = (
+        *("id", "line", "message_link", "state", "attempts", "cycles", "uncertain", "next_try", "created_at"),
+        "deliveries",
+    )
+    readonly_fields = fields
+    search_help_text = f"An id, with or without {GROUP_ID_PREFIX}"
+
+    @display(description="message")
+    def message_link(self, group: QueueGroup) -> SafeString | str:
+        """Return a link to the message, without loading its body."""
+        return link_to("delivery_message", group.message_id, group.message_id)
+
+    @display(description="state", label=COLOURS)
+    def state(self, group: QueueGroup) -> str:
+        """Return what it waits for; whether a request is under way its page says."""
+        return str(state_of(group))
+
+    @display(description="next try")
+    def next_try(self, group: QueueGroup) -> str:
+        """Return when its endpoints are tried again, if all of them were in vain."""
+        return instant(group.due_at if state_of(group) == GroupState.SET_ASIDE else None)
+
+    @display(description="deliveries")
+    def deliveries(self, group: QueueGroup) -> SafeString:
+        """Return its deliveries, of which one takes the message."""
+        return mates_table(group.message_id, group.pk)
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[QueueGroup], search_term: str
+    ) -> tuple[QuerySet[QueueGroup], bool]:
+        """Return the group of that id, as it stands here or as its endpoints receive it."""
+        return super().get_search_results(request, queryset, search_term.strip().removeprefix(GROUP_ID_PREFIX))
+
+
+def mates_table(message_id: int | None, group_id: int | None) -> SafeString | str:
+    """Return the deliveries of one group of a message; a dash where there is none."""
+    if group_id is None:
+        return "-"
+    found = Delivery.objects.filter(message=message_id, group=group_id).select_related(*SHOWN_WITH)
+    rows = [
+        [link_to("delivery_delivery", one.pk, one.pk), subscription_link(one.subscription), one.status, one.attempts]
+        for one in found.oldest_first()[:SHOWN_AT_MOST]
+    ]
+    return table([f"delivery of {GROUP_ID_PREFIX}{group_id}", "subscription", "status", "attempts"], rows)
+
+
+def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:
+    """Return the groups of a message's deliveries, and which endpoint took it in each; a dash for none."""
+    headers = ["group", "state", "taken by", "of", "requests", "cycles in vain", "next try"]
+    rows = [_row(one) for one in groups_of(deliveries)]
+    return table(headers, rows) if rows else "-"
+
+
+def _row(group: GroupStanding) -> list[object]:
+    return [
+        f"{GROUP_ID_PREFIX}{group.id}",
+        label(group.state, COLOURS[group.state]),
+        subscription_link(group.taken_by and group.taken_by.subscription),
+        len(group.deliveries),
+        group.attempts,
+        "-" if group.cycles is None else group.cycles,
+        instant(group.next_try_at),
+    ]
