@@ -25,6 +25,11 @@ class Work:
         """Whether there is not yet much that is kept."""
         return self._done <= MOST_KEPT
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether there may be no more of it."""
+        return self._done > MOST_WORK
+
     def add(self, units: int) -> None:
         """Add what is about to be done.
 
@@ -33,5 +38,5 @@ class Work:
 
         """
         self._done += units
-        if self._done > MOST_WORK:
+        if self.is_used_up:
             raise FilterFailed("the filters that look at what was published together take too long")

@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from delivery import explaining
 from delivery.models import Message
-from subscriptions.filters import parse_filter
+from subscriptions.filters import parse_filter, work
 from subscriptions.models import EventType, Subscription
 from tests import factories
 from tests.clients import Answer, client_of_admin
@@ -125,6 +125,18 @@ def test_a_filter_is_tried_on_no_more_than_fits_into_memory(
         publish(client, b'{"state": "%s"}' % state.encode())
     trial = explaining.try_filters(parse_filter(OPEN), event_type)
     assert trial == explaining.Trial(tried=2, matching=1, failing=0)
+
+
+def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
+    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        publish(client, b'{"state": "open", "huge": 1e999999}')
+    costly = parse_filter("$$->'Body'->>'state' like '_%'")
+    monkeypatch.setattr(work, "MOST_WORK", 15)
+    assert explaining.try_filters(costly, event_type) == explaining.Trial(tried=2, matching=2, failing=0)
+    failing = parse_filter("$$->'Body'->'huge' = '1'")
+    assert explaining.try_filters(failing, event_type) == explaining.Trial(tried=3, matching=0, failing=3)
 
 
 def test_only_who_may_see_messages_enters_the_lab(db: None) -> None:
