@@ -56,7 +56,7 @@ class ReleasingAdmin(ReadOnlyAdmin[Delivery]):
             return None
         context = {
             **self.admin_site.each_context(request),
-            "title": f"Release these {len(held)} HELD deliveries? {RELEASING}",
+            "title": f"{_question(len(held))} {RELEASING}",
             "chosen": held,
             "action": request.POST["action"],
             "checkbox": ACTION_CHECKBOX_NAME,
@@ -70,6 +70,10 @@ class ReleasingAdmin(ReadOnlyAdmin[Delivery]):
             self.log_change(request, delivery, "Released.")
         level = messages.SUCCESS if released else messages.WARNING
         self.message_user(request, f"Released {_deliveries(len(released))}.", level)
+
+
+def _question(number: int) -> str:
+    return "Release this HELD delivery?" if number == 1 else f"Release these {number} HELD deliveries?"
 
 
 def _deliveries(number: int) -> str:

@@ -124,6 +124,8 @@ def test_many_are_released_from_the_list_after_a_question(held: Delivery, wanted
     everything = [*Delivery.objects.all()]
     asked = admin.post(changelist, chosen(*everything)).content.decode()
     assert "Release these 2 HELD deliveries?" in asked
+    one = admin.post(changelist, chosen(held)).content.decode()
+    assert "Release this HELD delivery?" in one
     assert statuses(wanted) == ["PENDING", "HELD", "PENDING", "HELD"]
     done = admin.post(changelist, chosen(*everything, confirmed="yes"), follow=True).content.decode()
     assert "Released 2 deliveries." in done
