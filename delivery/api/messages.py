@@ -9,12 +9,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
-from delivery.api.explanations import ExplanationSerializer
 from delivery.api.records import Records
-from delivery.explaining import explain
 from delivery.models import Delivery, Message, MessageOutcome
 from subscriptions.api.pagination import Order, PageQuery
-from subscriptions.api.permissions import MayPublish, key_of
+from subscriptions.api.permissions import MayPublish
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, EventType, KeyKind
 
@@ -72,12 +70,9 @@ class WholeMessageSerializer(MessageSerializer):
     body = serializers.SerializerMethodField(help_text="The body as text; null if it is not UTF-8.")
     body_base64 = serializers.SerializerMethodField()
     deliveries = serializers.SerializerMethodField()  # type: ignore[assignment]
-    explanation = serializers.SerializerMethodField(
-        help_text="Which subscriptions such a message qualifies for now, and why; null without a management key."
-    )
 
     class Meta(MessageSerializer.Meta):
-        fields = (*MessageSerializer.Meta.fields, "headers", "body", "body_base64", "explanation")  # type: ignore[assignment]
+        fields = (*MessageSerializer.Meta.fields, "headers", "body", "body_base64")  # type: ignore[assignment]
 
     def get_body(self, message: Message) -> str | None:
         """Return the body's text."""
@@ -95,12 +90,6 @@ class WholeMessageSerializer(MessageSerializer):
         """Return where its deliveries stand."""
         deliveries = Delivery.objects.filter(message=message).select_related("subscription__subscriber").order_by("id")
         return DeliveryOfMessage(deliveries[:1000], many=True).data
-
-    @extend_schema_field(ExplanationSerializer(allow_null=True))
-    def get_explanation(self, message: Message) -> Any:
-        """Return who gets it and why, judged anew, to those who see all subscriptions."""
-        manages = key_of(self.context["request"]).kind == KeyKind.MANAGEMENT
-        return ExplanationSerializer(explain(message)).data if manages else None
 
 
 class Messages(Records[Message]):

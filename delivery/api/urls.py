@@ -5,6 +5,7 @@ from django.urls import path
 from delivery.api.callbacks import Reply
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
+from delivery.api.explained_messages import ExplanationOfMessage
 from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
@@ -15,6 +16,7 @@ urlpatterns = [
     path("events/<str:event_type>", Publish.as_view()),
     path("messages", Messages.as_view({"get": "list"})),
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
+    path("messages/<int:id>/explanation", ExplanationOfMessage.as_view()),
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
     path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
