@@ -6,6 +6,7 @@ from typing import Final
 
 import structlog
 
+from delivery.callback_terms import CallbackTerms
 from delivery.claiming import DEADLINE_SECONDS
 from delivery.hands import BodyBudget
 from delivery.http_client import HttpClient
@@ -19,8 +20,6 @@ MOST_LINES: Final = 4_000
 """Lines a process drives at once: 54 KB each while a request is under way."""
 MOST_BODY_BYTES: Final = 64 * 1024 * 1024
 """Bodies a process holds at once (behaviour 11.1)."""
-UNDER_WAY: Final = 16
-"""Messages that a QUEUE sender has under way at a time, unless told otherwise."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +31,8 @@ class Driver(threading.Thread):
         self,
         *,
         worker: str,
-        under_way: int = UNDER_WAY,
+        under_way: int,
+        terms: CallbackTerms,
         on_failure: Callable[[], object] = lambda: None,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
@@ -46,7 +46,7 @@ class Driver(threading.Thread):
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)
         self.budget = BodyBudget(MOST_BODY_BYTES)
-        self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts)
+        self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
         self._inbox: list[DrivenLine] = []
         self._inbox_lock = threading.Lock()
         self._stopping = threading.Event()

@@ -31,6 +31,11 @@ UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {UNTIL_ACTIVE} 
   FROM standing s WHERE g.id = s.group_id
 """
 
+PUT_OFF_SECONDS: Final = 60.0
+PUT_OFF: Final = """
+UPDATE delivery_queuegroup SET due_at = clock_timestamp() + make_interval(secs => %s) WHERE id = ANY (%s)
+"""
+
 SLICE: Final = 2_000
 """Deliveries taken back at a time: a large backlog must not hold up the sweep."""
 
@@ -69,6 +74,12 @@ def put_away(group_ids: Sequence[int]) -> None:
     """
     if group_ids:
         rows(PUT_AWAY, [sorted(group_ids)])
+
+
+def put_off(group_ids: Sequence[int]) -> None:
+    """Let groups wait for a minute that cannot be sent for a reason that somebody has to remove."""
+    if group_ids:
+        rows(PUT_OFF, [PUT_OFF_SECONDS, sorted(group_ids)])
 
 
 def take_back() -> None:

@@ -7,11 +7,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from delivery.addressing import callback_addresses
+from delivery.callback_terms import CallbackTerms
 from delivery.groups import Endpoint, GroupInHand
 from delivery.hands import BodyBudget, Hand
 from delivery.loading import contents_of, destinations_of
 from delivery.pages import ASIDE, FRESH, GroupRow, Page, Wanted, page_of
-from delivery.parking import put_away
+from delivery.parking import put_away, put_off
 from delivery.webhooks import Content
 from subscriptions.database import rows
 
@@ -54,7 +56,7 @@ SELECT d.group_id, d.id, d.subscription_id
 """
 
 
-def read_groups(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[GroupInHand]]:
+def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTerms) -> dict[int, Hand[GroupInHand]]:
     """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
     arguments = {
         "line_id": [line.line_id for line in wanted],
@@ -71,8 +73,10 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[
         taken = [row for page in pages.values() for row in page.taken]
         endpoints = _endpoints_of(taken)
         put_away([row.id for row in taken if row.id not in endpoints])
+        addresses = callback_addresses(endpoints.keys(), terms)
+        put_off([group_id for group_id, address in addresses.items() if not address])
         contents = contents_of({row.message_id for row in taken if row.id in endpoints})
-        hands = {line_id: _hand(page, contents, endpoints) for line_id, page in pages.items()}
+        hands = {line_id: _hand(page, contents, endpoints, addresses) for line_id, page in pages.items()}
     finally:
         # What is in no hand, because nobody can take it or the database failed, is not held.
         size = sum(row.size for page in pages.values() for row in page.taken)
@@ -92,16 +96,21 @@ def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Collection[Endpoin
 
 
 def _hand(
-    page: Page[GroupRow], contents: Mapping[int, Content], endpoints: Mapping[int, Collection[Endpoint]]
+    page: Page[GroupRow],
+    contents: Mapping[int, Content],
+    endpoints: Mapping[int, Collection[Endpoint]],
+    addresses: Mapping[int, str],
 ) -> Hand[GroupInHand]:
     parts: dict[int, list[GroupInHand]] = {FRESH: [], ASIDE: []}
     for row in page.taken:
-        if row.id in endpoints and (content := contents.get(row.message_id)):
-            parts[row.part].append(_in_hand(row, content, [*endpoints[row.id]]))
+        address = addresses.get(row.id)
+        content = contents.get(row.message_id)
+        if row.id in endpoints and content and address != "":
+            parts[row.part].append(_in_hand(row, content, [*endpoints[row.id]], address or ""))
     return Hand(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
 
 
-def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint]) -> GroupInHand:
+def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint], callback_url: str) -> GroupInHand:
     return GroupInHand(
         row.id,
         content,
@@ -112,4 +121,5 @@ def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint]) -> 
         row.cycles,
         row.size,
         is_aside=row.part == ASIDE,
+        callback_url=callback_url,
     )

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 import structlog
 from django.db import Error
 
+from delivery.callback_terms import CallbackTerms
 from delivery.hands import BodyBudget, Hand, InHand
 from delivery.http_client import GATHER_SECONDS, HttpClient
 from delivery.lines import PATIENT_SECONDS, DrivenLine, Strand
@@ -37,10 +39,18 @@ class Rounds:
     again on a new connection. Belongs to the driver's thread.
     """
 
-    def __init__(self, client: HttpClient, releaser: Releaser, budget: BodyBudget, scripts: ScriptRunner) -> None:
+    def __init__(
+        self,
+        client: HttpClient,
+        releaser: Releaser,
+        budget: BodyBudget,
+        scripts: ScriptRunner,
+        terms: CallbackTerms,
+    ) -> None:
         self._client = client
         self._releaser = releaser
         self._budget = budget
+        self._terms = terms
         self._scripting = Scripting(scripts, budget)
         self._lines: dict[int, DrivenLine] = {}
         self._outage = Outage()
@@ -186,7 +196,7 @@ class Rounds:
         of_groups = [strand for strand in strands if strand.line.is_sender]
         if of_groups:
             strands = [strand for strand in strands if not strand.line.is_sender]
-            self._read_for(of_groups, read_groups)
+            self._read_for(of_groups, partial(read_groups, terms=self._terms))
         if strands:
             self._read_for(strands, read_pages)
 

@@ -12,8 +12,9 @@ import structlog
 from django.db import Error
 
 from delivery import sending, wakeups
+from delivery.callback_terms import CallbackTerms
 from delivery.claiming import DEADLINE_SECONDS, end_leases_of
-from delivery.driving import UNDER_WAY, Driver
+from delivery.driving import Driver
 from delivery.maintaining import Maintainer
 from delivery.sweeping import due_by_queue
 from subscriptions.database import forget_connection, rows
@@ -35,10 +36,10 @@ class Worker(threading.Thread):
     has come by the next sweep, it drives them itself, through the same function as a turn.
     """
 
-    def __init__(self, name: str, *, keep_days: int, under_way: int = UNDER_WAY) -> None:
+    def __init__(self, name: str, *, keep_days: int, under_way: int, terms: CallbackTerms) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = Driver(worker=self.worker, under_way=under_way, on_failure=self._on_failure)
+        self.driver = Driver(worker=self.worker, under_way=under_way, terms=terms, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
@@ -119,11 +120,14 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(name: str, *, keep_days: int, under_way: int) -> Worker:
-    """Return this process's worker; the first call makes and starts it."""
+def worker(name: str, *, keep_days: int, under_way: int, terms: CallbackTerms) -> Worker:
+    """Return this process's worker; the first call makes and starts it.
+
+    `under_way`: messages that each QUEUE sender has under way at a time.
+    """
     with _lock:
         if not _workers:
-            _workers.append(Worker(name, keep_days=keep_days, under_way=under_way))
+            _workers.append(Worker(name, keep_days=keep_days, under_way=under_way, terms=terms))
             _workers[0].start()
         return _workers[0]
 

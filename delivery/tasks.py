@@ -5,6 +5,7 @@ from celery.signals import worker_ready, worker_shutdown
 from django.conf import settings
 
 from delivery import idempotency, maintaining, running, sending, sweeping, wakeups
+from delivery.callback_terms import callback_terms
 
 
 @shared_task(bind=True, name=wakeups.TURN)
@@ -55,4 +56,9 @@ def stop_delivering(**_signal: object) -> None:
 
 
 def _worker() -> running.Worker:
-    return running.worker(settings.WORKER_NAME, keep_days=settings.RETENTION_DAYS, under_way=settings.QUEUE_UNDER_WAY)
+    return running.worker(
+        settings.WORKER_NAME,
+        keep_days=settings.RETENTION_DAYS,
+        under_way=settings.QUEUE_UNDER_WAY,
+        terms=callback_terms(),
+    )

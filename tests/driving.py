@@ -9,7 +9,7 @@ from typing import Any
 from django.db import Error, connection
 from django.db.models.functions import Now
 
-from delivery import sending
+from delivery import running, sending
 from delivery.callback_terms import callback_terms
 from delivery.claiming import Claim, claim
 from delivery.driving import Driver
@@ -30,6 +30,8 @@ from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.receiver import wait_until
 
 STOP_SECONDS = 20.0
+UNDER_WAY = 16
+"""Messages that each QUEUE sender has under way at a time."""
 PLENTY = 64 * 1024 * 1024
 SENDERS = 5
 
@@ -42,7 +44,11 @@ class Worker(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._find = find
-        self.driver = Driver(worker=name, on_failure=lambda: self.failures.append("driver"), **options)
+        self.driver = Driver(
+            worker=name,
+            on_failure=lambda: self.failures.append("driver"),
+            **{"under_way": UNDER_WAY, "terms": callback_terms(), **options},
+        )
         self.failures: list[str] = []
         self._stopping = threading.Event()
 
@@ -76,6 +82,11 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
         yield worker
     finally:
         worker.stop()
+
+
+def lone_worker(name: str) -> running.Worker:
+    """Return a worker process's own thread, which finds work without Celery."""
+    return running.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms())
 
 
 # --- publishing ------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import requests
 from django.db import OperationalError
 
 from delivery import sending, settling
+from delivery.callback_terms import callback_terms
 from delivery.claiming import claim
 from delivery.hands import BodyBudget
 from delivery.lines import DrivenLine, Strand
@@ -104,7 +105,13 @@ class SteppedWorker:
         self.wire = Wire(on_request)
         self.scripts = Scripts()
         self.lines: list[DrivenLine] = []
-        self._rounds = Rounds(self.wire, NobodyToRelease(), BodyBudget(64 * 1024 * 1024), self.scripts)  # type: ignore[arg-type]
+        self._rounds = Rounds(
+            self.wire,  # type: ignore[arg-type]
+            NobodyToRelease(),  # type: ignore[arg-type]
+            BodyBudget(64 * 1024 * 1024),
+            self.scripts,  # type: ignore[arg-type]
+            callback_terms(),
+        )
 
     def take(self, line_ids: Sequence[int]) -> list[int]:
         """Claim and begin these lines; return those it got."""

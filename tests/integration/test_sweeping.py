@@ -9,13 +9,13 @@ from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delivery import running, wakeups
+from delivery import wakeups
 from delivery.claiming import claim
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
 from delivery.sweeping import lines_with_due_work, still_due
 from subscriptions.models import Subscription
-from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, publish_numbered
+from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, lone_worker, publish_numbered
 from tests.factories import subscription
 from tests.receiver import Receiver, raw
 
@@ -174,7 +174,7 @@ def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage
     wanted = subscription(endpoint=receiver.url("/slow"))
     receiver.on("/slow", slowly)
     publish_numbered(wanted.event_type, 200)
-    sweeper = running.Worker("sweeper", keep_days=14)
+    sweeper = lone_worker("sweeper")
     sweeper.driver.start()
     try:
         sweeper._sweep()

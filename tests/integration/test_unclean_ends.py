@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models import F
 
-from delivery import running, sending, wakeups
+from delivery import sending, wakeups
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import LEASE_SECONDS, claim, end_leases_of
 from delivery.driving import MOST_BODY_BYTES
@@ -25,6 +25,7 @@ from tests.driving import (
     hand_of,
     hurry_until_done,
     line_of,
+    lone_worker,
     publish_bodies,
     publish_numbered,
     settlement,
@@ -107,7 +108,7 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
     publish_numbered(wanted.event_type, 2)
     begin_and_vanish(line, worker="sender-1")
-    restarted = running.Worker("sender-1", keep_days=14)
+    restarted = lone_worker("sender-1")
     restarted.start()
     wait_until_done(LEASE_SECONDS / 2)
     restarted.stop()
@@ -118,7 +119,7 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
 @pytest.mark.behaviour("11.3")
 def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receiver, wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
-    alone = running.Worker("sender-1", keep_days=14)  # Redis takes its hints, and there is no Celery to read them
+    alone = lone_worker("sender-1")  # Redis takes its hints, and there is no Celery to read them
     alone.start()
     wait_until_done(LONGEST_PAUSE)
     alone.stop()
@@ -132,7 +133,7 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
-    stopped = running.Worker("sender-1", keep_days=14)
+    stopped = lone_worker("sender-1")
     stopped.start()
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)
