@@ -1,7 +1,7 @@
 """What happened to a request, and what that makes of its delivery (behaviour 4.3 to 4.8)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -60,6 +60,7 @@ class RetryRules:
     by_status: Mapping[int, Decision] = field(default_factory=dict)
     by_class: Mapping[int, Decision] = field(default_factory=dict)
     """By the status' first digit."""
+    otherwise: Decision = Decision.SET_ASIDE
 
 
 TEAMFORGE: Final = RetryRules(
@@ -75,6 +76,9 @@ QUEUE: Final = RetryRules(
 )
 """Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (behaviour 6.5)."""
 
+CALLBACK: Final = replace(TEAMFORGE, otherwise=Decision.HOLD_THE_LINE)
+"""The same for the reply to a callback, with which nothing else waits: whatever does not end it holds it (6.8)."""
+
 
 def decide(outcome: Outcome, rules: RetryRules) -> Decision:
     """Return what an attempt's outcome makes of its delivery."""
@@ -84,4 +88,4 @@ def decide(outcome: Outcome, rules: RetryRules) -> Decision:
         case Answered(status) if status in rules.by_status:
             return rules.by_status[status]
         case Answered(status):
-            return rules.by_class.get(status // 100, Decision.SET_ASIDE)
+            return rules.by_class.get(status // 100, rules.otherwise)

@@ -19,7 +19,8 @@ class Row(NamedTuple):
     part: int
     id: int
     message_id: int
-    subscription_id: int
+    subscription_id: int | None
+    """None: the reply to a callback."""
     attempts: int
     sequence: int | None
     uncertain: bool

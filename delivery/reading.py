@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from delivery.addressing import original_addresses
 from delivery.hands import BodyBudget, Hand, InHand
 from delivery.loading import contents_of, destinations_of
 from delivery.pages import ASIDE, FRESH, HEAD, Page, Row, Wanted, page_of
@@ -23,9 +24,9 @@ active AS MATERIALIZED (
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
-    JOIN subscriptions_subscription s ON s.id = d.subscription_id AND s.status = 'ACTIVE'
-    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-   WHERE d.line_id = w.line_id
+    LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')
   UNION ALL
   SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
@@ -67,21 +68,29 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
     hands: dict[int, Hand[InHand]] = {}
     try:
-        contents = contents_of({row.message_id for page in pages.values() for row in page.taken})
-        destinations = destinations_of({row.subscription_id for page in pages.values() for row in page.taken})
-        hands = {line_id: _hand(page, contents, destinations) for line_id, page in pages.items()}
+        taken = [row for page in pages.values() for row in page.taken]
+        contents = contents_of({row.message_id for row in taken})
+        destinations = destinations_of({row.subscription_id for row in taken if row.subscription_id is not None})
+        originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
+        hands = {line_id: _hand(page, contents, destinations, originals) for line_id, page in pages.items()}
     finally:
         # What is in no hand, because it is gone meanwhile or the database failed, is not held.
-        taken = sum(row.size for page in pages.values() for row in page.taken)
-        budget.give_back(taken - sum(hand.bytes for hand in hands.values()))
+        size = sum(row.size for page in pages.values() for row in page.taken)
+        budget.give_back(size - sum(hand.bytes for hand in hands.values()))
     return hands
 
 
-def _hand(page: Page[Row], contents: Mapping[int, Content], destinations: Mapping[int, Destination]) -> Hand[InHand]:
+def _hand(
+    page: Page[Row],
+    contents: Mapping[int, Content],
+    destinations: Mapping[int, Destination],
+    originals: Mapping[int, Destination],
+) -> Hand[InHand]:
     parts: dict[int, list[InHand]] = {HEAD: [], FRESH: [], ASIDE: []}
     for row in page.taken:
         # Both are there unless somebody cancelled the delivery and deleted what it needs since its row was read.
-        content, destination = contents.get(row.message_id), destinations.get(row.subscription_id)
+        content, of = contents.get(row.message_id), row.subscription_id
+        destination = originals.get(row.line_id) if of is None else destinations.get(of)
         if content and destination:
             parts[row.part].append(_in_hand(row, content, destination))
     return Hand(head=next(iter(parts[HEAD]), None), fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)

@@ -9,7 +9,7 @@ from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.lines import DrivenLine, Strand
 from delivery.models import Lane
-from delivery.outcomes import TEAMFORGE
+from delivery.outcomes import CALLBACK, TEAMFORGE
 from delivery.queue_sending import queue_line
 from delivery.runs import Run
 from delivery.topic_sending import topic_line
@@ -38,5 +38,6 @@ def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int) -> Driv
         if taken.lane == Lane.QUEUE:
             strand.generator = queue_line(strand, random.shuffle)
         else:
-            strand.generator = topic_line(strand, TEAMFORGE, random.random)
+            rules = CALLBACK if taken.lane == Lane.CALLBACK else TEAMFORGE
+            strand.generator = topic_line(strand, rules, random.random)
     return line

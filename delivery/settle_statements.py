@@ -89,6 +89,15 @@ started AS (
   RETURNING d.id, d.sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 
+REPLIES: Final = f"""
+started_replies AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = 0
+    FROM next m, owned o
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
+  RETURNING d.id, d.sequence)"""
+"""The same for the replies to callbacks: no subscription may have changed, and they have no number."""
+
 WRITTEN: Final = f"""
 missed AS (
   SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
@@ -135,14 +144,18 @@ SELECT 'owned', id, NULL::bigint FROM owned
 UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
 UNION ALL SELECT 'started', id, sequence FROM started
 """
+RESULT_OF_REPLIES: Final = """
+UNION ALL SELECT 'started', id, sequence FROM started_replies
+"""
 
 
 @cache
-def settle_statement(*, stays: bool, writes: bool, withholds: bool = False) -> LiteralString:
+def settle_statement(*, stays: bool, writes: bool, withholds: bool = False, replies: bool = False) -> LiteralString:
     """Return the statement for a round.
 
-    In it something stays pending, lines are let go or renewed, or scripts have brought nothing to send.
+    In it something stays pending, lines are let go or renewed, scripts have brought nothing to send, or replies to
+    callbacks are sent next.
     """
-    optional = (*((WRITTEN,) if writes else ()), *((WITHHELD,) if withholds else ()))
+    optional = (*((WRITTEN,) if writes else ()), *((WITHHELD,) if withholds else ()), *((REPLIES,) if replies else ()))
     parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE, RECORDED, STARTED, *optional)
-    return "WITH" + ",".join(parts) + RESULT
+    return "WITH" + ",".join(parts) + RESULT + (RESULT_OF_REPLIES if replies else "")

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from delivery.statuses import DeliveryStatus
+
+NEVER_CONFIGURED: Final = 0
+"""The stamp of where a reply goes: the URL that was published, which nobody changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 
 from delivery.claiming import LEASE_SECONDS
 from delivery.settle_statements import settle_statement
-from delivery.settlements import LineState, Mark, Settled, Settlement, Withheld
+from delivery.settlements import NEVER_CONFIGURED, LineState, Mark, Settled, Settlement, Withheld
 from delivery.statuses import DeliveryStatus
 from subscriptions.database import rows
 
@@ -40,6 +40,7 @@ def settle(
         stays=any(one.status is DeliveryStatus.PENDING for one in settlements),
         writes=bool(states),
         withholds=bool(withheld),
+        replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
     )
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
 

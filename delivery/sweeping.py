@@ -16,6 +16,9 @@ HAS_DUE_GROUPS: Final = """
                WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp()) ORDER BY g.due_at, g.id LIMIT 1))
 """
 
+HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
+"""As the index says it, in which they stand by when they are due."""
+
 DUE: Final = f"""
 WITH RECURSIVE fresh AS (
   (SELECT subscription_id FROM delivery_open WHERE due_at IS NULL ORDER BY subscription_id LIMIT 1)
@@ -45,6 +48,11 @@ SELECT l.id, l.queue
  UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
  UNION
+SELECT l.id, l.queue FROM delivery_line l WHERE {HAS_REPLY} AND l.due_at IS NULL AND l.lease_until IS NULL
+ UNION
+SELECT l.id, l.queue FROM delivery_line l
+ WHERE {HAS_REPLY} AND l.due_at <= (SELECT clock_timestamp()) AND l.lease_until IS NULL
+ UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MOST_LINES_A_SWEEP}
 """
@@ -66,7 +74,8 @@ SELECT l.id
       WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC')
  UNION ALL
 SELECT l.id FROM delivery_line l
- WHERE l.id = ANY(%(lines)s) AND l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
+ WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL
+   AND (l.sender IS NOT NULL AND {HAS_DUE_GROUPS} OR {HAS_REPLY} AND {LINE_IS_DUE})
 """
 """Sorted, although any row will do: else the planner may look for the first one from the table's beginning on."""
 

@@ -46,6 +46,7 @@ class Destination:
     headers: Mapping[str, str]
     """The subscriber's, overridden by the subscription's."""
     signing_key: bytes
+    """Empty: not signed, as the replies to callbacks, whose URL is all that their receiver has given us."""
     script: str = ""
     """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
 
@@ -101,18 +102,22 @@ class Numbers:
 
 
 def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:
-    """Return the signed request; broker's headers win over the subscription's, the subscriber's, the publisher's."""
+    """Return the request, signed where there is a key.
+
+    Broker's headers win over the subscription's, the subscriber's, the publisher's.
+    """
     webhook_id = numbers.webhook_id
-    signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
     lines = [
         *_lines_for_all(content.headers, destination),
         f"webhook-id: {webhook_id}".encode(),
         f"webhook-timestamp: {timestamp}".encode(),
-        f"webhook-signature: {signed}".encode(),
         f"Webhook-Attempt: {numbers.attempt}".encode(),
         header_line("Broker-Event-Type", content.event_type),
         f"Broker-Message-Id: {content.message_id}".encode(),
     ]
+    if destination.signing_key:
+        signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
+        lines.append(f"webhook-signature: {signed}".encode())
     if numbers.sequence is not None:
         lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())
     if numbers.callback_url:

@@ -121,13 +121,16 @@ def message_of(request: Request, draft: Draft) -> NewMessage:
 
 def published_by(request: Request, message: NewMessage) -> Accepted:
     """Publish a message for the publisher whose key calls."""
-    (accepted,) = publish(
-        [message],
-        publisher_id=key_of(request).publisher_id,
-        key_hours=settings.IDEMPOTENCY_KEY_HOURS,
-        senders=settings.QUEUE_SENDERS,
-        callbacks=callback_terms(),
-    )
+    try:
+        (accepted,) = publish(
+            [message],
+            publisher_id=key_of(request).publisher_id,
+            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+            senders=settings.QUEUE_SENDERS,
+            callbacks=callback_terms(),
+        )
+    except RefusedItems as refused:
+        raise refused.refusals[0] from None
     return accepted
 
 
