@@ -182,6 +182,8 @@ SPECTACULAR_SETTINGS = {
         "KeyKind": "subscriptions.models.KeyKind",
         "Status": "subscriptions.models.Status",
         "DeliveryStatus": "delivery.statuses.DeliveryStatus",
+        "LineState": "delivery.standing.LineState",
+        "GroupState": "delivery.queue_standing.GroupState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

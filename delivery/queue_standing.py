@@ -43,6 +43,7 @@ class GroupState(TextChoices):
 class SenderStanding:
     """How a QUEUE sender stands; what waits in it are groups."""
 
+    standing: Standing
     sender: int
     line_id: int
     queue: str
@@ -53,7 +54,6 @@ class SenderStanding:
     """Since when the oldest waits, of those counted that could be sent."""
     under_way: int
     """Requests that are under way."""
-    standing: Standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def senders() -> list[SenderStanding]:
     """Return how the senders stand that have ever got something, in their order."""
     found = rows(SENDERS)
     standings = standings_of([line_id for _, line_id, *_ in found])
-    return [SenderStanding(*columns, standings[columns[1]]) for columns in found]
+    return [SenderStanding(standings[columns[1]], *columns) for columns in found]
 
 
 def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStanding]:

@@ -82,5 +82,5 @@ def history_of(line: Line) -> SafeString:
 def _unfinished(line: Line) -> DeliveryQuerySet:
     """Return the open deliveries of a line, by subscription: that is how the open shelf is indexed."""
     if line.lane == Lane.CALLBACK:
-        return Delivery.objects.open().filter(pk=line.head_id)
+        return Delivery.objects.open().filter(pk__in=[line.head_id])
     return Delivery.objects.open().filter(subscription__subscriber=line.subscriber_id, line=line)

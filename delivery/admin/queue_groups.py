@@ -32,7 +32,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
 
     list_display = ("id", "line", "message_link", "state", "attempts", "cycles", "next_try", "created_at")
     list_filter = (("line", AutocompleteSelectFilter),)
-    list_select_related = ("line",)
+    list_select_related = ("line__subscriber",)
     fields = (
         *("id", "line", "message_link", "state", "attempts", "cycles", "uncertain", "next_try", "created_at"),
         "deliveries",
@@ -56,7 +56,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
         return instant(group.due_at if state_of(group) == GroupState.SET_ASIDE else None)
 
     @display(description="deliveries")
-    def deliveries(self, group: QueueGroup) -> SafeString:
+    def deliveries(self, group: QueueGroup) -> SafeString | str:
         """Return its deliveries, of which one takes the message."""
         return mates_table(group.message_id, group.pk)
 
@@ -90,7 +90,7 @@ def _row(group: GroupStanding) -> list[object]:
     return [
         f"{GROUP_ID_PREFIX}{group.id}",
         label(group.state, COLOURS[group.state]),
-        subscription_link(group.taken_by and group.taken_by.subscription),
+        subscription_link(group.taken_by.subscription if group.taken_by else None),
         len(group.deliveries),
         group.attempts,
         "-" if group.cycles is None else group.cycles,

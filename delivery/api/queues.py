@@ -1,17 +1,19 @@
 """How QUEUE work stands, over the API: the senders, and the groups of a message."""
 
+from typing import Any
+
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.queue_standing import GroupStanding, GroupState, SenderStanding, senders
+from delivery.queue_standing import GroupState, senders
 from delivery.standing import COUNTED_AT_MOST, LineState
 from subscriptions.api.permissions import MayManage
 
 
-class SenderSerializer(serializers.Serializer[SenderStanding]):
+class SenderSerializer(serializers.Serializer[Any]):
     """Whether a sender moves: which groups wait in it, how many are under way, and who drives it."""
 
     sender = serializers.IntegerField()
@@ -48,7 +50,7 @@ class Senders(APIView):
         return Response(SenderSerializer(senders(), many=True).data)
 
 
-class GroupSerializer(serializers.Serializer[GroupStanding]):
+class GroupSerializer(serializers.Serializer[Any]):
     """A group of like subscriptions, of which exactly one takes the message."""
 
     id = serializers.IntegerField(help_text="Its requests carry it as webhook-id, after grp_.")

@@ -9,7 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from delivery.models import Attempt, Delivery, IdempotencyKey, Line, LineEvent, Message, StorageDay
+from delivery.models import Attempt, Delivery, IdempotencyKey, Line, LineEvent, Message, QueueGroup, StorageDay
 from delivery.standing import COUNTED_AT_MOST
 from subscriptions.models import Subscription
 from tests import factories
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 MANY = 60
 """More than a page."""
 
-MODELS = (Message, Delivery, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
+MODELS = (Message, Delivery, QueueGroup, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
 
 
 @pytest.fixture
@@ -57,6 +57,9 @@ def message() -> Message:
     head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
     LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
     Line.objects.update(head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now)
+    QueueGroup.objects.bulk_create(
+        QueueGroup(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now) for one in stored
+    )
     IdempotencyKey.objects.create(
         key="order-1",
         fingerprint=b"x" * 32,

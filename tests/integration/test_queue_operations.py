@@ -41,10 +41,6 @@ def cancel(one: Subscription) -> tuple[int, int]:
     return cancel_deliveries_of(one.pk, reason="unwanted")
 
 
-def line_of_a_group() -> Line:
-    return Line.objects.get(pk=QueueGroup.objects.get().line_id)
-
-
 @pytest.mark.behaviour("1.8")
 def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_them(group: list[Subscription]) -> None:
     one, *others = group
