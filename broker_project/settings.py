@@ -182,6 +182,7 @@ SPECTACULAR_SETTINGS = {
         "KeyKind": "subscriptions.models.KeyKind",
         "Status": "subscriptions.models.Status",
         "DeliveryStatus": "delivery.statuses.DeliveryStatus",
+        "CallbackState": "delivery.callback_standing.CallbackState",
         "LineState": "delivery.standing.LineState",
         "GroupState": "delivery.queue_standing.GroupState",
     },

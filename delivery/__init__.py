@@ -17,5 +17,5 @@ sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `l
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling`, `batches` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`
-looked at: `standing_statements`, `standing`, `queue_standing`, `listing`, `explaining`
+looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining`
 """

@@ -2,19 +2,24 @@
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
+from delivery.api.callbacks import CallbackSerializer, shown
+from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
-from delivery.models import Delivery, Message, MessageOutcome
+from delivery.models import Callback, Delivery, Message, MessageOutcome
+from delivery.queue_standing import groups_of
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayPublish
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, EventType, KeyKind
+
+CALLBACKS_SHOWN: Final = 100
 
 
 class MessageQuery(PageQuery):
@@ -36,6 +41,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         help_text="Null: published with a management key.",
     )
     deliveries = serializers.IntegerField(source="deliveries_count", read_only=True)
+    answers = serializers.IntegerField(
+        read_only=True, allow_null=True, help_text="Of a reply to a callback: the message that it answers."
+    )
 
     class Meta:
         model = Message
@@ -49,6 +57,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "filter_string",
             "outcome",
             "deliveries",
+            "answers",
         )
 
 
@@ -61,7 +70,7 @@ class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
 
     class Meta:
         model = Delivery
-        fields = ("id", "subscription_id", "subscriber", "status", "attempts", "reason", "finished_at")
+        fields = ("id", "subscription_id", "subscriber", "group_id", "status", "attempts", "reason", "finished_at")
 
 
 class WholeMessageSerializer(MessageSerializer):
@@ -70,9 +79,14 @@ class WholeMessageSerializer(MessageSerializer):
     body = serializers.SerializerMethodField(help_text="The body as text; null if it is not UTF-8.")
     body_base64 = serializers.SerializerMethodField()
     deliveries = serializers.SerializerMethodField()  # type: ignore[assignment]
+    groups = serializers.SerializerMethodField(help_text="Of a QUEUE message: which endpoint took it, if one did.")
+    callbacks = serializers.SerializerMethodField(help_text="Where its result may be posted, and what became of that.")
 
     class Meta(MessageSerializer.Meta):
-        fields = (*MessageSerializer.Meta.fields, "headers", "body", "body_base64")  # type: ignore[assignment]
+        fields = (  # type: ignore[assignment]
+            *MessageSerializer.Meta.fields,
+            *("headers", "body", "body_base64", "groups", "callbacks"),
+        )
 
     def get_body(self, message: Message) -> str | None:
         """Return the body's text."""
@@ -88,8 +102,21 @@ class WholeMessageSerializer(MessageSerializer):
     @extend_schema_field(DeliveryOfMessage(many=True))
     def get_deliveries(self, message: Message) -> Any:
         """Return where its deliveries stand."""
-        deliveries = Delivery.objects.filter(message=message).select_related("subscription__subscriber").order_by("id")
-        return DeliveryOfMessage(deliveries[:1000], many=True).data
+        return DeliveryOfMessage(_deliveries_of(message), many=True).data
+
+    @extend_schema_field(GroupSerializer(many=True))
+    def get_groups(self, message: Message) -> Any:
+        """Return how its groups stand."""
+        return GroupSerializer(groups_of(_deliveries_of(message)), many=True).data
+
+    @extend_schema_field(CallbackSerializer(many=True))
+    def get_callbacks(self, message: Message) -> Any:
+        """Return its callbacks, the first ones first."""
+        return shown(Callback.objects.filter(message=message).order_by("id")[:CALLBACKS_SHOWN])
+
+
+def _deliveries_of(message: Message) -> "QuerySet[Delivery]":
+    return Delivery.objects.filter(message=message).select_related("subscription__subscriber").order_by("id")[:1000]
 
 
 class Messages(Records[Message]):
@@ -108,7 +135,8 @@ class Messages(Records[Message]):
         return messages if key.kind == KeyKind.MANAGEMENT else messages.filter(publisher=key.publisher_id)
 
     def filtered(self, rows: QuerySet[Message], query: Mapping[str, Any]) -> QuerySet[Message]:
-        """Return those of an event type, or with an outcome."""
+        """Return those of an event type, or with an outcome; replies are found by their callbacks."""
+        rows = rows.filter(answers=None)
         if "event_type" in query:
             # Looked up first: only then is it known to the planner which part of the index it takes.
             event_type = EventType.objects.filter(name=query["event_type"]).values_list("pk", flat=True)

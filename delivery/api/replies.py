@@ -1,4 +1,4 @@
-"""Where endpoints post the results of QUEUE messages, and where publishers see what became of them (behaviour 6)."""
+"""Where endpoints post the results of QUEUE messages (behaviour 6.8 to 6.10)."""
 
 from typing import Any, Final
 

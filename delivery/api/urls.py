@@ -2,14 +2,16 @@
 
 from django.urls import path
 
-from delivery.api.callbacks import Reply
+from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
 from delivery.api.explained_messages import ExplanationOfMessage
 from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
+from delivery.api.queues import Senders
 from delivery.api.releases import ReleaseDelivery
+from delivery.api.replies import Reply
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
@@ -20,7 +22,10 @@ urlpatterns = [
     path("deliveries", Deliveries.as_view({"get": "list"})),
     path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
     path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
+    path("callbacks", Callbacks.as_view({"get": "list"})),
+    path("callbacks/<int:id>", Callbacks.as_view({"get": "retrieve"})),
     path("callbacks/<str:token>", Reply.as_view()),
+    path("senders", Senders.as_view()),
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
     path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),

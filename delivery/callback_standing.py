@@ -1,0 +1,72 @@
+"""How callbacks stand: who is waited for, and what became of a reply."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db.models.enums import TextChoices
+
+from delivery.models import Callback, Delivery
+from delivery.statuses import DeliveryStatus
+
+
+class CallbackState(TextChoices):
+    """Where a callback is between its publishing and the end of its reply."""
+
+    WAITING = "WAITING"
+    """Its endpoint has not replied."""
+
+    REPLIED = "REPLIED"
+    """The reply is on its way to the original URL."""
+
+    PASSED_ON = "PASSED_ON"
+    """The reply has gone to the callback that this one was made for (behaviour 6.9)."""
+
+    DELIVERED = "DELIVERED"
+    """The original URL has taken the reply."""
+
+    REFUSED = "REFUSED"
+    """The original URL has answered 3xx or 4xx; the reply is never sent again."""
+
+    EXPIRED = "EXPIRED"
+    """Nobody has replied in time, or nobody has taken the reply."""
+
+    ENDED = "ENDED"
+    """The reply's delivery has ended, too long ago to tell how."""
+
+
+OF_DELIVERY: Final = {
+    DeliveryStatus.DELIVERED: CallbackState.DELIVERED,
+    DeliveryStatus.REJECTED: CallbackState.REFUSED,
+    DeliveryStatus.NOT_SUPPORTED: CallbackState.REFUSED,
+    DeliveryStatus.EXPIRED: CallbackState.EXPIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackNow:
+    """A callback, how it stands, and the delivery of its reply."""
+
+    callback: Callback
+    state: CallbackState
+    delivery: Delivery | None
+    """None: no reply yet, or passed on inside, or the delivery is past its time."""
+
+
+def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackNow]:
+    """Return how each of the callbacks stands, in their order; one query."""
+    wanted = [one.delivery_id for one in callbacks if one.delivery_id]
+    deliveries = Delivery.objects.in_bulk(wanted) if wanted else {}
+    found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
+    return [CallbackNow(one, _state(one, delivery, now), delivery) for one, delivery in found]
+
+
+def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> CallbackState:
+    if callback.reply_id is None:
+        return CallbackState.EXPIRED if callback.expires_at <= now else CallbackState.WAITING
+    if callback.delivery_id is None:
+        return CallbackState.PASSED_ON
+    if delivery is None:
+        return CallbackState.ENDED
+    return OF_DELIVERY.get(DeliveryStatus(delivery.status), CallbackState.REPLIED)

@@ -1,0 +1,106 @@
+"""Callbacks over the API: what a publisher sees of them, and what nobody does."""
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+
+from delivery.models import Callback, Message
+from subscriptions.models import EventType, Publisher
+from tests import factories
+from tests.calling_back import REPLY_TO, RESULT, address_of, called_back, job_type, path_of, post
+from tests.clients import client_of
+from tests.publishing import problem
+
+
+@pytest.fixture
+def job(publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def callback(client: Client, job: EventType) -> Callback:
+    return called_back(client)
+
+
+def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callback: Callback) -> None:
+    (shown,) = client.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"]
+    assert shown == client.get(f"/api/v1/callbacks/{callback.pk}").json()
+    assert {name: value for name, value in shown.items() if not name.endswith("_at")} == {
+        "id": callback.pk,
+        "message_id": callback.message_id,
+        "state": "WAITING",
+        "url": REPLY_TO,
+        "parent_id": None,
+        "depth": 1,
+        "reply_id": None,
+        "delivery": None,
+    }
+    assert (shown["created_at"] < shown["expires_at"], shown["replied_at"]) == (True, None)
+
+
+def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    (shown,) = client.get(f"/api/v1/messages/{callback.message_id}").json()["callbacks"]
+    assert (shown["id"], shown["state"], shown["reply_id"]) == (callback.pk, "REPLIED", reply_id)
+    assert shown["delivery"]["status"] == "PENDING"
+    reply = client.get(f"/api/v1/messages/{reply_id}").json()
+    assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT, [])
+
+
+@pytest.mark.parametrize(("replied", "state"), [(False, "EXPIRED"), (True, "REPLIED")])
+def test_a_callback_nobody_replied_to_shows_that_it_has_expired(
+    client: Client, callback: Callback, replied: bool, state: str
+) -> None:
+    if replied:
+        post(callback)
+    Callback.objects.update(expires_at=Now())
+    assert client.get(f"/api/v1/callbacks/{callback.pk}").json()["state"] == state
+
+
+def test_a_chain_shows_what_is_passed_on_to_whom(client: Client, callback: Callback) -> None:
+    child = called_back(client, address_of(callback))
+    post(child)
+    shown = client.get("/api/v1/callbacks").json()["items"]
+    assert [(one["id"], one["parent_id"], one["depth"], one["state"]) for one in shown] == [
+        (child.pk, callback.pk, 2, "PASSED_ON"),
+        (callback.pk, None, 1, "REPLIED"),
+    ]
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_publisher_sees_the_callbacks_of_its_own_messages_only(callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    other = client_of(factories.publisher())
+    assert other.get("/api/v1/callbacks").json()["items"] == []
+    assert other.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"] == []
+    assert problem(other.get(f"/api/v1/callbacks/{callback.pk}")) == (404, "not_found")
+    assert problem(other.get(f"/api/v1/messages/{reply_id}")) == (404, "not_found")
+    assert len(client_of().get("/api/v1/callbacks").json()["items"]) == 1
+
+
+def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
+    assert problem(client_of(factories.subscriber()).get("/api/v1/callbacks")) == (403, "forbidden")
+
+
+@pytest.mark.behaviour("6.10")
+def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
+    token = path_of(callback).rpartition("/")[2].encode()
+    post(callback)
+    manager = client_of()
+    pages = [
+        *("callbacks", f"callbacks/{callback.pk}", "messages", f"messages/{callback.message_id}", "deliveries"),
+        f"messages/{Callback.objects.get().reply_id}",
+    ]
+    for page in pages:
+        answer = manager.get(f"/api/v1/{page}")
+        assert answer.status_code == 200
+        assert token not in answer.content
+        assert bytes(callback.token_hash).hex().encode() not in answer.content
+
+
+def test_replies_are_not_among_what_was_published(client: Client, callback: Callback) -> None:
+    post(callback)
+    assert Message.objects.count() == 2
+    for query in ("", "?outcome=ROUTED", f"?event_type={callback.event_type}"):
+        listed = client.get(f"/api/v1/messages{query}").json()["items"]
+        assert [one["id"] for one in listed] == [callback.message_id]
