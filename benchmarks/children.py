@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Final, cast
 
-from benchmarks import publisher, sink
+from benchmarks import asker, publisher, sink
+from benchmarks.asker import Asked, Questions
 from benchmarks.bare import post_bare
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Log, Receipts
@@ -88,6 +89,12 @@ def publishing(plan: Plan, to: RunningSink) -> Iterator[RunningPublisher]:
             yield RunningPublisher(process, control, enough)
         finally:
             enough.value = True
+
+
+def asking(questions: Questions) -> Asked:
+    """Return how the questions were answered, once all have been asked."""
+    with _child(asker.ask, questions) as (_, control):
+        return cast("Asked", control.recv())
 
 
 @contextlib.contextmanager

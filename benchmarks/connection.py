@@ -60,6 +60,8 @@ class Connection:
 
 
 def _length_in(head: bytes) -> int:
+    if LENGTH not in head:
+        return 0  # an answer that has no body
     start = head.index(LENGTH) + len(LENGTH)
     end = head.find(b"\r", start)
     return int(head[start : end if end >= 0 else None])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import growth, matching, soak
+from benchmarks import growth, matching, soak, sync
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.queue import fast, slow
@@ -31,6 +31,7 @@ SCENARIOS: Final = {
     slow.NAME: Scenario(
         slow.run, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be under way"
     ),
+    sync.NAME: Scenario(sync.run, "100 SYNC calls a second, by turns with the same questions to the endpoint itself"),
     matching.NAME: Scenario(matching.run, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"),
     scripts.NAME: Scenario(scripts.run, "100 single publishes a second over 100 subscribers beside 50 endless scripts"),
     soak.NAME: Scenario(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arranging, soak
+from benchmarks import arranging, soak, sync
 from benchmarks.bench import Bench, Options, on
 from benchmarks.children import running_sink
 from benchmarks.connection import Connection
@@ -61,6 +61,14 @@ def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(bench: Bench, ru
     shares = [found[f"share of endpoint {number}"] for number in (1, 2, 3)]
     assert min(shares) > 0
     assert sum(shares) == pytest.approx(100)
+
+
+def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(bench: Bench) -> None:
+    outcome = sync.run(bench, per_second=40)
+    found = values(outcome)
+    assert 0 < found["overhead p50"] < found["answered p50"] <= found["answered p95"] <= found["answered p99"]
+    assert found["answered"] > 0
+    assert {figure.bare is not None for figure in outcome.figures if figure.figure.startswith("answered")} == {True}
 
 
 def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:
