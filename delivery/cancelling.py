@@ -23,15 +23,20 @@ SLICE: Final = 5_000
 """Deliveries ended in one transaction: a large backlog must not keep its line locked, nor outlast the time limit."""
 
 CANCEL: Final = f"""
-WITH these AS (
-  (SELECT id FROM delivery_open WHERE subscription_id = %(subscription)s AND due_at IS NULL AND id <= %(newest)s
+WITH these AS MATERIALIZED (
+  (SELECT id, group_id FROM delivery_open
+    WHERE subscription_id = %(subscription)s AND due_at IS NULL AND id <= %(newest)s
       AND status IN ('PENDING', 'HELD') ORDER BY id LIMIT {SLICE})
   UNION ALL
-  (SELECT id FROM delivery_open WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
+  (SELECT id, group_id FROM delivery_open
+    WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
       AND status IN ('PENDING', 'HELD') ORDER BY due_at, id LIMIT {SLICE})),
+groups AS MATERIALIZED (
+  SELECT g.id FROM delivery_queuegroup g WHERE g.id IN (SELECT group_id FROM these) ORDER BY g.id FOR UPDATE),
 gone AS (
   DELETE FROM delivery_open d USING these
-   WHERE d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
+   WHERE (SELECT count(*) FROM groups) >= 0
+     AND d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at),
@@ -47,7 +52,10 @@ told AS (
     FROM gone WHERE uncertain AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """
-"""Groups in which nobody is left end too: those that are HELD or parked are not read any more."""
+"""Groups in which nobody is left end too: those that are HELD or parked are not read any more.
+
+First they are locked, then their deliveries go, in the order of whoever parks them.
+"""
 
 
 ASK: Final = """
