@@ -42,6 +42,7 @@ class Replying:
     event_type: str
     worker: Endpoint
     original: Endpoint
+    published: list[int] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
     """Jobs whose reply was answered 2xx."""
     faults: list[Fault] = field(default_factory=list)
@@ -53,6 +54,7 @@ class Replying:
         for number in numbers:
             address = f"{self.broker.web}/api/v1/events/{self.event_type}"
             session.post(address, body_of(number), headers=headers, timeout=TIMEOUT).raise_for_status()
+            self.published.append(number)
         wait_until(lambda: {*numbers} <= self.worker.accepted(), THROUGH_SECONDS)
 
     def addresses(self) -> dict[int, str]:
@@ -78,7 +80,7 @@ class Replying:
         """Return what became of the replies."""
         return figures_of_jobs(
             self.acknowledged,
-            {*self.addresses()},
+            self.published,
             self.original.exchanges,
             winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
             faults=self.faults,
