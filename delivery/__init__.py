@@ -8,7 +8,8 @@ taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `do
 kept: `statuses`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
 `expiring` (what callbacks leave) · `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
-claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands` (what is sent next)
+claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands`
+(what is sent next)
 called: `call_failures`, `call_answers`, `call_statements` · `caller` (a loop in the web process) · `recording`,
 `calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
@@ -17,5 +18,6 @@ sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `l
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling`, `batches` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`
+tried: `trying` (a script on a message; nothing is sent)
 looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining`
 """
