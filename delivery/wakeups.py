@@ -70,12 +70,12 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
     """Tell the workers of `queue` that these lines have work; say whether the hint was taken. Never raises."""
     if not line_ids:
         return True
-    return _guarded(lambda: _wake_newly(queue, line_ids))
+    return _is_served(queue) and _guarded(lambda: _wake_newly(queue, line_ids))
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
     """Do as `wake`, but send a task even where the lines are marked awake already: their task may be lost."""
-    return _guarded(lambda: _wake_all(queue, line_ids))
+    return _is_served(queue) and _guarded(lambda: _wake_all(queue, line_ids))
 
 
 def woken_lines(queue: str) -> list[int]:
@@ -122,6 +122,11 @@ def _guarded(hint: Callable[[], object]) -> bool:
 
 def _send_turn(queue: str) -> None:
     _hints().send_task(TURN, args=[queue], queue=queue, retry=False, ignore_result=True)
+
+
+def _is_served(queue: str) -> bool:
+    """Tell whether there are workers of `queue`: a QUEUE sender may have work left although there are fewer now."""
+    return any(one.name == queue for one in settings.CELERY_TASK_QUEUES)
 
 
 def _set_of(queue: str) -> str:

@@ -13,11 +13,13 @@ from delivery.holding import release
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
 from delivery.retaining import drop_past_days
 from delivery.storage_days import DAYS_AHEAD, first_id, open_days, today
+from delivery.sweeping import due_by_queue
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
-from tests.driving import inactivate, publish_bodies, statuses
+from tests.driving import inactivate, publish_bodies, statuses, working
 from tests.publishing import problem
+from tests.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -155,6 +157,23 @@ def test_a_message_is_kept_for_its_groups_and_goes_with_the_last_of_them(
         cancel(one)
     drop_past_days(today(), keep_days=KEEP_DAYS)
     assert not Message.objects.exists()
+
+
+@pytest.mark.behaviour("6.2", "11.3")
+def test_what_waits_for_a_sender_that_there_is_no_longer_is_left_to_the_sweep(
+    storage: None, event_type: EventType
+) -> None:
+    factories.subscription(event_type=event_type)
+    publish_bodies(event_type, b"{}")
+    retired = Line.objects.create(lane=Lane.QUEUE, sender=7)
+    QueueGroup.objects.update(line=retired)
+    Delivery.objects.update(line=retired)
+
+    assert due_by_queue()["queue.7"] == [retired.pk]
+    assert not wakeups.wake("queue.7", [retired.pk])
+    assert not wakeups.wake_regardless("queue.7", [retired.pk])
+    with working():
+        wait_until(lambda: Delivery.objects.get().attempts == 1)
 
 
 @pytest.mark.behaviour("6.2")
