@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.http import Http404
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -11,14 +10,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.explanations import VerdictSerializer
-from delivery.api.messages_to_try import FilterToTry, MessageToTry, given, headers_of
+from delivery.api.messages_to_try import FilterToTry, MessageToTry, given, headers_of, stored, valid
 from delivery.explaining import shown_of, verdict_on
 from delivery.forwarded_headers import kept
-from delivery.models import Delivery, Message
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
-from subscriptions.api.strictness import StrictSerializer
-from subscriptions.models import ApiKey, KeyKind
 from subscriptions.verdicts import Verdict, judge
 
 
@@ -46,8 +42,8 @@ class FiltersOfSubscription(APIView):
         while the subscription or its subscriber is INACTIVE.
         """
         subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
-        values = _valid(MessageToTry, request)
-        message = _stored(values, key_of(request))
+        values = valid(MessageToTry, request)
+        message = stored(values, key_of(request))
         verdict = verdict_on(shown_of(message) if message else given(values), subscription, message)
         return _answer(verdict, values)
 
@@ -60,8 +56,8 @@ class AnyFilters(APIView):
     @extend_schema(operation_id="test_filter", request=FilterToTry, responses=TestedSerializer)
     def post(self, request: Request) -> Response:
         """Say what filters make of a message, and why."""
-        values = _valid(FilterToTry, request)
-        message = _stored(values, key_of(request))
+        values = valid(FilterToTry, request)
+        message = stored(values, key_of(request))
         verdict = judge(
             shown_of(message) if message else given(values),
             header_filter_string=values.get("header_filter_string", ""),
@@ -70,25 +66,8 @@ class AnyFilters(APIView):
         return _answer(verdict, values)
 
 
-def _valid(serializer_class: type[StrictSerializer], request: Request) -> dict[str, Any]:
-    serializer = serializer_class(data=request.data)
-    serializer.is_valid(raise_exception=True)
-    return dict(serializer.validated_data)
-
-
 def _answer(verdict: Verdict, values: dict[str, Any]) -> Response:
     names = [name for name, _ in headers_of(values)]
     stay = {name for name, _ in kept(headers_of(values))}
     left_out = [name for name in dict.fromkeys(names) if name not in stay]
     return Response(TestedSerializer(verdict, context={"left_out": left_out}).data)
-
-
-def _stored(values: dict[str, Any], key: ApiKey) -> Message | None:
-    """Return the stored message, if one is named: to a subscriber only what was on its way to it."""
-    if "message_id" not in values:
-        return None
-    if key.kind != KeyKind.MANAGEMENT:
-        theirs = Delivery.objects.filter(message=values["message_id"], subscription__subscriber=key.subscriber_id)
-        if not theirs.exists():
-            raise Http404
-    return get_object_or_404(Message.objects.select_related("event_type"), pk=values["message_id"])

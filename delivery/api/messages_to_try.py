@@ -4,16 +4,22 @@ import base64
 import binascii
 from typing import Any, Final
 
+from django.http import Http404
+from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
 
 from delivery.documents import document_of
 from delivery.forwarded_headers import Header, kept
+from delivery.models import Delivery, Message
 from delivery.payloads import check_json
 from delivery.refusals import MalformedPayload
 from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
 from subscriptions.filters import validate_filter
 from subscriptions.media_types import is_json
+from subscriptions.models import ApiKey, KeyKind
+from subscriptions.scripts.checking import check_text
 from subscriptions.verdicts import Shown
 
 FILTER_STRING: Final = {"filter_string", "filter-string"}
@@ -78,6 +84,36 @@ class FilterToTry(MessageToTry):
     header_filter_string = TextField(required=False, allow_blank=True)
 
 
+class ScriptToTry(MessageToTry):
+    """A script, and a message."""
+
+    script = TextField(required=False, allow_blank=True, validators=[check_text], help_text="Without it, its own.")
+
+
+class AnyScriptToTry(ScriptToTry):
+    """A script that no subscription has yet, and a message."""
+
+    script = TextField(allow_blank=True, validators=[check_text])
+
+
+def valid(serializer_class: type[MessageToTry], request: Request) -> dict[str, Any]:
+    """Return what a request asks to try."""
+    serializer = serializer_class(data=request.data)
+    serializer.is_valid(raise_exception=True)
+    return dict(serializer.validated_data)
+
+
+def stored(values: dict[str, Any], key: ApiKey) -> Message | None:
+    """Return the stored message, if one is named: to a subscriber only what was on its way to it."""
+    if "message_id" not in values:
+        return None
+    if key.kind != KeyKind.MANAGEMENT:
+        theirs = Delivery.objects.filter(message=values["message_id"], subscription__subscriber=key.subscriber_id)
+        if not theirs.exists():
+            raise Http404
+    return get_object_or_404(Message.objects.select_related("event_type"), pk=values["message_id"])
+
+
 def given(values: dict[str, Any]) -> Shown:
     """Return what the given message would show if it were published."""
     headers = kept(headers_of(values))
@@ -86,7 +122,7 @@ def given(values: dict[str, Any]) -> Shown:
     others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
     return Shown(
         filter_string,
-        document_of(others, values.get("content_type", JSON), filter_string, _body_of(values)),
+        document_of(others, values.get("content_type", JSON), filter_string, body_of(values)),
     )
 
 
@@ -95,14 +131,15 @@ def headers_of(values: dict[str, Any]) -> list[Header]:
     return [(name, value) for name, texts in values.get("headers", {}).items() for value in texts]
 
 
-def _body_of(values: dict[str, Any]) -> bytes:
+def body_of(values: dict[str, Any]) -> bytes:
+    """Return the given body."""
     body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
     return body
 
 
 def _check_json(values: dict[str, Any]) -> None:
     try:
-        check_json(_body_of(values))
+        check_json(body_of(values))
     except MalformedPayload as refused:
         field = "body" if "body" in values else "body_base64"
         text = f"{refused} With another content_type it need not be JSON."

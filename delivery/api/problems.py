@@ -8,6 +8,7 @@ from delivery.idempotency import PublishUnderWayError
 from delivery.publishing import KeyReusedError
 from delivery.refusals import SchemaViolated
 from delivery.replying import CallbackAnswered, CallbackExpired, UnknownCallback
+from delivery.trying import ScriptsBusy
 from subscriptions.api.problems import ProblemType, register, type_of
 
 MOST_ERRORS_OF_AN_ITEM: Final = 10
@@ -48,6 +49,7 @@ register(
         UnknownCallback: ProblemType(404, "unknown_callback", "Unknown callback"),
         CallbackExpired: ProblemType(410, "callback_expired", "Callback expired"),
         CallbackAnswered: ProblemType(409, "callback_answered", "Callback answered"),
+        ScriptsBusy: ProblemType(503, "scripts_busy", "Scripts busy", retry_after=1),
         NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
             422,

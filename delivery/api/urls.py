@@ -12,6 +12,7 @@ from delivery.api.messages import Messages
 from delivery.api.queues import Senders
 from delivery.api.releases import ReleaseDelivery
 from delivery.api.replies import Reply
+from delivery.api.script_tests import AnyScript, ScriptOfSubscription
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
@@ -30,4 +31,6 @@ urlpatterns = [
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
     path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
     path("filters/test", AnyFilters.as_view()),
+    path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),
+    path("scripts/test", AnyScript.as_view()),
 ]

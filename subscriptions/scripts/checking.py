@@ -1,16 +1,10 @@
 """Refusing what is no JavaScript when it is saved, with the line."""
 
-import select
-import threading
-from typing import Final
-
 from django.core.exceptions import ValidationError
 
-from subscriptions.scripts.jobs import Failed, Job, Lost, NotRun, Result
+from subscriptions.scripts.jobs import Failed, Job, Lost, NotRun
 from subscriptions.scripts.limits import MAX_SOURCE_BYTES
-from subscriptions.scripts.runner import ScriptRunner
-
-_one_at_a_time: Final = threading.Lock()
+from subscriptions.scripts.once import run_once
 
 
 def check_script(source: str) -> None:
@@ -22,15 +16,21 @@ def check_script(source: str) -> None:
     """
     if not source.strip():
         return
-    _check_size(source)
-    match _compiled(source):
+    check_text(source)
+    match run_once(Job(source, only_check=True)):
         case Failed(reason):
             raise _refused(f"The script does not compile: {reason}.")
         case Lost() | NotRun():
             raise _refused("The script could not be checked now; try again in a moment.")
 
 
-def _check_size(source: str) -> None:
+def check_text(source: str) -> None:
+    """Refuse what cannot be stored as a script, JavaScript or not.
+
+    Raises:
+        ValidationError: it is too large, or has characters that no text of a database has.
+
+    """
     try:
         size = len(source.encode())
     except UnicodeEncodeError:
@@ -39,25 +39,6 @@ def _check_size(source: str) -> None:
         raise _refused(f"A script has at most {MAX_SOURCE_BYTES // 1024} KiB; this one has {size:,} bytes.")
     if "\0" in source:
         raise _refused("The script has a NUL character; write it as an escape: \\0.")
-
-
-def _compiled(source: str) -> Result:
-    with _one_at_a_time:
-        runner = ScriptRunner(processes=1)
-        try:
-            runner.run(None, Job(source, only_check=True))
-            return _result_of(runner)
-        finally:
-            runner.close()
-
-
-def _result_of(runner: ScriptRunner) -> Result:
-    poll = select.poll()
-    poll.register(runner.fileno(), select.POLLIN)
-    while not (done := runner.finished()):
-        poll.poll((runner.patience() or 0.0) * 1000)
-    ((_, result),) = done
-    return result
 
 
 def _refused(text: str) -> ValidationError:
