@@ -32,7 +32,9 @@ WITH these AS MATERIALIZED (
     WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
       AND status IN ('PENDING', 'HELD') ORDER BY due_at, id LIMIT {SLICE})),
 groups AS MATERIALIZED (
-  SELECT g.id FROM delivery_queuegroup g WHERE g.id IN (SELECT group_id FROM these) ORDER BY g.id FOR UPDATE),
+  SELECT g.id, g.delivery_ids, t.id AS delivery_id
+    FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
+   CROSS JOIN LATERAL (SELECT * FROM delivery_queuegroup WHERE id = t.group_id LIMIT 1 FOR UPDATE) g),
 gone AS (
   DELETE FROM delivery_open d USING these
    WHERE (SELECT count(*) FROM groups) >= 0
@@ -42,10 +44,10 @@ gone AS (
             d.created_at),
 filed AS ({FILE_GONE}),
 ended AS (
-  DELETE FROM delivery_queuegroup g USING gone
-   WHERE g.id = gone.group_id
-     AND NOT EXISTS (SELECT FROM delivery_open d
-                      WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.id <> gone.id)),
+  DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
+    SELECT g.id FROM groups g JOIN gone ON gone.id = g.delivery_id
+     WHERE NOT EXISTS (SELECT FROM delivery_open d
+                        WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.id <> gone.id)))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
