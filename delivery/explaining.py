@@ -1,13 +1,13 @@
 """Why subscriptions get a stored message or do not, by the configuration that is now in force (behaviour 2.2, 3)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from delivery.documents import document_of
 from delivery.models import Message
 from subscriptions.filters import Filter, FilterFailed, Work
-from subscriptions.models import EventType, Status, Subscription
+from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.verdicts import Shown, Verdict, judge
 
@@ -65,7 +65,26 @@ def explain(message: Message) -> Explanations:
     found = [*reached.order_by("pk")[: EXPLAINED_AT_MOST + 1]]
     shown = shown_of(message)
     explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:EXPLAINED_AT_MOST]]
+    if message.event_type.kind == EventKind.SYNC:
+        explained = _as_a_call(explained)
     return Explanations(explained, is_cut=len(found) > EXPLAINED_AT_MOST)
+
+
+def _as_a_call(explained: list[Explained]) -> list[Explained]:
+    """Return what becomes of a SYNC message: of those that want it, the one created first is asked (behaviour 7.1)."""
+    wanting = [one for one in explained if one.verdict.qualifies or one.verdict.is_unknown]
+    if not wanting:
+        return explained
+    first, *others = wanting
+    asked = first.subscription.pk
+    obstacles = {other.subscription.pk: f"Subscription {asked}, made before, is asked." for other in others}
+    if first.verdict.is_unknown:
+        obstacles[asked] = "The filter fails, and so does the call."
+    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+
+
+def _kept_away(explained: Explained, obstacle: str) -> Explained:
+    return replace(explained, verdict=replace(explained.verdict, obstacle=obstacle))
 
 
 def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
