@@ -30,7 +30,7 @@ class Asking:
 
     def run(self) -> None:
         """Ask everything."""
-        self.session.headers |= {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        self.session.headers.update({"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"})
         began = time.monotonic()
         try:
             with self.log.open("a", buffering=1) as log:

@@ -110,11 +110,11 @@ def publishers(web: str, tokens: dict[str, str], suffix: str, folder: Path) -> l
     """Return two threads for each application, one that publishes singly and one in batches."""
     made = []
     numbers = itertools.count(1)
-    share = EVENTS // (2 * len(tokens))
-    for name, token in tokens.items():
+    share = EVENTS // (2 * len(PUBLISHERS))
+    for name in PUBLISHERS:
         for size in (1, BATCH):
             events = [event(number, _type_for(name, number)) for number in itertools.islice(numbers, share)]
-            made.append(Publisher(web, token, suffix, folder / f"published-{name}-{size}.jsonl", events, size))
+            made.append(Publisher(web, tokens[name], suffix, folder / f"published-{name}-{size}.jsonl", events, size))
     return made
 
 
