@@ -1,14 +1,14 @@
 """Why a SYNC call got no answer of its endpoint: one exception for each fact, fit to be shown to the publisher."""
 
 
-class TooManyCalls(Exception):
-    """This web process has as many calls waiting for their endpoints as it takes; nothing was sent or stored."""
-
-
 class CallFailed(Exception):
-    """Base: the call was made or tried, and recorded; `message_id` names it, 0 if it could not be recorded."""
+    """Base: there is no answer to hand on; `message_id` is what the call is recorded under, 0 if it is not."""
 
     message_id = 0
+
+
+class TooManyCalls(CallFailed):
+    """This web process has as many calls waiting for their endpoints as it takes; nothing was sent or stored."""
 
 
 class EndpointTimedOut(CallFailed):

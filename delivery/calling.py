@@ -13,6 +13,7 @@ from delivery.caller import Caller
 from delivery.forwarded_headers import forwarded, merged
 from delivery.loading import destination_of
 from delivery.recording import Call, record
+from delivery.statuses import DeliveryStatus
 from delivery.storing import NewMessage
 from delivery.transforms import job_for
 from delivery.webhooks import Content, Destination, Numbers, webhook_request
@@ -42,7 +43,6 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
     Recorded before it returns or raises.
 
     Raises:
-        TooManyCalls: too many wait already; nothing has happened.
         CallFailed: there is no answer to hand on.
 
     """
@@ -52,6 +52,8 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
         _tell_of_several(begun, found)
         ended = _ended(begun, found, caller)
         message_id = begun.message_id if record(begun, ended) else 0
+    if ended.status is DeliveryStatus.FAILED:
+        log.info("sync.not_taken", message_id=message_id, delivery_id=begun.delivery_id, status_code=ended.status_code)
     if ended.failure:
         ended.failure.message_id = message_id
         raise ended.failure

@@ -42,17 +42,23 @@ register(
     }
 )
 
-_PROBLEM: Final = {PROBLEM_JSON: {"$ref": "#/components/schemas/Problem"}}
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 RESPONSES: Final = {
-    200: OpenApiResponse(
+    (200, "*/*"): OpenApiResponse(
         OpenApiTypes.BINARY,
         "SYNC: the endpoint's answer, whatever its status, with `Broker-Outcome: answered`; empty with "
         "`Broker-Outcome: unrouted` where no subscription qualifies.",
     ),
-    500: OpenApiResponse(_PROBLEM, "SYNC: a script or a filter failed (`script_failed`, `filter_failed`)."),
-    502: OpenApiResponse(_PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `answer_too_large`)."),
-    503: OpenApiResponse(_PROBLEM, "SYNC: too many calls wait (`too_many_calls`, `script_not_run`); `Retry-After`."),
-    504: OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
+    (500, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM, "SYNC: a script or a filter failed (`script_failed`, `filter_failed`)."
+    ),
+    (502, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `answer_too_large`)."
+    ),
+    (503, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM, "SYNC: too many calls wait (`too_many_calls`, `script_not_run`); `Retry-After`."
+    ),
+    (504, PROBLEM_JSON): OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
 }
 """What a SYNC publish is answered."""
 

@@ -404,6 +404,7 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
         assert time.monotonic() - began < 1
         refused = publish(client)
         assert (problem(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
+        assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
     finally:
         gate.open()
         waiting.join()
