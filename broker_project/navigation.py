@@ -15,6 +15,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Messages", "mail", "delivery.message"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
         ("Queue groups", "call_split", "delivery.queuegroup"),
+        ("Callbacks", "reply", "delivery.callback"),
         ("Attempts", "swap_horiz", "delivery.attempt"),
         ("Filter lab", "science", "delivery.message", "filter_lab"),
     ),

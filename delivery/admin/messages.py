@@ -2,8 +2,11 @@
 
 from django.contrib import admin
 from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from delivery.admin.callbacks import callbacks_table
 from delivery.admin.filter_lab import FilterLabAdmin
 from delivery.admin.queue_groups import SHOWN_WITH, groups_table
 from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, subscription_link
@@ -24,9 +27,27 @@ class MessageAdmin(FilterLabAdmin):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
-        *("header_table", "payload", "delivery_table", "group_table", "explanation_table"),
+        *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
-    readonly_fields = fields
+    readonly_fields = (*fields, "answers_link")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
+        """Return the messages; a list has what was published, and a reply to a callback only if its id is asked for."""
+        rows: QuerySet[Message] = super().get_queryset(request)
+        is_list = request.path == reverse("admin:delivery_message_changelist")
+        return rows.filter(answers=None) if is_list and not request.GET.get("q") else rows
+
+    def get_fields(self, request: HttpRequest, obj: Message | None = None) -> tuple[str, ...]:  # noqa: ARG002
+        """Return what is shown; a reply was published by nobody, so that nothing says who would get it."""
+        if obj is None or obj.answers is None:
+            return self.fields
+        shown = (name for name in self.fields if name not in {"group_table", "callback_table", "explanation_table"})
+        return ("answers_link", *shown)
+
+    @display(description="reply to")
+    def answers_link(self, message: Message) -> SafeString | str:
+        """Return a link to the message that a reply answers."""
+        return link_to("delivery_message", message.answers, message.answers)
 
     @display(description="outcome", ordering="outcome", label=OUTCOME_COLOURS)
     def outcome_label(self, message: Message) -> str:
@@ -66,6 +87,11 @@ class MessageAdmin(FilterLabAdmin):
     def group_table(self, message: Message) -> SafeString | str:
         """Return the groups of a QUEUE message, and which endpoint took it in each."""
         return groups_table(_deliveries_of(message))
+
+    @display(description="callbacks")
+    def callback_table(self, message: Message) -> SafeString | str:
+        """Return where its result may be posted, and what became of that."""
+        return callbacks_table(message)
 
     @display(description="who gets it, and why")
     def explanation_table(self, message: Message) -> SafeString:

@@ -9,7 +9,17 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from delivery.models import Attempt, Delivery, IdempotencyKey, Line, LineEvent, Message, QueueGroup, StorageDay
+from delivery.models import (
+    Attempt,
+    Callback,
+    Delivery,
+    IdempotencyKey,
+    Line,
+    LineEvent,
+    Message,
+    QueueGroup,
+    StorageDay,
+)
 from delivery.standing import COUNTED_AT_MOST
 from subscriptions.models import Subscription
 from tests import factories
@@ -20,7 +30,7 @@ pytestmark = pytest.mark.django_db
 MANY = 60
 """More than a page."""
 
-MODELS = (Message, Delivery, QueueGroup, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
+MODELS = (Message, Delivery, QueueGroup, Callback, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
 
 
 @pytest.fixture
@@ -59,6 +69,10 @@ def message() -> Message:
     Line.objects.update(head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now)
     QueueGroup.objects.bulk_create(
         QueueGroup(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now) for one in stored
+    )
+    Callback.objects.bulk_create(
+        Callback(group_id=one.pk, message=one, url="https://a.example", token_hash=b"%d" % one.pk, expires_at=now)
+        for one in stored
     )
     IdempotencyKey.objects.create(
         key="order-1",

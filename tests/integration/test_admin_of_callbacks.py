@@ -1,0 +1,120 @@
+"""Callbacks in the admin: who is waited for, what became of a reply, and never a token."""
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from delivery.models import Callback, Delivery, Line
+from subscriptions.models import EventType, Publisher
+from tests.calling_back import REPLY_TO, address_of, called_back, job_type, path_of, post
+from tests.clients import client_of_admin
+
+LIST = "/admin/delivery/callback/"
+
+
+@pytest.fixture
+def job(publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def callback(client: Client, job: EventType) -> Callback:
+    return called_back(client)
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return client_of_admin()
+
+
+def text_of(admin: Client, path: str) -> str:
+    answer = admin.get(path, follow=False)
+    assert answer.status_code == 200, answer
+    return answer.content.decode()
+
+
+def test_the_list_shows_how_each_callback_stands(admin: Client, client: Client, callback: Callback) -> None:
+    child = called_back(client, address_of(callback))
+    assert text_of(admin, LIST).count("WAITING") == 2
+    post(child)
+    page = text_of(admin, LIST)
+    assert ("PASSED_ON" in page, "REPLIED" in page, "WAITING" in page) == (True, True, False)
+    assert REPLY_TO.replace("&", "&amp;") in page
+
+
+def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: Client, callback: Callback) -> None:
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            text_of(admin, LIST)
+        return len(queries)
+
+    post(callback)
+    first = cost()
+    for _ in range(5):
+        post(called_back(client))
+    assert cost() == first
+
+
+@pytest.mark.parametrize(
+    ("stage", "waiting", "replied", "missed"),
+    [("waiting", True, False, False), ("under_way", False, True, False), ("missed", False, False, True)],
+)
+def test_the_list_can_be_narrowed_to_a_stage(
+    admin: Client, client: Client, job: EventType, stage: str, waiting: bool, replied: bool, missed: bool
+) -> None:
+    of_stage = {"waiting": called_back(client), "replied": called_back(client), "missed": called_back(client)}
+    post(of_stage["replied"])
+    Callback.objects.filter(pk=of_stage["missed"].pk).update(expires_at=Now())
+    page = text_of(admin, f"{LIST}?stage={stage}")
+    shown = {name: f"{LIST}{one.pk}/change/" in page for name, one in of_stage.items()}
+    assert shown == {"waiting": waiting, "replied": replied, "missed": missed}
+
+
+def test_a_page_leads_to_the_message_the_reply_and_its_delivery(admin: Client, callback: Callback) -> None:
+    assert REPLY_TO in text_of(admin, f"{LIST}{callback.pk}/change/")
+    reply_id = post(callback, b'{"printed": true}').json()["id"]
+    delivery = Delivery.objects.get(message=reply_id)
+    Line.objects.filter(callback=callback).update(due_at=Now())
+    page = text_of(admin, f"{LIST}{callback.pk}/change/")
+    for model, pk in (("message", callback.message_id), ("message", reply_id), ("delivery", delivery.pk)):
+        assert f"/admin/delivery/{model}/{pk}/change/" in page
+    assert "{&quot;printed&quot;: true}" in page
+    assert "PENDING" in page
+
+
+def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client, callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    message = text_of(admin, f"/admin/delivery/message/{callback.message_id}/change/")
+    assert f"{LIST}{callback.pk}/change/" in message
+    assert "REPLIED" in message
+    reply = text_of(admin, f"/admin/delivery/message/{reply_id}/change/")
+    assert f"/admin/delivery/message/{callback.message_id}/change/" in reply
+    assert "who gets it, and why" not in reply.lower()
+
+
+def test_replies_are_not_listed_among_what_was_published(admin: Client, callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    link = f"/admin/delivery/message/{reply_id}/change/"
+    assert link not in text_of(admin, "/admin/delivery/message/")
+    assert link in text_of(admin, f"/admin/delivery/message/?q={reply_id}")
+
+
+@pytest.mark.behaviour("6.10")
+def test_no_page_has_a_token(admin: Client, callback: Callback) -> None:
+    token = path_of(callback).rpartition("/")[2]
+    reply_id = post(callback).json()["id"]
+    delivery, line = Delivery.objects.get(message=reply_id), Line.objects.get(callback=callback)
+    pages = [LIST, f"{LIST}{callback.pk}/change/", *(f"/admin/delivery/{model}/" for model in ("message", "line"))]
+    for model, pk in (("message", reply_id), ("delivery", delivery.pk), ("line", line.pk)):
+        pages.append(f"/admin/delivery/{model}/{pk}/change/")
+    for page in pages:
+        text = text_of(admin, page)
+        assert token not in text
+        assert bytes(callback.token_hash).hex() not in text
+
+
+def test_nobody_edits_a_callback(admin: Client, callback: Callback) -> None:
+    assert admin.get(f"{LIST}add/").status_code == 403
+    assert admin.post(f"{LIST}{callback.pk}/delete/").status_code == 403
