@@ -58,7 +58,7 @@ sent AS MATERIALIZED (
    CROSS JOIN LATERAL (
       SELECT * FROM delivery_open o
        WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id LIMIT 1) d
-   WHERE d.sequence IS NOT NULL),
+   WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
     FROM sent WHERE sent.status = 'IN_FLIGHT' AND NOT sent.cancel_requested AND d.id = sent.id
