@@ -8,6 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from delivery import wakeups
+from delivery.due_times import RELEASED
 from subscriptions.database import rows
 
 LOCK_LINES: Final = """
@@ -17,13 +18,13 @@ SELECT l.id, l.queue FROM delivery_line l
 """
 """First the lines, then their deliveries, as whoever settles or cancels does."""
 
-RELEASE: Final = """
+RELEASE: Final = f"""
 WITH asked AS (
   SELECT d.id, d.group_id FROM delivery_open d
    WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
 freed AS (
   UPDATE delivery_queuegroup g SET due_at = NULL
-   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = '9999-12-31 00:00:00+00'
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = {RELEASED}
   RETURNING g.delivery_ids)
 UPDATE delivery_open d SET status = 'PENDING', due_at = NULL, reason = 'released; ' || d.reason
  WHERE d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from delivery.due_times import RELEASED
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.database import rows
 
@@ -33,7 +34,7 @@ LARGEST_ID: Final = 2**63 - 1
 WITH_STATUS: Final = "d.status = %(status)s"
 FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
 ASIDE: Final = ("delivery_open", "d.due_at IS NOT NULL AND d.closed_on = '9999-12-31'")
-HELD: Final = ("delivery_open", "d.due_at = '9999-12-31 00:00:00+00' AND d.closed_on = '9999-12-31'")
+HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
 """As the partial index says it."""

@@ -3,10 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
+from delivery.due_times import ACTIVE, RELEASED
 from subscriptions.database import rows
-
-UNTIL_ACTIVE: Final = "'9999-12-30 00:00:00+00'::timestamptz"
-UNTIL_RELEASED: Final = "'9999-12-31 00:00:00+00'::timestamptz"
 
 PUT_AWAY: Final = f"""
 WITH idle AS MATERIALIZED (
@@ -25,9 +23,9 @@ over AS (
   DELETE FROM delivery_queuegroup g USING idle i
    WHERE g.id = i.id AND i.id NOT IN (SELECT group_id FROM open)),
 parked AS (
-  UPDATE delivery_open d SET due_at = {UNTIL_ACTIVE} FROM open o JOIN standing USING (group_id)
+  UPDATE delivery_open d SET due_at = {ACTIVE} FROM open o JOIN standing USING (group_id)
    WHERE d.id = o.id AND d.closed_on = '9999-12-31' AND o.waits)
-UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {UNTIL_ACTIVE} ELSE {UNTIL_RELEASED} END
+UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {ACTIVE} ELSE {RELEASED} END
   FROM standing s WHERE g.id = s.group_id
 """
 
@@ -41,10 +39,10 @@ SLICE: Final = 2_000
 
 TAKE_BACK: Final = f"""
 WITH RECURSIVE parked AS (
-  (SELECT subscription_id FROM delivery_open WHERE due_at = {UNTIL_ACTIVE} ORDER BY subscription_id LIMIT 1)
+  (SELECT subscription_id FROM delivery_open WHERE due_at = {ACTIVE} ORDER BY subscription_id LIMIT 1)
   UNION ALL
   SELECT (SELECT d.subscription_id FROM delivery_open d
-           WHERE d.due_at = {UNTIL_ACTIVE} AND d.subscription_id > p.subscription_id
+           WHERE d.due_at = {ACTIVE} AND d.subscription_id > p.subscription_id
            ORDER BY d.subscription_id LIMIT 1)
     FROM parked p WHERE p.subscription_id IS NOT NULL),
 back AS MATERIALIZED (
@@ -54,15 +52,16 @@ back AS MATERIALIZED (
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
    CROSS JOIN LATERAL (
      SELECT o.group_id FROM delivery_open o
-      WHERE o.subscription_id = s.id AND o.due_at = {UNTIL_ACTIVE} ORDER BY o.id LIMIT {SLICE}) d
+      WHERE o.subscription_id = s.id AND o.due_at = {ACTIVE} ORDER BY o.id LIMIT {SLICE}) d
    LIMIT {SLICE}),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
    WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 deliveries AS (
-  UPDATE delivery_open d SET due_at = NULL FROM (SELECT unnest(delivery_ids) AS id FROM groups) i
-   WHERE d.id = i.id AND d.closed_on = '9999-12-31' AND d.due_at = {UNTIL_ACTIVE})
-UPDATE delivery_queuegroup g SET due_at = NULL FROM groups b WHERE g.id = b.id AND g.due_at = {UNTIL_ACTIVE}
+  UPDATE delivery_open d SET due_at = NULL
+   -- an array, looked up by index: joined, all that is parked would be looked through at every sweep
+   WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups)) AND d.closed_on = '9999-12-31' AND d.due_at = {ACTIVE})
+UPDATE delivery_queuegroup g SET due_at = NULL FROM groups b WHERE g.id = b.id AND g.due_at = {ACTIVE}
 """
 """Walks from subscription to subscription that has something parked, and takes back what can be sent again."""
 

@@ -7,6 +7,7 @@ every part up anew each time it runs, which for a single line costs more than th
 from functools import cache
 from typing import Final, LiteralString
 
+from delivery.due_times import RELEASED
 from delivery.filing import FILE_GONE
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
@@ -123,7 +124,7 @@ WITHHELD: Final = f"""
 kept AS (
   UPDATE delivery_open d
      SET status = w.status, reason = w.reason, times_set_aside = d.times_set_aside + (w.pause IS NOT NULL)::int,
-         due_at = CASE w.status WHEN 'HELD' THEN '9999-12-31 00:00:00+00'
+         due_at = CASE w.status WHEN 'HELD' THEN {RELEASED}
                   ELSE COALESCE(clock_timestamp() + make_interval(secs => w.pause), d.due_at) END
     FROM json_to_recordset(%(withheld)s::json)
            AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o

@@ -2,6 +2,8 @@
 
 from typing import Final, LiteralString
 
+from delivery.due_times import ACTIVE, RELEASED
+
 COUNTED_AT_MOST: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
 
@@ -13,9 +15,6 @@ HOLD_COUNTS: Final = """
         AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')))
 """
 """A line is held only for a head that can be sent: one cancelled or inactivated meanwhile holds nothing up."""
-
-UNTIL_RELEASED: Final = "'9999-12-31 00:00:00+00'::timestamptz"
-UNTIL_ACTIVE: Final = "'9999-12-30 00:00:00+00'::timestamptz"
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 
@@ -36,19 +35,19 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {UNTIL_RELEASED}
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED}
         ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) a) aside
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at = {UNTIL_RELEASED}
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at = {RELEASED}
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) h) held
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
-      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {UNTIL_RELEASED} ORDER BY d.due_at LIMIT 1) d
+      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED} ORDER BY d.due_at LIMIT 1) d
     WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND l.is_active) next
 """
 """Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
@@ -57,9 +56,9 @@ Deliveries are sorted, although any will do: else the planner may look for them 
 """
 
 FRESH: Final = "due_at IS NULL ORDER BY id"
-LATER: Final = f"due_at < {UNTIL_ACTIVE} ORDER BY due_at, id"
-PARKED: Final = f"due_at = {UNTIL_ACTIVE} ORDER BY id"
-TO_RELEASE: Final = f"due_at = {UNTIL_RELEASED} ORDER BY id"
+LATER: Final = f"due_at < {ACTIVE} ORDER BY due_at, id"
+PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
+TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 
 
 def _groups(which: LiteralString) -> LiteralString:

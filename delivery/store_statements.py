@@ -3,6 +3,8 @@
 from functools import cache
 from typing import Final, LiteralString
 
+from delivery.due_times import RELEASED
+
 MESSAGES: Final = """
 WITH message AS MATERIALIZED (
   SELECT nextval('delivery_message_id_seq') AS id, m.* FROM (
@@ -24,11 +26,11 @@ lined_up AS (
     FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, place)"""
 
-SOME_HELD: Final = """
+SOME_HELD: Final = f"""
 lined_up AS (
   INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, reason, due_at)
   SELECT m.id, l.id, d.subscription_id, CASE d.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, octet_length(m.body),
-         d.failure, CASE WHEN d.failure <> '' THEN '9999-12-31 00:00:00+00'::timestamptz END
+         d.failure, CASE WHEN d.failure <> '' THEN {RELEASED} END
     FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[],
                 %(d_failure)s::text[])
       WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, place)"""
@@ -39,14 +41,14 @@ LINES: Final = """
    ORDER BY d.place
   RETURNING line_id, status)"""
 
-SOME_GROUPED: Final = """
+SOME_GROUPED: Final = f"""
 placed AS MATERIALIZED (
   SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
     SELECT m.id AS message_id, d.subscription_id, d.failure, d.number, octet_length(m.body) AS size,
            CASE d.number
              WHEN 0 THEN (SELECT id FROM delivery_line WHERE subscriber_id = d.subscriber_id AND lane = 'main')
              ELSE (%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])] END AS line_id,
-           CASE WHEN d.failure <> '' THEN '9999-12-31 00:00:00+00'::timestamptz END AS due_at
+           CASE WHEN d.failure <> '' THEN {RELEASED} END AS due_at
       FROM unnest(%(d_position)s::bigint[], %(d_subscription_id)s::bigint[], %(d_subscriber_id)s::bigint[],
                   %(d_failure)s::text[], %(d_group)s::bigint[])
         WITH ORDINALITY AS d (position, subscription_id, subscriber_id, failure, number, place)

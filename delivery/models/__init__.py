@@ -1,13 +1,14 @@
 """What is on its way and what became of it: one module a model, re-exported here."""
 
+from delivery.due_times import UNTIL_ACTIVE, UNTIL_RELEASED
 from delivery.models.attempts import Attempt
 from delivery.models.callbacks import Callback
-from delivery.models.deliveries import OPEN_SHELF, UNTIL_RELEASED, Delivery
+from delivery.models.deliveries import OPEN_SHELF, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
 from delivery.models.messages import Message, MessageOutcome
 from delivery.models.page_reads import PageRead
-from delivery.models.queue_groups import UNTIL_ACTIVE, QueueGroup
+from delivery.models.queue_groups import QueueGroup
 from delivery.models.storage_days import StorageDay
 
 __all__ = [

@@ -7,18 +7,15 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from delivery.due_times import UNTIL_ACTIVE
 from delivery.models.lines import Line
 from delivery.models.messages import Message
-from delivery.models.queue_groups import UNTIL_ACTIVE, QueueGroup
+from delivery.models.queue_groups import QueueGroup
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
-
-
-UNTIL_RELEASED: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
-"""When a HELD delivery is due: behind all that is ever due, so that no line that reads on meets it."""
 
 
 class DeliveryQuerySet(models.QuerySet["Delivery"]):

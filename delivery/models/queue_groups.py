@@ -1,17 +1,11 @@
 """One QUEUE message for one group of like subscriptions."""
 
-import datetime as dt
-from typing import Final
-
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models.functions import Now
 
 from delivery.models.lines import Line
 from delivery.models.messages import Message
-
-UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
-"""When a group is due of which no subscription is active: once one is."""
 
 
 class QueueGroup(models.Model):
