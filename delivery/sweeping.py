@@ -11,10 +11,12 @@ from subscriptions.database import rows
 MOST_LINES_A_SWEEP: Final = 10_000
 
 HAS_DUE_GROUPS: Final = """
-  (EXISTS (SELECT FROM delivery_queuegroup g WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1)
-   OR EXISTS (SELECT FROM delivery_queuegroup g
-               WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp()) ORDER BY g.due_at, g.id LIMIT 1))
+  ((SELECT g.id FROM delivery_queuegroup g WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1) IS NOT NULL
+   OR (SELECT g.id FROM delivery_queuegroup g
+        WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
+        ORDER BY g.due_at, g.id LIMIT 1) IS NOT NULL)
 """
+"""Not `EXISTS`, which forgets the order, and then looks through whatever waits for another reason."""
 
 HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 """As the index says it, in which they stand by when they are due."""

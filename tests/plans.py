@@ -14,7 +14,7 @@ from django.db import connection
 from psycopg import sql
 
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
-BIG = re.compile(r"^delivery_(open|pageread|delivery|message|attempt)")
+BIG = re.compile(r"^delivery_(open|pageread|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
 
 
