@@ -15,7 +15,7 @@ from delivery.claiming import Claim, claim
 from delivery.driving import Driver
 from delivery.hands import BodyBudget, InHand
 from delivery.lines import DrivenLine
-from delivery.models import UNTIL_RELEASED, Attempt, Delivery, Line
+from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
 from delivery.pages import Wanted
 from delivery.publishing import publish
 from delivery.reading import read_pages
@@ -157,9 +157,10 @@ def wait_until_held(subscriber: Subscriber, seconds: float = 10.0) -> Line:
 
 
 def make_due() -> None:
-    """Let every pause be over: of lines held, and of deliveries set aside."""
+    """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
-    Delivery.objects.open().filter(due_at__lt=UNTIL_RELEASED).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__lt=UNTIL_ACTIVE).update(due_at=Now())
+    QueueGroup.objects.filter(due_at__lt=UNTIL_ACTIVE).update(due_at=Now())
 
 
 def end_pauses_far_off(subscriber: Subscriber) -> None:

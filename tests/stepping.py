@@ -143,12 +143,16 @@ class SteppedWorker:
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._unsettled or rounds._reading or rounds._lingering.strands:
-            for strand in rounds._lingering.strands:  # nothing comes meanwhile: it has lingered enough
-                strand.line.stopping = True
+        while rounds._unsettled or rounds._reading or any(map(_lingers_alone, rounds._lingering.strands)):
+            for strand in filter(_lingers_alone, rounds._lingering.strands):
+                strand.line.stopping = True  # nothing comes meanwhile: it has lingered enough
             rounds._lingering.until = rounds._outage.until = 0.0
             rounds.go()
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
+
+
+def _lingers_alone(strand: Strand) -> bool:
+    return not strand.line.is_waiting
 
 
 def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNotCompleted:
@@ -163,7 +167,8 @@ def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNot
 class Database:
     """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
 
-    def __init__(self) -> None:
+    def __init__(self, settle: Callable[..., Settled] = settling.settle) -> None:
+        self._settle = settle
         self._on_recorded: Callable[[Settlement, int], None] = lambda _settlement, _epoch: None
         self._on_withheld: Callable[[Withheld], None] = lambda _withheld: None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
@@ -181,7 +186,7 @@ class Database:
         if trouble and not trouble[0]:
             trouble[1]()
             raise OperationalError("it went away before")
-        settled = settling.settle(epochs, **options)
+        settled = self._settle(epochs, **options)
         self._tell(settled, epochs, **options)
         if trouble:
             trouble[1]()

@@ -1,0 +1,170 @@
+"""A QUEUE sender's strand as a pure generator: fed with made-up answers, without database or network (behaviour 6)."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from delivery.claiming import Claim
+from delivery.groups import Endpoint, GroupInHand
+from delivery.hands import Hand, InHand
+from delivery.lines import HANGS_SECONDS, DrivenLine, Strand
+from delivery.queue_sending import queue_line
+from delivery.runs import Run
+from delivery.settlements import Settlement
+from delivery.statuses import DeliveryStatus
+from delivery.steps import NotStarted, Read, Reply, Rest, Send, Step
+from tests.hands import CONTENT, DESTINATION
+from tests.unit.test_topic_line import answered, unanswered
+
+DELIVERED, PENDING, REJECTED = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING, DeliveryStatus.REJECTED
+NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
+
+
+def a_sender(strands: int = 1, *, seconds: float = 60.0) -> DrivenLine:
+    """Return a sender's line whose endpoints are tried from the last to the first."""
+    claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, aside_next=False, capacity=500)
+    line = DrivenLine(claim, Run([1], seconds), time.monotonic())
+    line.strands = [Strand(line) for _ in range(strands)]
+    for strand in line.strands:
+        strand.generator = queue_line(strand, lambda endpoints: endpoints.reverse())
+    return line
+
+
+def group(number: int = 7, *endpoints: int, cycles: int = 0, **fields: object) -> GroupInHand:
+    known: dict[str, object] = {"first_id": None, "attempts": 0, "uncertain": False, "is_aside": False, **fields}
+    tried = [Endpoint(one, DESTINATION) for one in endpoints]
+    return GroupInHand(number, CONTENT, tried, cycles=cycles, size=2, **known)  # type: ignore[arg-type]
+
+
+def begin(line: DrivenLine, *groups: GroupInHand) -> Step:
+    """Let the first strand read these; return what it wants then."""
+    (strand, *_) = line.strands
+    assert strand.advance(None) == Read(None)
+    line.receive(Hand(fresh=[one for one in groups if not one.is_aside], aside=[one for one in groups if one.is_aside]))
+    return strand.advance(None)
+
+
+def sent(step: Step) -> InHand:
+    assert isinstance(step, Send)
+    return step.delivery
+
+
+def ended(step: Step) -> tuple[int, DeliveryStatus, float | None]:
+    """Return the delivery, its status and when its group is tried again, of what is settled with a step."""
+    assert isinstance(step.ended, Settlement)
+    return step.ended.delivery_id, step.ended.status, step.ended.again
+
+
+@pytest.mark.behaviour("6.4", "6.5")
+@pytest.mark.parametrize(
+    ("replies", "settled"),
+    [
+        ([answered(200)], [(3, DELIVERED, None)]),
+        ([answered(404), answered(204)], [(3, REJECTED, None), (2, DELIVERED, None)]),
+        (
+            [answered(302), answered(503), answered(299)],
+            [(3, NOT_SUPPORTED, None), (2, PENDING, None), (1, DELIVERED, 1.0)],
+        ),
+        (
+            [answered(500), answered(999), unanswered(was_sent=False)],
+            [(3, PENDING, None), (2, PENDING, None), (1, PENDING, 1.0)],
+        ),
+        (
+            [answered(404), answered(410), answered(301)],
+            [(3, REJECTED, None), (2, REJECTED, None), (1, NOT_SUPPORTED, 1.0)],
+        ),
+        (
+            [answered(408), unanswered(was_sent=True), answered(429)],
+            [(3, REJECTED, None), (2, PENDING, None), (1, REJECTED, 1.0)],
+        ),
+    ],
+)
+def test_endpoints_are_tried_in_turn_until_one_takes_it(
+    replies: Sequence[Reply], settled: list[tuple[int, DeliveryStatus, float | None]]
+) -> None:
+    line = a_sender()
+    step = begin(line, group(7, 1, 2, 3))
+    found = []
+    for place, reply in enumerate(replies):
+        assert sent(step).id == 3 - place
+        step = line.strands[0].advance(reply)
+        found.append(ended(step))
+    assert isinstance(step, Read)
+    assert found == settled
+
+
+@pytest.mark.behaviour("6.5")
+@pytest.mark.parametrize(("cycles", "again"), [(0, 1.0), (1, 2.0), (2, 4.0), (5, 32.0), (6, 60.0), (900, 60.0)])
+def test_a_group_that_nobody_takes_waits_longer_after_each_cycle(cycles: int, again: float) -> None:
+    line = a_sender()
+    begin(line, group(7, 1, cycles=cycles))
+    assert ended(line.strands[0].advance(answered(500))) == (1, PENDING, again)
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+def test_who_had_it_when_the_worker_vanished_is_asked_first() -> None:
+    assert sent(begin(a_sender(), group(7, 1, 2, 3, first_id=2))).id == 2
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize(
+    ("reply", "uncertain"),
+    [(answered(500), False), (unanswered(was_sent=False), False), (unanswered(was_sent=True), True)],
+)
+def test_the_next_endpoint_is_told_if_the_one_before_may_have_got_it(reply: Reply, uncertain: bool) -> None:
+    line = a_sender()
+    step = begin(line, group(7, 1, 2, attempts=4))
+    first = sent(step)
+    second = sent(line.strands[0].advance(reply))
+    assert (first.attempts, first.uncertain, first.group_id) == (4, False, 7)
+    assert (second.attempts, second.uncertain, second.group_id) == (5, uncertain, 7)
+
+
+def test_a_group_that_is_no_longer_as_it_was_read_is_left_for_the_next_page() -> None:
+    line = a_sender()
+    begin(line, group(7, 1, 2), group(8, 3))
+    line.hand = Hand()
+    assert line.strands[0].advance(NotStarted()) == Read(None)
+
+
+@pytest.mark.behaviour("6.5")
+def test_groups_never_tried_and_those_tried_in_vain_take_turns() -> None:
+    line = a_sender()
+    step = begin(line, group(1, 11), group(2, 12), group(3, 13, is_aside=True), group(4, 14, is_aside=True))
+    order = []
+    for _ in range(4):
+        order.append(sent(step).group_id)
+        step = line.strands[0].advance(answered(200))
+    assert order == [1, 3, 2, 4]
+
+
+@pytest.mark.behaviour("6.6")
+def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
+    line = a_sender(3)
+    groups = [group(number, number * 10) for number in range(1, 4)]
+    for strand in line.strands:
+        strand.advance(None)
+    line.receive(Hand(fresh=groups))
+    assert [sent(strand.advance(None)).group_id for strand in line.strands] == [1, 2, 3]
+    assert line.wanted().busy == [1, 2, 3]
+
+
+@pytest.mark.behaviour("6.6")
+def test_at_the_end_of_its_turn_a_strand_rests_unless_another_hangs() -> None:
+    line = a_sender(2, seconds=-1.0)
+    hanging, other = line.strands
+    hanging.waiting_since = time.monotonic()
+    assert other.advance(None) == Rest(None)
+    hanging.waiting_since -= HANGS_SECONDS
+    assert other.advance(None) == Read(None)
+    line.stopping = True
+    assert other.advance(None) == Rest(None)
+
+
+def test_a_sender_that_is_stopped_asks_nobody_else() -> None:
+    line = a_sender()
+    begin(line, group(7, 1, 2), group(8, 3))
+    line.stopping = True
+    step = line.strands[0].advance(answered(500))
+    assert (type(step), ended(step)) == (Rest, (2, PENDING, None))
