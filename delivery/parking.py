@@ -60,7 +60,8 @@ groups AS MATERIALIZED (
 deliveries AS (
   UPDATE delivery_open d SET due_at = NULL
    -- an array, looked up by index: joined, all that is parked would be looked through at every sweep
-   WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups)) AND d.closed_on = '9999-12-31' AND d.due_at = {ACTIVE})
+   WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))
+     AND d.closed_on = '9999-12-31' AND d.due_at = {ACTIVE})
 UPDATE delivery_queuegroup g SET due_at = NULL FROM groups b WHERE g.id = b.id AND g.due_at = {ACTIVE}
 """
 """Walks from subscription to subscription that has something parked, and takes back what can be sent again."""

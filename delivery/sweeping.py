@@ -11,7 +11,8 @@ from subscriptions.database import rows
 MOST_LINES_A_SWEEP: Final = 10_000
 
 HAS_DUE_GROUPS: Final = """
-  ((SELECT g.id FROM delivery_queuegroup g WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1) IS NOT NULL
+  ((SELECT g.id FROM delivery_queuegroup g
+     WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1) IS NOT NULL
    OR (SELECT g.id FROM delivery_queuegroup g
         WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
         ORDER BY g.due_at, g.id LIMIT 1) IS NOT NULL)
