@@ -1,5 +1,6 @@
 """Releasing a delivery that is HELD."""
 
+from django.db import transaction
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -21,5 +22,7 @@ class ReleaseDelivery(APIView):
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """Let it be sent, whatever its filter says; answered with the delivery, which is PENDING now."""
         visible = deliveries_for(key_of(request))
-        release_one(get_object_or_404(visible, pk=id).pk)
-        return Response(DeliverySerializer(visible.get(pk=id)).data)
+        with transaction.atomic():  # its line is locked: nobody sends it before it is read
+            release_one(get_object_or_404(visible, pk=id).pk)
+            released = visible.get(pk=id)
+        return Response(DeliverySerializer(released).data)
