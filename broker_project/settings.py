@@ -7,17 +7,18 @@ import structlog
 from kombu import Queue
 
 from broker_project.redacting import without_tokens
-from broker_project.variables import database, env, number, one_of, redis_address, switch, text
+from broker_project.variables import database, env, hosts_of, number, one_of, redis_address, switch, text, web_address
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 SECRET_KEY = text("BROKER_SECRET_KEY")
 SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
 """Former secrets, the newest first: what was encrypted or signed with them can still be read."""
-ALLOWED_HOSTS = env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"])
-PUBLIC_URL = env.str("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, where there is no TLS."""
+PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
+"""Where endpoints reply to callbacks; empty: not said, and no callbacks."""
+ALLOWED_HOSTS = [*env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
 """Names this worker process in the leases it takes; a restart under the same name takes them back at once."""

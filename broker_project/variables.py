@@ -1,7 +1,9 @@
 """Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -10,6 +12,7 @@ env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
+WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -65,7 +68,22 @@ def redis_address(name: str) -> str:
     return value
 
 
+def web_address(name: str, default: str) -> str:
+    """Return an absolute http or https URL, without a slash at the end."""
+    value: str = env.str(name, default=default).rstrip("/")
+    if value and not WEB_ADDRESS.fullmatch(value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.")
+    return value
+
+
+def hosts_of(address: str) -> list[str]:
+    """Return the host of a web address as requests name it, none of an empty one."""
+    host = urlsplit(address).hostname
+    return [f"[{host}]" if ":" in host else host] if host else []
+
+
 HINTS = {
+    "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
     "BROKER_SECRET_KEY": "50 random characters or more, the same for every process",
     "DATABASE_URL": "postgres://user:password@host:port/database, with %XX for special characters in the password",
     "REDIS_URL": "redis://:password@host:port/0",

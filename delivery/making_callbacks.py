@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from delivery.callback_terms import MOST_DEPTH, CallbackTerms
 from delivery.callback_tokens import PATH, TOKEN_BYTES, hash_of, token_in, token_of
-from delivery.refusals import Refusal, RefusedItems, UnsuitableCallback
+from delivery.refusals import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.database import rows
 
 OURS: Final = """
@@ -62,7 +62,7 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
     An address that bears a token of ours is ours, by whatever name the broker was called: nobody else has it.
 
     Raises:
-        RefusedItems: some cannot be used; it says which and why.
+        RefusedItems: some cannot be used; it says which and why. None can while the broker does not know its address.
 
     """
     tokens = {url: hash_of(token) for url in urls.values() if (token := token_in(url))}
@@ -74,7 +74,7 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
         try:
             own = ours.get(tokens.get(url, b""))
             targets[position] = _passed_on(own) if own else _external(url, terms.public_url)
-        except UnsuitableCallback as refusal:
+        except Refusal as refusal:
             refusals[position] = refusal
     if refusals:
         raise RefusedItems(refusals, total)
@@ -102,6 +102,8 @@ def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms
 
 
 def _external(url: str, public_url: str) -> CallbackTarget:
+    if not public_url:
+        raise KindNotServed("Callbacks are not served: this broker has not been told its address, BROKER_PUBLIC_URL.")
     if url.lower().startswith((public_url + PATH).lower()):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
     return CallbackTarget(url)

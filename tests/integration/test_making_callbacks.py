@@ -175,6 +175,14 @@ def test_an_expired_callback_is_refused(client: Client, job: EventType) -> None:
     assert "expired" in answer.json()["detail"]
 
 
+def test_a_broker_that_does_not_know_its_address_says_so(client: Client, job: EventType, settings: Any) -> None:
+    settings.PUBLIC_URL = ""
+    answer = publish_job(client)
+    assert problem(answer) == (501, "not_served")
+    assert "BROKER_PUBLIC_URL" in answer.json()["detail"]
+    assert not Message.objects.exists()
+
+
 def test_an_address_survives_a_rotation_of_the_secret(client: Client, job: EventType, settings: Any) -> None:
     publish_job(client)
     callback = Callback.objects.get()

@@ -33,6 +33,11 @@ WRONG = [
     ("DATABASE_URL", "postgres://user:pass-word@host"),
     ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
     ("REDIS_URL", "localhost:6379"),
+    ("BROKER_PUBLIC_URL", "broker.example.org"),
+    ("BROKER_PUBLIC_URL", "ftp://broker.example.org"),
+    ("BROKER_PUBLIC_URL", "https://me:secret@broker.example.org"),
+    ("BROKER_PUBLIC_URL", "https://broker.example.org/?a=b"),
+    ("BROKER_PUBLIC_URL", "https://broker.example.org:0"),
 ]
 
 
@@ -60,6 +65,11 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
         (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
         (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
         (variables.redis_address, "rediss://host/0", "rediss://host/0"),
+        (lambda name: variables.web_address(name, ""), "https://host:8443/behind/", "https://host:8443/behind"),
+        (lambda name: variables.web_address(name, ""), "http://[::1]:80", "http://[::1]:80"),
+        (lambda name: variables.hosts_of(variables.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
+        (lambda name: variables.hosts_of(variables.web_address(name, "")), "https://Host/x", ["host"]),
+        (lambda name: variables.hosts_of(variables.web_address(name, "")), "", []),
     ],
 )
 def test_what_is_right_is_taken(
