@@ -92,11 +92,11 @@ started AS (
 
 REPLIES: Final = f"""
 started_replies AS (
-  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = 0
+  UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
      AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
-  RETURNING d.id, d.sequence)"""
+  RETURNING d.id)"""
 """The same for the replies to callbacks: no subscription may have changed, and they have no number."""
 
 WRITTEN: Final = f"""
@@ -146,7 +146,7 @@ UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
 UNION ALL SELECT 'started', id, sequence FROM started
 """
 RESULT_OF_REPLIES: Final = """
-UNION ALL SELECT 'started', id, sequence FROM started_replies
+UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
 """
 
 
