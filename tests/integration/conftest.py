@@ -8,6 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from delivery import caller
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import client_of
@@ -27,6 +28,15 @@ def publisher(event_type: EventType) -> Publisher:
 @pytest.fixture
 def client(publisher: Publisher) -> Client:
     return client_of(publisher)
+
+
+@pytest.fixture
+def calls(storage: None) -> Iterator[None]:
+    """Stop in the end what SYNC calls have started."""
+    yield
+    for running in caller._callers.values():
+        running.stop()
+    caller._callers.clear()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +21,7 @@ from tests.clients import Answer, client_of
 from tests.publishing import EVENT, batch, problem, publish
 from tests.receiver import Receiver, answer, close, dripping, endless, hang, raw, reset, wait_until
 
-pytestmark = pytest.mark.usefixtures("storage")
+pytestmark = pytest.mark.usefixtures("calls")
 
 KIBIBYTE = 1024
 PATH = "/answers"
@@ -32,7 +31,7 @@ FAILS = b'{"n": 1e200000}'
 
 
 @pytest.fixture(autouse=True)
-def event_type(storage: None) -> EventType:
+def event_type(calls: None) -> EventType:
     return factories.event_type(EVENT, EventKind.SYNC)
 
 
@@ -44,15 +43,6 @@ def client(event_type: EventType) -> Client:
 @pytest.fixture
 def asked(event_type: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
-
-
-@pytest.fixture(autouse=True)
-def _no_caller_is_left() -> Iterator[None]:
-    """Stop the threads that this test has started."""
-    yield
-    for running in caller._callers.values():
-        running.stop()
-    caller._callers.clear()
 
 
 def said_of(answered: Answer) -> tuple[int, bytes, str]:
@@ -433,6 +423,22 @@ def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
     assert problem(broken[0]) == (502, "endpoint_unreachable")
     assert publish(client).status_code == 200
     assert [status for _, status, _, _ in recorded()] == ["DELIVERED", "FAILED", "DELIVERED"]
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, hang)
+    came: list[Any] = []
+    thread = threading.Thread(target=lambda: came.extend(in_threads(1, lambda: publish(client))))
+    thread.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    (running,) = caller._callers.values()
+    running.stop()
+    thread.join(5)
+    assert problem(came[0]) == (502, "endpoint_unreachable")
+    assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)
+    receiver.on(PATH, answer(200))
+    assert publish(client).status_code == 200, "asked by a new one"
 
 
 @pytest.mark.behaviour("7.2")
