@@ -74,13 +74,14 @@ def _start(
     supervisor: Supervisor, folder: StackFolder, kept: Kept, servers: Servers, say: Callable[[str], None]
 ) -> Stack:
     """Start the application on stores that are running."""
-    web_port, flower_port = kept.kept_port("web"), kept.port("Flower", FLOWER_PORT)
+    web_port = kept.kept_port("web")
     environment = variables(kept, servers.environment, web_port)
     say("bringing the database up to date ...")
     password = kept.password("admin password")
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
     flower_login = f"{ADMIN}:{kept.password('Flower password')}"
     installation = kept.secret("installation")[:8]
+    flower_port = kept.port("Flower", FLOWER_PORT)  # late: nobody can hold it until Flower listens
     application = Application(folder.path, environment, web_port, flower_port, flower_login, installation)
     say("starting web, workers, beat and Flower ...")
     supervisor.start(*application.services())
