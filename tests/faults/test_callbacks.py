@@ -40,8 +40,8 @@ def test_everything_is_killed_while_replies_are_under_way(replying: Replying) ->
         replying.reply(number, times=1)
     wait_until(lambda: len(replying.original.exchanges) == len(BEFORE))
     stack, begun = replying.broker.stack.supervisor, time.monotonic()
-    with ExitStack() as until_all_are_down:
-        for child in [stack["postgres"], stack["redis"], stack["web"], stack["beat"], *replying.broker.workers()]:
+    with ExitStack() as until_all_are_down:  # the last to go is the first to come back
+        for child in [*replying.broker.workers(), stack["beat"], stack["web"], stack["redis"], stack["postgres"]]:
             until_all_are_down.enter_context(away(child))
     replying.faults.append(Fault(begun, time.monotonic()))
     replying.original.is_stuck = False
