@@ -5,8 +5,8 @@ from typing import Final
 
 from subscriptions.headers import OF_THE_CONNECTION
 
-NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization"}
-"""The publisher's own credentials and what belongs to its connection."""
+NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
+"""The publisher's own credentials, a callback's address being one, and what belongs to its connection."""
 
 FORWARDED: Final = frozenset({"content-type", "traceparent"})
 FORWARDED_PREFIXES: Final = ("ce-", "x-")

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from delivery.api.deliveries import AttemptSerializer
 from delivery.api.records import Records
-from delivery.callback_standing import CallbackNow, CallbackState, callbacks_now
+from delivery.callback_standing import CallbackState, callbacks_now
 from delivery.models import Attempt, Callback, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
@@ -56,7 +56,7 @@ class WholeReplyDeliverySerializer(ReplyDeliverySerializer):
         return [dict(AttemptSerializer(one).data) for one in [*newest][::-1]]
 
 
-class CallbackSerializer(serializers.Serializer[CallbackNow]):
+class CallbackSerializer(serializers.Serializer[Any]):
     """Where the result of a message is posted to, and what became of it."""
 
     id = serializers.IntegerField(source="callback.id")

@@ -112,7 +112,7 @@ class WholeMessageSerializer(MessageSerializer):
     @extend_schema_field(CallbackSerializer(many=True))
     def get_callbacks(self, message: Message) -> Any:
         """Return its callbacks, the first ones first."""
-        return shown(Callback.objects.filter(message=message).order_by("id")[:CALLBACKS_SHOWN])
+        return shown([*Callback.objects.filter(message=message).order_by("id")[:CALLBACKS_SHOWN]])
 
 
 def _deliveries_of(message: Message) -> "QuerySet[Delivery]":

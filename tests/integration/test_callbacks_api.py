@@ -91,6 +91,8 @@ def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
         *("callbacks", f"callbacks/{callback.pk}", "messages", f"messages/{callback.message_id}", "deliveries"),
         f"messages/{Callback.objects.get().reply_id}",
     ]
+    called_back(client, address_of(callback))
+    pages.append(f"messages/{Message.objects.latest('pk').pk}")
     for page in pages:
         answer = manager.get(f"/api/v1/{page}")
         assert answer.status_code == 200

@@ -43,7 +43,7 @@ def a_callback(client: Client, receiver: Receiver) -> Callback:
 
 def reply_of(callback: Callback) -> Delivery:
     callback.refresh_from_db()
-    return Delivery.objects.get(pk=callback.delivery_id)
+    return Delivery.objects.get(pk=callback.delivery_id or 0)
 
 
 def line_of(callback: Callback) -> Line:
