@@ -25,12 +25,9 @@ MOST_BYTES: Final = 16 * CHUNK
 """More than any job has."""
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_NO_NEW_PRIVS: Final = 38
-NICENESS: Final = 5
-"""The broker's own work comes first; much more, and a busy machine would let scripts run into the limit of time."""
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Where Linux shares the CPU out to sessions first (sched(7)), niceness counts within a session only. In its own one
-a script cannot take what its worker is given; beside all others that session has the niceness below."""
-SESSION_NICENESS: Final = 10
+a script cannot take what its worker is given, and that session is as nice as the process."""
 AUTOGROUP_SECONDS: Final = 2.0
 """Linux takes the niceness of one session in 0.1 s, whoever asks."""
 LOOK_SECONDS: Final = 0.02
@@ -38,14 +35,14 @@ DATA_BYTES: Final = 128 * 1024 * 1024
 SPARE_CPU_SECONDS: Final = 2
 
 
-def drop_privileges(parent: int) -> None:
+def drop_privileges(parent: int, niceness: int) -> None:
     """Give up whatever a script has no use for, and die with the parent."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit()  # it had gone before
-    stand_back()
+    stand_back(niceness)
     for limit, most in {
         resource.RLIMIT_DATA: DATA_BYTES,
         resource.RLIMIT_CORE: 0,
@@ -55,13 +52,13 @@ def drop_privileges(parent: int) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def stand_back() -> None:
-    """Let all others have the CPU first."""
-    os.nice(NICENESS)
+def stand_back(niceness: int) -> None:
+    """Let others have the CPU first."""
+    os.nice(niceness)
     until = time.monotonic() + AUTOGROUP_SECONDS
     while time.monotonic() < until:
         try:
-            AUTOGROUP.write_text(str(SESSION_NICENESS))
+            AUTOGROUP.write_text(str(niceness))
         except BlockingIOError:
             time.sleep(LOOK_SECONDS)
         except OSError:
@@ -93,5 +90,5 @@ def receive(connection: socket.socket) -> Frame:
 
 if __name__ == "__main__":
     source = Path(__file__).with_name("prelude.js").read_text()
-    drop_privileges(parent=int(sys.argv[1]))
+    drop_privileges(parent=int(sys.argv[1]), niceness=int(sys.argv[2]))
     serve(source)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +67,15 @@ class NotRun:
 
 
 Result = Made | Failed | Lost | NotRun
+
+
+def result_of(head: Mapping[str, Any], body: bytes) -> Result:
+    """Return the result that a process answers."""
+    if "failed" in head:
+        return Failed(head["failed"])
+    return Made(
+        body=body if head.get("has_body") else None,
+        headers=head.get("headers", {}),
+        param=head.get("param", ""),
+        status=head.get("status", "200"),
+    )

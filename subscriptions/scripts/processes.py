@@ -8,10 +8,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from subscriptions.scripts.frames import packed, take_frame
-from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
+from subscriptions.scripts.jobs import Failed, Job, Lost, Result, result_of
 from subscriptions.scripts.limits import (
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
@@ -33,12 +33,12 @@ CRASHES: Final = {-number: number.name for number in (signal.SIGSEGV, signal.SIG
 class ScriptProcess:
     """A process of ours; it tells when it is ready for its first job. Belongs to one thread, and dies with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, niceness: int) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid())],
+                [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid()), str(niceness)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PYTHONPATH": f"{ROOT}:{_site()}", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"},
@@ -102,7 +102,7 @@ class ScriptProcess:
             frame = take_frame(self._in, most_head=MAX_HEAD_BYTES, most_body=MAX_OUTPUT_BYTES)
         except ValueError:
             raise EOFError from None  # nothing that our program says: it is of no use any more
-        return _result(*frame) if frame else None
+        return result_of(*frame) if frame else None
 
     def cpu(self) -> float:
         """Return the CPU time it has used, in seconds; 0 where it is gone."""
@@ -134,25 +134,23 @@ class ScriptProcess:
         """End it at once; that it is gone is seen when reading."""
         self._process.kill()
 
-    def reap(self) -> Result:
-        """Give everything back, after it is gone; return what became of its job."""
+    def hang_up(self) -> None:
+        """End it, and hear no more of it."""
         self._socket.close()
         self._process.kill()
-        code = self._process.wait()
+
+    def reap(self) -> Result | None:
+        """Return what became of its job, after `hang_up`; None while it is still ending, which others may delay."""
+        code = self._process.poll()
+        if code is None:
+            return None
         if code in CRASHES:
             return Failed(f"it crashed its process ({CRASHES[code]})")
         return Lost("its process is gone")
 
-
-def _result(head: dict[str, Any], body: bytes) -> Result:
-    if "failed" in head:
-        return Failed(head["failed"])
-    return Made(
-        body=body if head.get("has_body") else None,
-        headers=head.get("headers", {}),
-        param=head.get("param", ""),
-        status=head.get("status", "200"),
-    )
+    def wait(self) -> None:
+        """Wait until it has ended."""
+        self._process.wait()
 
 
 def _site() -> str:

@@ -31,7 +31,7 @@ SPARE_TICKETS: Final = 64
 
 
 class Pace(IntEnum):
-    """What is known of the scripts of an owner; the slow wait apart, and go last."""
+    """What is known of the scripts of an owner; the slow wait apart, for processes of their own."""
 
     QUICK = 0
     NEW = 1
@@ -57,6 +57,8 @@ class Lane:
     def __init__(self) -> None:
         self.tickets: list[tuple[float, int]] = []
         """When a run would end by its owner's clock, and the number of its entry."""
+        self.waiting = 0
+        """How many there are; a job that waits no more leaves its ticket."""
         self.now = 0.0
         """The virtual time: the clock of the owner whose turn it was last."""
 
@@ -66,7 +68,7 @@ class Lane:
 
 
 class Waiting:
-    """All that wait: the slow behind the others, and of each those first whose owners have used the least."""
+    """All that wait: the slow apart from the others, and of each those first whose owners have used the least."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[int, Entry] = OrderedDict()
@@ -82,7 +84,8 @@ class Waiting:
             self._remember(job.owner, None, self._others.now)
         cost, clock = self._owners[job.owner]
         pace = self.pace_of(job.owner)
-        lane = self._slow if pace is Pace.SLOW else self._others
+        lane = self._lane(slow=pace is Pace.SLOW)
+        lane.waiting += 1
         entry = Entry(now, pace, lane.clock(clock), token, job)
         number = next(self._numbers)
         self._entries[number] = entry
@@ -95,21 +98,26 @@ class Waiting:
             return Pace.NEW
         return Pace.QUICK if cost < TRIAL_CPU_SECONDS else Pace.SLOW
 
-    def take(self, *, slow_too: bool) -> Entry | None:
-        """Take the one whose turn it is."""
-        for lane in (self._others, self._slow) if slow_too else (self._others,):
-            while lane.tickets:
-                _, number = heapq.heappop(lane.tickets)
-                if entry := self._entries.pop(number, None):
-                    lane.now = max(lane.now, entry.begins)
-                    return entry
+    def has(self, *, slow: bool) -> bool:
+        """Tell whether there is one to take."""
+        return self._lane(slow=slow).waiting > 0
+
+    def take(self, *, slow: bool) -> Entry | None:
+        """Take the one whose turn it is, of the slow or of the others."""
+        lane = self._lane(slow=slow)
+        while lane.tickets:
+            _, number = heapq.heappop(lane.tickets)
+            if entry := self._entries.pop(number, None):
+                lane.waiting -= 1
+                lane.now = max(lane.now, entry.begins)
+                return entry
         return None
 
     def ran(self, owner: int, cpu_seconds: float) -> None:
         """Remember what a run cost, and let its owner's clock run by it."""
         before, clock = self._owners.pop(owner, (None, 0.0))
         cost = max(cpu_seconds, (before or 0.0) * FORGIVEN, LEAST_COST)
-        lane = self._slow if cost >= TRIAL_CPU_SECONDS else self._others
+        lane = self._lane(slow=cost >= TRIAL_CPU_SECONDS)
         self._remember(owner, cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST))
 
     def give_up(self, now: float) -> list[Hashable]:
@@ -117,6 +125,7 @@ class Waiting:
         tokens = []
         while (oldest := self.oldest()) and now >= oldest.since + MOST_WAITING_SECONDS:
             tokens.append(oldest.token)
+            self._lane(slow=oldest.pace is Pace.SLOW).waiting -= 1
             self._entries.popitem(last=False)
         if tokens:
             self._tidy()
@@ -125,6 +134,9 @@ class Waiting:
     def oldest(self) -> Entry | None:
         """Return the one that waits longest."""
         return next(iter(self._entries.values()), None)
+
+    def _lane(self, *, slow: bool) -> Lane:
+        return self._slow if slow else self._others
 
     def _remember(self, owner: int, cost: float | None, clock: float) -> None:
         self._owners[owner] = cost, clock

@@ -16,6 +16,7 @@ from django.core.exceptions import ValidationError
 
 from subscriptions.scripts.checking import check_script
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made, Result
+from subscriptions.scripts.processes import ScriptProcess
 from subscriptions.scripts.runner import ScriptRunner
 from subscriptions.scripts.waiting import Pace
 from tests.receiver import wait_until
@@ -74,7 +75,7 @@ def run(runner: ScriptRunner, source: str, **given: Any) -> Result:
 
 
 def pids(runner: ScriptRunner) -> list[int]:
-    return [seat.process.pid for seat in runner._seats.values()]
+    return [seat.process.pid for seat in runner._seats]
 
 
 # --- what scripts get and make ---------------------------------------------------------------------
@@ -266,7 +267,7 @@ def test_the_largest_message_passes(runner: ScriptRunner) -> None:
 @pytest.mark.behaviour("8.3")
 def test_a_process_has_nothing_to_open_anything_with(runner: ScriptRunner) -> None:
     run(runner, "")
-    (pid,) = pids(runner)
+    pid, *_ = pids(runner)
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     values = {line[:26].strip(): line[26:].split()[:2] for line in limits[1:]}
     assert values["Max open files"] == values["Max file size"] == values["Max core file size"] == ["0", "0"]
@@ -278,13 +279,27 @@ def test_a_process_has_nothing_to_open_anything_with(runner: ScriptRunner) -> No
 
 
 @pytest.mark.behaviour("8.3")
-def test_a_process_does_not_share_what_its_worker_is_given_of_the_cpu(runner: ScriptRunner) -> None:
-    run(runner, "")
-    (pid,) = pids(runner)
-    assert os.getsid(pid) == pid
-    assert os.getpriority(os.PRIO_PROCESS, pid) == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5)
+def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
+    with running() as runner:
+        run(runner, "while (1);")
+        assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 10}
+        assert [os.getsid(pid) for pid in pids(runner)] == pids(runner)
+
+
+def niceness_of(pid: int) -> int:
+    """Return how much nicer than this process another is; its session is as nice, where Linux shares by session."""
+    own = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
     group = Path(f"/proc/{pid}/autogroup")
-    assert not group.exists() or group.read_text().endswith("nice 10\n")
+    assert not group.exists() or group.read_text().endswith(f" nice {own}\n")
+    return own
+
+
+def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
+    process = ScriptProcess(niceness=0)
+    assert process.reap() is None
+    process.hang_up()
+    process.wait()
+    assert process.reap() == Lost("its process is gone")
 
 
 # --- processes -------------------------------------------------------------------------------------
@@ -327,7 +342,7 @@ runner = ScriptRunner(1)
 runner.run(1, Job("1"))
 while not runner.finished(): pass
 runner.run(2, Job("while (1);"))
-print([seat.process.pid for seat in runner._seats.values()][0], flush=True)
+print([seat.process.pid for seat in runner._seats][0], flush=True)
 input()
 """
 
