@@ -16,6 +16,10 @@ from psycopg import sql
 PLACEHOLDER = re.compile(r"%(?:\((\w+)\))?([sbt%])")
 BIG = re.compile(r"^delivery_(open|pageread|queuegroup|delivery|message|attempt)")
 """The tables that grow."""
+MOST_ROWS = 1_500
+"""A statement of a story has to do with a few dozen deliveries."""
+MOST_IN_VAIN = 300
+MOST_BLOCKS = 15_000
 
 
 _numbers = itertools.count(1)
@@ -147,3 +151,12 @@ def _numbered(statement: str, params: Any) -> tuple[str, list[Any]]:
         return f"${numbers[name]}"
 
     return PLACEHOLDER.sub(number, statement), values
+
+
+def too_much(statements: list[Explained], most_rows: int = MOST_ROWS, most_in_vain: int = MOST_IN_VAIN) -> list[str]:
+    """Return what reads too much, and how."""
+    return [
+        f"{one.scans(most_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
+        for one in statements
+        if one.scans(most_in_vain) or one.rows_read > most_rows or one.blocks_read > max(MOST_BLOCKS, 2 * most_rows)
+    ]

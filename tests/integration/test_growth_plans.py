@@ -27,15 +27,11 @@ from subscriptions.models import Subscriber, Subscription
 from tests.clients import client_of, client_of_admin
 from tests.driving import begin_and_vanish, expire_lease, hand_of, inactivate, line_of, publish_numbered, settlement
 from tests.factories import event_type, subscriber, subscription
-from tests.plans import Explained, explaining, prepared_here
+from tests.plans import explaining, prepared_here, too_much
 
 FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
-MOST_ROWS = 1_500
-"""A statement of the story below has to do with a few dozen deliveries."""
-MOST_IN_VAIN = 300
 MOST_ROWS_OF_A_LIST = 25_000
 """A list in the admin is cut at a thousand; finding them among a few thousand is cheaper from one end on."""
-MOST_BLOCKS = 15_000
 
 
 QUEUE = {"delivery_open", "delivery_pageread"}
@@ -238,12 +234,3 @@ def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypa
         for page in ("attempt", "line", "message"):
             assert admin.get(f"/admin/delivery/{page}/").status_code == 200
     assert too_much(statements, MOST_ROWS_OF_A_LIST, MOST_ROWS_OF_A_LIST) == []
-
-
-def too_much(statements: list[Explained], most_rows: int = MOST_ROWS, most_in_vain: int = MOST_IN_VAIN) -> list[str]:
-    """Return what reads too much, and how."""
-    return [
-        f"{one.scans(most_in_vain)} {one.rows_read} rows, {one.blocks_read} blocks: {one.statement[:2000]}"
-        for one in statements
-        if one.scans(most_in_vain) or one.rows_read > most_rows or one.blocks_read > max(MOST_BLOCKS, 2 * most_rows)
-    ]
