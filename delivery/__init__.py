@@ -10,7 +10,7 @@ kept: `statuses`, `due_times`, `filing` · `models` · `storage_days` (the parti
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands`
 (what is sent next)
-called: `call_failures`, `call_answers`, `call_statements` · `caller` (a loop in the web process) · `recording`,
+called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in the web process), `caller` · `recording`,
 `calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
 `driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·

@@ -93,16 +93,20 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         return NOTHING
     if found[0].failure:
         return undecided(found[0].subscription_id, found[0].failure)
-    forget_connection()  # publishers need it more than who waits for an endpoint
     content = _content_of(begun)
     if begun.destination.script:
-        started = time.monotonic()
-        result = caller.run_script(job_for(begun.delivery_id, content, begun.destination))
+        job, started = job_for(begun.delivery_id, content, begun.destination), time.monotonic()
+        result = caller.run_script(job, before_waiting=_give_connection_back)
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(result, content_type=content.content_type, duration_ms=duration_ms)
     numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
     request = webhook_request(content, begun.destination, numbers, timestamp=int(time.time()))
-    return ended_by(caller.ask(request), most_bytes=caller.most_answer_bytes)
+    return ended_by(caller.ask(request, before_waiting=_give_connection_back), most_bytes=caller.most_answer_bytes)
+
+
+def _give_connection_back() -> None:
+    """Leave the database connection to publishers; not for an answer that comes at once, a third of which it takes."""
+    forget_connection()
 
 
 def _content_of(begun: Call) -> Content:

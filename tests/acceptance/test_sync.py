@@ -69,7 +69,8 @@ def asking(broker: Broker, receiver: Receiver) -> Iterator[Asking]:
 def test_the_endpoints_answer_comes_through(
     asking: Asking, receiver: Receiver, status: int, body: bytes, content_type: str | None
 ) -> None:
-    receiver.on(PATH, answer(status, body, **({"Content_Type": content_type} if content_type else {})))
+    headers: dict[str, Any] = {"Content_Type": content_type} if content_type else {}
+    receiver.on(PATH, answer(status, body, **headers))
 
     answered = asking.ask()
 

@@ -35,7 +35,7 @@ def calls(storage: None) -> Iterator[None]:
     """Stop in the end what SYNC calls have started."""
     yield
     for running in caller._callers.values():
-        running.stop()
+        running.loop.stop()
     caller._callers.clear()
 
 

@@ -81,10 +81,11 @@ def test_the_publisher_gets_the_endpoints_own_answer(
     receiver: Receiver,
     status: int,
     body: bytes,
-    headers: dict[str, str],
+    headers: dict[str, Any],
     recorded_as: str,
 ) -> None:
-    receiver.on(PATH, answer(status, body, **{name.replace("-", "_"): value for name, value in headers.items()}))
+    named: dict[str, Any] = {name.replace("-", "_"): value for name, value in headers.items()}
+    receiver.on(PATH, answer(status, body, **named))
 
     answered = publish(client, b'{"n": 1}')
 
@@ -99,8 +100,15 @@ def test_the_publisher_gets_the_endpoints_own_answer(
 
 @pytest.mark.behaviour("7.1")
 def test_only_what_belongs_to_the_body_is_passed_on(client: Client, asked: Subscription, receiver: Receiver) -> None:
-    hostile = {"Set_Cookie": "a=b", "Location": "http://127.0.0.1:9/", "Server": "x", "Broker_Outcome": "unrouted",
-               "Content_Type": "text/plain", "Connection": "close", "Authorization": "Bearer x"}  # fmt: skip
+    hostile: dict[str, Any] = {
+        "Set_Cookie": "a=b",
+        "Location": "http://127.0.0.1:9/",
+        "Server": "x",
+        "Broker_Outcome": "unrouted",
+        "Content_Type": "text/plain",
+        "Connection": "close",
+        "Authorization": "Bearer x",
+    }
     receiver.on(PATH, answer(307, b"there", **hostile))
 
     answered = publish(client)
@@ -326,7 +334,7 @@ def test_an_answer_without_end_is_too_large(client: Client, asked: Subscription,
     ],
 )
 def test_what_has_no_meaning_with_a_call_is_refused(
-    client: Client, asked: Subscription, receiver: Receiver, header: dict[str, str]
+    client: Client, asked: Subscription, receiver: Receiver, header: dict[str, Any]
 ) -> None:
     answered = publish(client, **header)
     assert problem(answered) == (400, "invalid_metadata")
@@ -410,14 +418,15 @@ def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
 ) -> None:
     assert publish(client).status_code == 200
     (running,) = caller._callers.values()
-    assert running.ask(object()).result.reason == "the request could not be made"  # type: ignore[arg-type, union-attr]
+    nothing = running.ask(object(), before_waiting=list)  # type: ignore[arg-type]
+    assert str(nothing.result) == "the request could not be made"
     gate = receiver.gate(PATH, answer(200))
     broken: list[Any] = []
     thread = threading.Thread(target=lambda: broken.extend(in_threads(1, lambda: publish(client))))
     thread.start()
     wait_until(lambda: len(receiver.of(PATH)) == 2)
-    monkeypatch.setattr(running._scripts, "finished", lambda: 1 / 0)
-    running._client.interrupt()
+    monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
+    running.loop._client.interrupt()
     thread.join()
     gate.open()
     assert problem(broken[0]) == (502, "endpoint_unreachable")
@@ -433,7 +442,7 @@ def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subsc
     thread.start()
     wait_until(lambda: len(receiver.of(PATH)) == 1)
     (running,) = caller._callers.values()
-    running.stop()
+    running.loop.stop()
     thread.join(5)
     assert problem(came[0]) == (502, "endpoint_unreachable")
     assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)

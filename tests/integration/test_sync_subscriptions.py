@@ -84,7 +84,7 @@ def test_a_script_and_its_endpoint_come_and_go_together(price: EventType) -> Non
 
 # --- one like another ------------------------------------------------------------------------------------
 
-FILTERS = {"header_filter_string": "eu", "filter": "$$->'Body'->>'n' = '1' and $$->'Body'->>'m' = '2'"}
+FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->>'n' = '1' and $$->'Body'->>'m' = '2'"}
 
 
 @pytest.mark.behaviour("7.3")
