@@ -17,9 +17,9 @@ from delivery.sweeping import due_by_queue
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
-from tests.driving import inactivate, publish_bodies, statuses, working
+from tests.driving import Worker, inactivate, publish_bodies, statuses, wait_until_done, working
 from tests.publishing import problem
-from tests.receiver import wait_until
+from tests.receiver import Receiver, wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -134,6 +134,27 @@ def test_releasing_one_held_delivery_frees_its_group_and_wakes_its_sender(
     assert woken == [(f"queue.{(first.message_id or 0) % 5}", [first.line_id])]
     assert release([first.delivery_ids[0]]) == []
     assert release([second.delivery_ids[0]]) == second.delivery_ids
+
+
+@pytest.mark.behaviour("3.6", "6.4")
+def test_what_is_released_is_taken_by_one_endpoint(
+    group: list[Subscription], receiver: Receiver, worker: Worker
+) -> None:
+    Subscription.objects.update(endpoint=receiver.url("/hook"))
+    (held,) = publish_bodies(group[0].event_type, UNREADABLE)
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    wait_until(lambda: receiver.log)
+
+    release([Delivery.objects.filter(message=held.id).latest("id").pk])
+
+    wait_until_done()
+    assert sorted(request.body for request in receiver.log) == [UNREADABLE, b'{"n": 6}']
+    assert sorted(Delivery.objects.filter(message=held.id).values_list("status", flat=True)) == [
+        "DELIVERED",
+        "REDUNDANT",
+        "REDUNDANT",
+    ]
+    assert not QueueGroup.objects.exists()
 
 
 @pytest.mark.behaviour("11.4")
