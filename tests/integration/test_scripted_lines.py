@@ -178,7 +178,7 @@ def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
 
 def processes_of(driver: Driver) -> list[int]:
     """Return the processes that run a script now."""
-    return [seat.process.pid for seat in [*driver._scripts._seats.values()] if seat.job]
+    return [seat.process.pid for seat in [*driver._scripts._seats] if seat.job]
 
 
 def hit(worker: Worker, number: signal.Signals) -> None:
