@@ -25,6 +25,8 @@ MOST_BYTES: Final = 16 * CHUNK
 """More than any job has."""
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_NO_NEW_PRIVS: Final = 38
+NICENESS: Final = 5
+"""The broker's own work comes first; much more, and a busy machine would let scripts run into the limit of time."""
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Where Linux shares the CPU out to sessions first (sched(7)), niceness counts within a session only. In its own one
 a script cannot take what its worker is given, and that session is as nice as the process."""
@@ -35,14 +37,14 @@ DATA_BYTES: Final = 128 * 1024 * 1024
 SPARE_CPU_SECONDS: Final = 2
 
 
-def drop_privileges(parent: int, niceness: int) -> None:
+def drop_privileges(parent: int) -> None:
     """Give up whatever a script has no use for, and die with the parent."""
     libc = ctypes.CDLL(None)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit()  # it had gone before
-    stand_back(niceness)
+    stand_back()
     for limit, most in {
         resource.RLIMIT_DATA: DATA_BYTES,
         resource.RLIMIT_CORE: 0,
@@ -52,13 +54,13 @@ def drop_privileges(parent: int, niceness: int) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def stand_back(niceness: int) -> None:
+def stand_back() -> None:
     """Let others have the CPU first."""
-    os.nice(niceness)
+    os.nice(NICENESS)
     until = time.monotonic() + AUTOGROUP_SECONDS
     while time.monotonic() < until:
         try:
-            AUTOGROUP.write_text(str(niceness))
+            AUTOGROUP.write_text(str(NICENESS))
         except BlockingIOError:
             time.sleep(LOOK_SECONDS)
         except OSError:
@@ -90,5 +92,5 @@ def receive(connection: socket.socket) -> Frame:
 
 if __name__ == "__main__":
     source = Path(__file__).with_name("prelude.js").read_text()
-    drop_privileges(parent=int(sys.argv[1]), niceness=int(sys.argv[2]))
+    drop_privileges(parent=int(sys.argv[1]))
     serve(source)

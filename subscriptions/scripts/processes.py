@@ -33,12 +33,12 @@ CRASHES: Final = {-number: number.name for number in (signal.SIGSEGV, signal.SIG
 class ScriptProcess:
     """A process of ours; it tells when it is ready for its first job. Belongs to one thread, and dies with it."""
 
-    def __init__(self, *, niceness: int) -> None:
+    def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid()), str(niceness)],
+                [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PYTHONPATH": f"{ROOT}:{_site()}", "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"},

@@ -13,10 +13,6 @@ from subscriptions.scripts.seats import Seat, Seats
 from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Waiting
 
 LEAST_PROCESSES: Final = 2
-NICENESS: Final = 5
-"""The broker's own work comes first; much more, and a busy machine would let scripts run into the limit of time."""
-SLOW_NICENESS: Final = 10
-"""What is known to be slow comes last."""
 START_AGAIN_SECONDS: Final = 1.0
 """After a process that did not get ready, or could not be started."""
 
@@ -117,7 +113,7 @@ class ScriptRunner:
     def _start(self, now: float, *, slow: bool) -> None:
         self._may_start = False
         try:
-            self._seats.start(niceness=SLOW_NICENESS if slow else NICENESS, is_for_slow=slow)
+            self._seats.start(is_for_slow=slow)
         except OSError as failure:
             log.error("scripts.process_failed", reason=str(failure))  # noqa: TRY400 - the world's, not ours
             self._start_at = now + START_AGAIN_SECONDS

@@ -50,14 +50,14 @@ class Seats:
         """Return the descriptor that is readable when one of them has something to say."""
         return self._poll.fileno()
 
-    def start(self, *, niceness: int, is_for_slow: bool) -> None:
+    def start(self, *, is_for_slow: bool) -> None:
         """Start a process.
 
         Raises:
             OSError: there can be no more.
 
         """
-        seat = Seat(ScriptProcess(niceness=niceness), is_for_slow)
+        seat = Seat(ScriptProcess(), is_for_slow)
         self._seats[seat.process.fileno()] = seat
         self._poll.register(seat.process.fileno(), select.EPOLLIN)
 

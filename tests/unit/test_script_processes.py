@@ -282,7 +282,7 @@ def test_a_process_has_nothing_to_open_anything_with(runner: ScriptRunner) -> No
 def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
     with running() as runner:
         run(runner, "while (1);")
-        assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 10}
+        assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 5}
         assert [os.getsid(pid) for pid in pids(runner)] == pids(runner)
 
 
@@ -295,7 +295,7 @@ def niceness_of(pid: int) -> int:
 
 
 def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
-    process = ScriptProcess(niceness=0)
+    process = ScriptProcess()
     assert process.reap() is None
     process.hang_up()
     process.wait()
