@@ -9,14 +9,15 @@ kept: `statuses`, `due_times`, `filing` · `models` · `storage_days` (the parti
 `expiring` (what callbacks leave) · `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands`
-(what is sent next)
+(what is sent next) · `groups`, `parking`, `queue_reading` (the same of QUEUE groups)
 called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in the web process), `caller` · `recording`,
 `calling` (a SYNC event and its answer)
-sent: `sending` (a turn) · `topic_sending` (the story of a line) · `steps`, `lines`, `runs` · `rounds`, `lingering`,
-`driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
+sent: `sending` (a turn) · `topic_sending`, `queue_sending` (the stories of lines) · `taking`, `steps`, `ledgers`,
+`lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
 `http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
-settled: `settlements`, `settle_statements`, `settling`, `batches` · `releasing` (what follows when a
+settled: `settlements`, `settle_statements`, `settling` · `queue_settle_statements`, `queue_settling` · `batches`,
+`outages`, `unsettled` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`
 tried: `trying` (a script on a message; nothing is sent)
 looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining`

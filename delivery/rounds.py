@@ -1,21 +1,19 @@
 """A round of the driver: settle all that its lines have ended, read for those that want to, start the next requests."""
 
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from django.db import Error
 
 from delivery.callback_terms import CallbackTerms
-from delivery.hands import BodyBudget, Hand, InHand
+from delivery.hands import BodyBudget, InHand
 from delivery.http_client import GATHER_SECONDS, HttpClient
 from delivery.lines import PATIENT_SECONDS, DrivenLine, Strand
 from delivery.lingering import Lingering
-from delivery.queue_reading import read_groups
-from delivery.reading import read_pages
+from delivery.outages import RETRY_SECONDS, Outage
+from delivery.paging import Paging
 from delivery.releasing import Releaser
 from delivery.resting import Resting
 from delivery.scripting import Scripting
@@ -23,7 +21,7 @@ from delivery.settlements import Settled
 from delivery.statuses import DeliveryStatus
 from delivery.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.transfers import Answer
-from delivery.unsettled import RETRY_SECONDS, Outage, Unsettled
+from delivery.unsettled import Unsettled
 from subscriptions.scripts.jobs import Result
 from subscriptions.scripts.runner import ScriptRunner
 
@@ -50,12 +48,11 @@ class Rounds:
         self._client = client
         self._releaser = releaser
         self._budget = budget
-        self._terms = terms
         self._scripting = Scripting(scripts, budget)
         self._lines: dict[int, DrivenLine] = {}
         self._outage = Outage()
         self._unsettled = Unsettled(self._outage)
-        self._reading: list[Strand] = []
+        self._paging = Paging(budget, terms, self._outage)
         self._lingering = Lingering()
         self._resting = Resting()
         self._looked_at = 0.0
@@ -107,17 +104,17 @@ class Rounds:
             self._give_back_what_hangs(now)
         if self._outage.is_over:
             self._unsettled.take_locked()
-        while (self._unsettled or self._reading) and self._outage.is_over:
+        while (self._unsettled or self._paging) and self._outage.is_over:
             self._settle()
             self._read()
-            if self._client.is_gathering and not self._reading:
+            if self._client.is_gathering and not self._paging:
                 break  # what these lines send next is settled with the answers about to come
 
     def patience(self) -> float:
         """Return the seconds after which there is something to do even if no answer comes."""
         now = time.monotonic()
-        if self._unsettled or self._reading:
-            least = GATHER_SECONDS if self._client.is_gathering and not self._reading else 0.0
+        if self._unsettled or self._paging:
+            least = GATHER_SECONDS if self._client.is_gathering and not self._paging else 0.0
             return max(least, self._outage.until - now)
         possible = (self._lingering.patience(now), self._resting.patience(), self._scripting.patience())
         patience = min(one for one in (IDLE_SECONDS, *possible) if one is not None)
@@ -163,7 +160,7 @@ class Rounds:
             case Read(linger=True) if not strand.line.must_stop():
                 self._lingering.add(strand)
             case Read():
-                self._reading.append(strand)
+                self._paging.add(strand)
 
     def _rest(self, strand: Strand, hold: Hold | None) -> list[DrivenLine]:
         """Let a strand rest; return its line if that has been let go with it."""
@@ -192,27 +189,8 @@ class Rounds:
             self._client.start(strand, strand.request())
 
     def _read(self) -> None:
-        strands, self._reading = self._reading, []
-        of_groups = [strand for strand in strands if strand.line.is_sender]
-        if of_groups:
-            strands = [strand for strand in strands if not strand.line.is_sender]
-            self._read_for(of_groups, partial(read_groups, terms=self._terms))
-        if strands:
-            self._read_for(strands, read_pages)
-
-    def _read_for(self, strands: Sequence[Strand], read: Callable[..., Mapping[int, Hand[Any]]]) -> None:
-        lines = [*{strand.line.id: strand.line for strand in strands}.values()]
-        for line in lines:
-            line.give_hand_back(self._budget)
-        try:
-            hands = read([line.wanted() for line in lines], self._budget)
-        except Error as failure:
-            self._reading += strands
-            self._outage.begin(failure)
-            return
-        for line in lines:
-            line.receive(hands[line.id])
-        self._advance_all(strands)
+        if self._paging:
+            self._advance_all(self._paging.read())
 
     def _look_again(self, strands: Sequence[Strand], now: float) -> None:
         """Read for the lines that linger, but for those whose turn has ended."""
@@ -220,7 +198,7 @@ class Rounds:
             if strand.line.must_stop():
                 self._advance(strand, None)
             else:
-                self._reading.append(strand)
+                self._paging.add(strand)
         self._read()
         self._lingering.looked(now)
 
@@ -236,7 +214,7 @@ class Rounds:
         line.give_all_back(self._budget)
         del self._lines[line.id]
         self._unsettled.lose(line)
-        self._reading = [strand for strand in self._reading if strand.line is not line]
+        self._paging.lose(line)
         self._lingering.lose(line)
         self._resting.lose(line)
         line.run.stopped(line.id, has_more=False)

@@ -1,44 +1,20 @@
 """The steps that wait to be settled: kept through every failure of the database, until they are or the line is lost."""
 
-import time
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
 from delivery.batches import Batch, Taken
 from delivery.lines import DrivenLine, Strand
+from delivery.outages import Outage
 from delivery.settlements import Settled
 from delivery.steps import Send, Step
-from subscriptions.database import forget_connection
-
-RETRY_SECONDS: Final = 0.25
-"""Pause before a database that failed, or a line that is locked, is asked again; nothing is forgotten meanwhile."""
 
 log = structlog.get_logger(__name__)
 
 Verdict = tuple[Strand, Step, Settled | None]
 """A step and what its settle did; None: the line is lost."""
-
-
-class Outage:
-    """Until when a database that has failed is left alone."""
-
-    def __init__(self) -> None:
-        self.until = 0.0
-        """Monotonic time."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the database may be asked."""
-        return time.monotonic() >= self.until
-
-    def begin(self, failure: Exception) -> None:
-        """Note that the database has failed; the next statement gets a new connection."""
-        log.warning("driver.database_failed", reason=str(failure))
-        self.until = time.monotonic() + RETRY_SECONDS
-        forget_connection()
 
 
 class Unsettled:

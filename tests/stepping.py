@@ -143,7 +143,7 @@ class SteppedWorker:
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
-        while rounds._unsettled or rounds._reading or any(map(_lingers_alone, rounds._lingering.strands)):
+        while rounds._unsettled or rounds._paging or any(map(_lingers_alone, rounds._lingering.strands)):
             for strand in filter(_lingers_alone, rounds._lingering.strands):
                 strand.line.stopping = True  # nothing comes meanwhile: it has lingered enough
             rounds._lingering.until = rounds._outage.until = 0.0

@@ -25,7 +25,7 @@ from tests.stepping import UNDER_WAY, Database, Request, SteppedWorker
 CANCELLED, DELIVERED, PENDING, REDUNDANT = "CANCELLED", "DELIVERED", "PENDING", "REDUNDANT"
 ANSWERS = [200, 302, 404, 404, 500, 503, 600, "refused", "lost", "cut"]
 """A status; or no answer: not connected, connected but never arrived, arrived and cut off."""
-ENDS = {200: DELIVERED, 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
+ENDS: dict[int | str, str] = {200: DELIVERED, 302: "3xxNOTSUPPORTED", 404: "REJECTED"}
 TABLES = ["delivery_attempt", "delivery_delivery", "delivery_queuegroup", "delivery_pageread", "delivery_message"]
 TABLES += ["delivery_line", "subscriptions_subscription", "subscriptions_subscriber", "subscriptions_eventtype"]
 workers = st.integers(0, 1)
@@ -143,10 +143,14 @@ class Broker(RuleBasedStateMachine):
             "switch": lambda: self.switch(at),
             "change": lambda: self.change(at),
             "cancel": lambda: self.cancel(at),
-            "freeze": lambda: [self.expire_leases_of(worker) for worker in self.workers],
+            "freeze": self.freeze_all,
         }
         self.marks_unknown += bool(meanwhile)
         self.database.fail_next(after_commit=after_commit, meanwhile=happens[meanwhile])
+
+    def freeze_all(self) -> None:
+        for worker in self.workers:
+            self.expire_leases_of(worker)
 
     # --- how it happens --------------------------------------------------------------------------------
 
@@ -192,7 +196,7 @@ class Broker(RuleBasedStateMachine):
         delivery_id, group_id = settlement.delivery_id, self.group_of(settlement.delivery_id)
         (request,) = [one for one in self.of(delivery_id) if one.epoch == epoch and not one.is_recorded]
         request.is_recorded = True
-        status = ENDS.get(request.result, PENDING)  # type: ignore[call-overload]
+        status = ENDS.get(request.result, PENDING)
         assert settlement.status.value == status, "6.4, 6.5"
         if settlement.uncertain:
             self.doubtful.add(group_id)

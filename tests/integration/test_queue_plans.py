@@ -1,5 +1,7 @@
 """What QUEUE senders read and write does not grow with what waits for somebody inactive, or to be released."""
 
+from datetime import datetime
+
 import pytest
 from django.db import connection
 
@@ -50,8 +52,9 @@ def parked(jobs: EventType) -> Subscription:
     inactivate(nobody)
     with connection.cursor() as cursor:
         for line in Line.objects.filter(sender__isnull=False):
+            filled: dict[str, int | datetime]
             filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5, "due_at": UNTIL_ACTIVE}
-            cursor.execute(FILL, filled)
+            cursor.execute(FILL, filled)  # type: ignore[arg-type]  # the stubs know no moments
     return nobody
 
 
