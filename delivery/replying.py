@@ -27,13 +27,14 @@ SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_finge
 
 STORE: Final = """
 WITH ids AS MATERIALIZED (
-  SELECT nextval('delivery_message_id_seq') AS reply_id, nextval('delivery_delivery_id_seq') AS delivery_id),
+  SELECT nextval('delivery_message_id_seq') AS reply_id, nextval('delivery_delivery_id_seq') AS delivery_id,
+         clock_timestamp() AS at),
 reply AS MATERIALIZED (SELECT %(body)b::bytea AS body),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, answers, outcome,
                                 deliveries_count, published_at)
   SELECT i.reply_id, c.event_type_id, c.publisher_id, r.body, octet_length(r.body), %(content_type)s,
-         %(headers)s::jsonb, c.message_id, 'ROUTED', 1, clock_timestamp()
+         %(headers)s::jsonb, c.message_id, 'ROUTED', 1, i.at
     FROM ids i, reply r, delivery_callback c WHERE c.id = %(last)s),
 lined_up AS (
   INSERT INTO delivery_line (lane, callback_id, head_id) SELECT 'callback', %(last)s, delivery_id FROM ids
@@ -43,8 +44,8 @@ waiting AS (
   SELECT i.delivery_id, i.reply_id, l.id, 'PENDING', octet_length(r.body) FROM ids i, reply r, lined_up l),
 replied AS (
   UPDATE delivery_callback c
-     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)b, replied_at = clock_timestamp(),
-         expires_at = clock_timestamp() + make_interval(days => %(days)s::int),
+     SET reply_id = i.reply_id, reply_fingerprint = %(fingerprint)b, replied_at = i.at,
+         expires_at = i.at + make_interval(days => %(days)s::int),
          delivery_id = CASE WHEN c.id = %(last)s THEN i.delivery_id END
     FROM ids i WHERE c.id = ANY(%(chain)s::bigint[]))
 SELECT i.reply_id, l.id FROM ids i, lined_up l

@@ -97,7 +97,7 @@ def test_a_callback_whose_reply_is_not_delivered_yet_is_not_forgotten(callback: 
 
 @pytest.mark.parametrize("replied", [False, True])
 def test_a_chain_is_forgotten_slice_by_slice(
-    client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch, replied: bool
+    storage: None, client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch, replied: bool
 ) -> None:
     chain = [callback]
     for _ in range(3):
@@ -111,7 +111,6 @@ def test_a_chain_is_forgotten_slice_by_slice(
     assert forget_callbacks(keep_days=KEPT_DAYS) == 4
 
 
-@pytest.mark.django_db(transaction=True)
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
     post(callback)
     grow_older(100)
