@@ -1,0 +1,49 @@
+"""Running scripts in processes of their own, as an event loop does."""
+
+import contextlib
+import select
+from collections.abc import Iterator
+from typing import Any
+
+from subscriptions.scripts.jobs import Job, Result
+from subscriptions.scripts.runner import ScriptRunner
+
+ISSUE = Job(
+    "",
+    body=b'{"project": {"id": "proj1008"}, "n": [1, 2]}',
+    is_json=True,
+    headers={"filter_string": ["proj1008"], "x-tag": ["a", "b"]},
+    now_ms=1_700_000_000_123,
+    seed=5,
+)
+NO_ASYNC = "async functions are not available: a script runs once, without waiting"
+
+
+@contextlib.contextmanager
+def running(processes: int = 1) -> Iterator[ScriptRunner]:
+    runner = ScriptRunner(processes)
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+def results(runner: ScriptRunner, count: int) -> dict[Any, Result]:
+    """Wait for so many results."""
+    poll = select.poll()
+    poll.register(runner.fileno(), select.POLLIN)
+    done: dict[Any, Result] = {}
+    while len(done) < count:
+        poll.poll((runner.patience() or 0.0) * 1000)
+        done |= dict(runner.finished())
+    return done
+
+
+def run(runner: ScriptRunner, source: str, **given: Any) -> Result:
+    fields = {name: getattr(ISSUE, name) for name in Job.__slots__} | {"source": source} | given
+    runner.run("it", Job(**fields))
+    return results(runner, 1)["it"]
+
+
+def pids(runner: ScriptRunner) -> list[int]:
+    return [seat.process.pid for seat in runner._seats]
