@@ -14,6 +14,7 @@ django.setup()  # before anything of the broker is imported
 
 from benchmarks import filling
 from benchmarks.obeying import obey
+from delivery.callback_terms import callback_terms
 from delivery.claiming import claim
 from delivery.hands import BodyBudget, Hand, InHand
 from delivery.lines import DrivenLine
@@ -82,7 +83,7 @@ class Database:
             return result
 
         messages = [NewMessage(self._event_type.pk, self._event_type.name, b"{}", "application/json")] * PER_LINE
-        timed("publish", publish, messages, publisher_id=None, key_hours=1, senders=5)
+        timed("publish", publish, messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]

@@ -33,7 +33,8 @@ BY_SENDER: Final = """
 """
 BOOKS: Final = """
     SELECT count(*), count(*) FILTER (WHERE winners = 1) FROM (
-      SELECT message_id, count(*) FILTER (WHERE delivery.status = 'DELIVERED') AS winners FROM delivery_delivery delivery
+      SELECT message_id, count(*) FILTER (WHERE delivery.status = 'DELIVERED') AS winners
+      FROM delivery_delivery delivery
       JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
       JOIN subscriptions_eventtype event_type ON event_type.id = subscription.event_type_id
       WHERE event_type.name = %s GROUP BY 1) AS job
