@@ -59,12 +59,16 @@ groups AS MATERIALIZED (
    WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 deliveries AS (
   UPDATE delivery_open d SET due_at = NULL
-   -- an array, looked up by index: joined, all that is parked would be looked through at every sweep
    WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))
-     AND d.closed_on = '9999-12-31' AND d.due_at = {ACTIVE})
-UPDATE delivery_queuegroup g SET due_at = NULL FROM groups b WHERE g.id = b.id AND g.due_at = {ACTIVE}
+     AND d.closed_on = '9999-12-31' AND d.due_at IS NOT DISTINCT FROM {ACTIVE})
+UPDATE delivery_queuegroup g SET due_at = NULL
+ WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.due_at IS NOT DISTINCT FROM {ACTIVE}
 """
-"""Walks from subscription to subscription that has something parked, and takes back what can be sent again."""
+"""Walks from subscription to subscription that has something parked, and takes back what can be sent again.
+
+What it changes is found by id, and said so that no other index will do: else all that is parked would be looked through
+at every sweep.
+"""
 
 
 def put_away(group_ids: Sequence[int]) -> None:

@@ -12,12 +12,15 @@ MOST_LINES_A_SWEEP: Final = 10_000
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g
-     WHERE g.line_id = l.id AND g.due_at IS NULL ORDER BY g.id LIMIT 1) IS NOT NULL
+     WHERE g.line_id >= l.id AND g.line_id <= l.id AND g.due_at IS NULL ORDER BY g.line_id, g.id LIMIT 1) IS NOT NULL
    OR (SELECT g.id FROM delivery_queuegroup g
         WHERE g.line_id = l.id AND g.due_at <= (SELECT clock_timestamp())
         ORDER BY g.due_at, g.id LIMIT 1) IS NOT NULL)
 """
-"""Not `EXISTS`, which forgets the order, and then looks through whatever waits for another reason."""
+"""In the order of an index that begins with the line, and said so that no other will do.
+
+`EXISTS` would forget the order, and by id alone the planner would look through whatever waits for another reason.
+"""
 
 HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 """As the index says it, in which they stand by when they are due."""
