@@ -13,7 +13,8 @@ claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`,
 called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in the web process), `caller` · `recording`,
 `calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending`, `queue_sending` (the stories of lines) · `taking`, `steps`, `ledgers`,
-`lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving` (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
+`lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving`
+(the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
 `http_client`, `transfers`, `sockets`
 decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling` · `queue_settle_statements`, `queue_settling` · `batches`,

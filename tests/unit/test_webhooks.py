@@ -52,6 +52,18 @@ def test_a_request_is_flagged_where_an_earlier_outcome_is_unknown(uncertain: boo
     assert sent.headers.get("Webhook-Possible-Duplicate") == ("true" if uncertain else None)
 
 
+@pytest.mark.behaviour("4.11", "6.7")
+def test_a_request_of_a_group_bears_the_groups_id_no_number_and_the_brokers_own_callback_url() -> None:
+    theirs = Destination(2, 1, "POST", "http://host/path", {"callbackurl": "http://somewhere/else"}, KEY)
+    content = Content(5, "Test.Event", b"{}", tuple(JSON.items()))
+    numbers = Numbers(7, None, 1, possible_duplicate=False, group_id=9, callback_url="http://broker/token")
+    sent = webhook_request(content, theirs, numbers, timestamp=SENT_AT)
+    assert sent.headers["webhook-id"] == "grp_9"
+    assert sent.headers["webhook-signature"] == signature(KEY, webhook_id="grp_9", timestamp=SENT_AT, body=b"{}")
+    assert "Webhook-Sequence" not in sent.headers
+    assert [value for name, value in sent.headers.items() if name.lower() == "callbackurl"] == ["http://broker/token"]
+
+
 @pytest.mark.behaviour("2.11")
 @pytest.mark.parametrize(
     ("publisher", "destination", "winner"),
