@@ -183,7 +183,7 @@ def test_nobody_there_is_an_empty_answer(client: Client, event_type: EventType, 
 def test_of_several_the_one_created_first_is_asked_and_an_error_names_all(
     client: Client, event_type: EventType, receiver: Receiver
 ) -> None:
-    first, second, third = (factories.subscriber(name) for name in "cba")
+    third, second, first = (factories.subscriber() for _ in range(3))
     made = [
         factories.subscription(one, event_type, receiver.url(f"/{number}"), position=9 - number, filter=wanted)
         for number, (one, wanted) in enumerate([(first, "$$->'Body' ? 'n'"), (second, ""), (third, "")])

@@ -1,12 +1,11 @@
 """What a SYNC subscription may be: a script in place of a URL, and none that is like another (behaviour 7.3, 8.2)."""
 
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
-from django.db import connection
+from django.db import connection, transaction
 from django.test import Client
 
 from subscriptions import configuring
@@ -14,6 +13,7 @@ from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.signing_secrets import secret_of
 from tests import factories
 from tests.clients import Answer, client_of
+from tests.receiver import wait_until
 
 pytestmark = pytest.mark.django_db
 
@@ -160,13 +160,12 @@ def new_like_the_others(event_type: EventType) -> Subscription:
 
 @pytest.mark.behaviour("7.3")
 @pytest.mark.django_db(transaction=True)
-def test_of_four_saved_at_the_same_moment_one_is_kept(price: EventType) -> None:
-    together = threading.Barrier(4)
+def test_of_two_saved_at_the_same_moment_the_later_waits_and_is_refused(price: EventType) -> None:
+    earlier, later = new_like_the_others(price), new_like_the_others(price)
 
-    def is_saved(one: Subscription) -> bool:
+    def is_saved() -> bool:
         try:
-            together.wait()
-            configuring.create(one)
+            configuring.create(later)
         except ValidationError:
             return False
         else:
@@ -174,7 +173,15 @@ def test_of_four_saved_at_the_same_moment_one_is_kept(price: EventType) -> None:
         finally:
             connection.close()
 
-    with ThreadPoolExecutor(4) as threads:
-        saved = [*threads.map(is_saved, [new_like_the_others(price) for _ in range(4)])]
-    assert sorted(saved) == [False, False, False, True]
-    assert Subscription.objects.count() == 1
+    def waits_or_is_saved() -> bool:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()")
+            return saved.done() or cursor.fetchone() is not None
+
+    with ThreadPoolExecutor(1) as threads:
+        with transaction.atomic():
+            configuring.create(earlier)
+            saved = threads.submit(is_saved)
+            wait_until(waits_or_is_saved)
+        assert not saved.result()
+    assert [*Subscription.objects.all()] == [earlier]
