@@ -31,6 +31,11 @@ def client(publisher: Publisher) -> Client:
 
 
 @pytest.fixture
+def management(db: None) -> Client:
+    return client_of()
+
+
+@pytest.fixture
 def calls(storage: None) -> Iterator[None]:
     """Stop in the end what SYNC calls have started."""
     yield

@@ -20,11 +20,6 @@ URGENT = "$$->'Body'->'priority' < '3'"
 
 
 @pytest.fixture
-def management() -> Client:
-    return client_of()
-
-
-@pytest.fixture
 def subscription(event_type: EventType) -> Subscription:
     return factories.subscription(event_type=event_type, filter=f"{OPEN} AND {URGENT}", header_filter_string="blue")
 

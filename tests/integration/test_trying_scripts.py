@@ -23,11 +23,6 @@ GIVEN = {"body": '{"id": "a b"}', "headers": {"x-team": "blue", "Authorization":
 
 
 @pytest.fixture
-def management() -> Client:
-    return client_of()
-
-
-@pytest.fixture
 def subscription(event_type: EventType) -> Subscription:
     own = {"X-Own": "1", "X-Team": "red"}
     return factories.subscription(
