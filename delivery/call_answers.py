@@ -25,6 +25,8 @@ PASSED_ON: Final = ("Content-Type", "Content-Encoding", "Retry-After")
 """What goes with a body. No `Location`: a client that follows by itself would send the event elsewhere."""
 STATUSES: Final = range(200, 600)
 SUCCESSES: Final = range(200, 300)
+BODILESS: Final = frozenset({204, 304})
+"""Answers that HTTP gives no body, whatever a script says."""
 
 _HEADER = re.compile(
     rb"^(%s):[ \t]*([\x21-\x7e][\x20-\x7e]{0,1023}?)?[ \t]*\r?$" % "|".join(PASSED_ON).encode(),
@@ -121,12 +123,13 @@ def _made(made: Made, content_type: str, duration_ms: int) -> Ended:
         validate_headers(made.headers)
     except ValidationError as refused:
         return _failed(ScriptFailed(f"script failed: {' '.join(refused.messages)}"), duration_ms)
+    status = int(made.status)
     given = {name.lower(): value for name, value in made.headers.items()}
     headers = {"content-type": content_type} | given
     return Ended(
-        status_code=int(made.status),
-        reason=_reason(int(made.status)),
-        body=made.body or b"",
+        status_code=status,
+        reason=_reason(status),
+        body=b"" if status in BODILESS else made.body or b"",
         headers={name: headers[name.lower()] for name in PASSED_ON if name.lower() in headers},
         duration_ms=duration_ms,
     )

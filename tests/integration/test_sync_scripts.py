@@ -38,6 +38,7 @@ def answered_by(client: Client, event_type: EventType, script: str, body: bytes 
         ("$outmessage = {detail: 'none'}; $statuscode = 404", 404, b'{"detail":"none"}', JSON),
         ("$statuscode = '503'; $outheader = {'X-Other': 'a', 'Content-Type': 'text/xml'}", 503, b"", "text/xml"),
         ("let $statuscode = 204", 204, b"", JSON),
+        ("$statuscode = 304; $outmessage = 'not sent'", 304, b"", JSON),
         ("", 200, b"", JSON),
     ],
 )  # fmt: skip
