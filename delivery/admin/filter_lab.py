@@ -20,6 +20,7 @@ from subscriptions.admin.theme import (
     UnfoldAdminTextInputWidget,
     action,
     for_code,
+    page_of,
 )
 from subscriptions.filters import parse_filter, validate_filter
 from subscriptions.models import EventType, Subscription
@@ -96,8 +97,7 @@ class FilterLabAdmin(ReadOnlyAdmin[Message]):
         form = LabForm(initial=filled) if needs_type else LabForm(filled or None)
         context = {
             **self.admin_site.each_context(request),
-            "title": "Filter lab",
-            "opts": self.opts,
+            **page_of(self, "Filter lab"),
             "form": form,
             "subscription": subscription,
             **(_results(form.cleaned_data) if form.is_bound and form.is_valid() else {}),

@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from subscriptions.admin.configured import ConfiguredAdmin
 from subscriptions.admin.event_type_forms import EventTypeFileForm, EventTypeForm, encoded
-from subscriptions.admin.theme import action, table
+from subscriptions.admin.theme import action, page_of, table
 from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile
 from subscriptions.exchanging import Imported, Verdict, export_event_types, import_event_types
 from subscriptions.models import EventType
@@ -64,7 +64,7 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
         return self._page(request, EventTypeFileForm(), previewed=encoded(content), preview=_table_of(imported))
 
     def _page(self, request: HttpRequest, form: EventTypeFileForm, **more: object) -> HttpResponse:
-        context = {**self.admin_site.each_context(request), "title": "Import event types", "opts": self.opts}
+        context = {**self.admin_site.each_context(request), **page_of(self, "Import event types")}
         return TemplateResponse(request, "subscriptions/import_event_types.html", {**context, "form": form, **more})
 
     def _done(self, request: HttpRequest, imported: list[Imported]) -> HttpResponse:

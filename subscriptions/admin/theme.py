@@ -38,6 +38,11 @@ def display(**options: Any) -> Callable[[Method], Method]:
     return decorate
 
 
+def page_of(admin: ModelAdmin, title: str) -> dict[str, object]:
+    """Return what a page of a model's own needs, so that its way there ends with its title."""
+    return {"title": title, "content_title": title, "model_admin": admin}
+
+
 def dialog(title: str, description: str, submit: str) -> dict[str, str]:
     """Return the confirmation that an action opens; only its POST runs the action."""
     return {"title": title, "description": description, "form_submit_text": submit}

@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils.html import strip_tags
 
 from delivery import explaining
 from delivery.models import Message
@@ -137,6 +138,18 @@ def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
     assert explaining.try_filters(costly, event_type) == explaining.Trial(tried=2, matching=2, failing=0)
     failing = parse_filter("$$->'Body'->'huge' = '1'")
     assert explaining.try_filters(failing, event_type) == explaining.Trial(tried=3, matching=0, failing=3)
+
+
+@pytest.mark.parametrize(
+    ("address", "way"),
+    [
+        (LAB, ["Messages", "Filter lab"]),
+        ("/admin/subscriptions/eventtype/import/", ["Event types", "Import event types"]),
+    ],
+)
+def test_a_page_says_where_it_is(admin: Client, address: str, way: list[str]) -> None:
+    text = strip_tags(shown(admin.get(address)))
+    assert " chevron_right ".join(way) in " ".join(text.split())
 
 
 def test_only_who_may_see_messages_enters_the_lab(db: None) -> None:
