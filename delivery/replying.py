@@ -8,6 +8,7 @@ import orjson
 from django.db import transaction
 
 from delivery import wakeups
+from delivery.callback_terms import MOST_DEPTH
 from delivery.callback_tokens import hash_of
 from delivery.drafts import Draft, check_metadata
 from delivery.forwarded_headers import Header, kept
@@ -20,10 +21,13 @@ WITH RECURSIVE chain AS (
   UNION ALL
   SELECT c.id, c.parent_id FROM chain JOIN delivery_callback c ON c.id = chain.parent_id)
 SELECT c.id, c.url, c.expires_at <= clock_timestamp(), c.reply_id, c.reply_fingerprint
-  FROM chain JOIN delivery_callback c ON c.id = chain.id
+  FROM (SELECT id FROM chain LIMIT %s) chain JOIN delivery_callback c ON c.id = chain.id
  ORDER BY c.depth DESC FOR NO KEY UPDATE OF c
 """
-"""The callback replied to, then those it is passed on to; locked in this order, in which everybody locks them."""
+"""The callback replied to, then those it is passed on to; locked in this order, in which everybody locks them.
+
+Limited, or the planner would expect so many that it reads all there are.
+"""
 
 STORE: Final = """
 WITH ids AS MATERIALIZED (
@@ -99,7 +103,7 @@ def reply(token: str, body: bytes, content_type: str, headers: Sequence[Header],
     check_metadata(Draft("", body, content_type, headers))
     fingerprint = fingerprint_of([content_type, body])
     with transaction.atomic():
-        chain = [_Callback(*columns) for columns in rows(CHAIN, [hash_of(token)])]
+        chain = [_Callback(*columns) for columns in rows(CHAIN, [hash_of(token), MOST_DEPTH])]
         if answered := _answered(chain, fingerprint):
             reply_id, unanswered = answered
             if unanswered:
