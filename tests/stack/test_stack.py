@@ -33,6 +33,11 @@ def test_everything_answers(stack: stacks.Stack) -> None:
     assert status_of(stack.flower + "/healthcheck") == 200
 
 
+def test_the_broker_knows_its_own_address(stack: stacks.Stack) -> None:
+    assert stack.environment["BROKER_PUBLIC_URL"] == stack.web
+    assert status_of(stack.environment["BROKER_PUBLIC_URL"] + "/readyz") == 200
+
+
 @pytest.mark.behaviour("6.2")
 def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
