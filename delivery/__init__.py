@@ -20,6 +20,6 @@ decided: `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling` · `queue_settle_statements`, `queue_settling` · `batches`,
 `outages`, `unsettled` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`
-tried: `trying` (a script on a message; nothing is sent)
+tried: `trials` (filters, on the newest messages) · `trying` (a script; nothing is sent)
 looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining`
 """
