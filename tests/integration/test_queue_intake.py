@@ -150,6 +150,23 @@ def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventT
     assert not QueueGroup.objects.exists()
 
 
+@pytest.mark.behaviour("2.2", "2.3")
+@pytest.mark.parametrize(
+    ("header", "sent", "groups"),
+    [("FILTER_STRING", "eu", 2), ("HTTP_FILTER_STRING", "eu", 2), ("FILTER_STRING", "EU", 1), ("X-Other", "eu", 1)],
+)
+def test_a_header_filter_makes_a_group_of_its_own_and_is_compared_literally(
+    client: Client, event_type: EventType, header: str, sent: str, groups: int
+) -> None:
+    for header_filter in ("", "eu", "eu"):
+        factories.subscription(event_type=event_type, header_filter_string=header_filter)
+    given: dict[str, Any] = {header: sent} if header.startswith("HTTP_") else {"headers": {header: sent}}
+
+    client.post(f"/api/v1/events/{EVENT}", b"{}", content_type="application/json", **given)
+
+    assert [len(group) for group in grouped()] == [1, 2][:groups]
+
+
 @pytest.mark.behaviour("2.5")
 def test_the_payload_of_a_queue_message_is_judged_and_kept_as_it_is(client: Client, event_type: EventType) -> None:
     body = b'{ "a":1, "a":2,\n "n": 1e400 }'
