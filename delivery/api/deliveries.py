@@ -48,7 +48,7 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         default=None,
         read_only=True,
         allow_null=True,
-        help_text="Null: its subscription has been deleted.",
+        help_text="Null: its subscription has been deleted, or it is the reply to a callback.",
     )
     due_at = serializers.DateTimeField(
         source="next_try_at", read_only=True, allow_null=True, help_text="Null: never set aside, or finished."

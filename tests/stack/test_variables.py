@@ -79,6 +79,18 @@ def test_what_is_right_is_taken(
     assert read("A_VARIABLE") == expected
 
 
+@pytest.mark.parametrize(("value", "expected"), [("", "[]"), ("former,the one before", "['former', 'the one before']")])
+def test_former_secrets_are_separated_by_commas(value: str, expected: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "from django.conf import settings; print(settings.SECRET_KEY_FALLBACKS)"],
+        env={**VALID, "BROKER_SECRET_KEY_FALLBACKS": value, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == expected
+
+
 def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", f"postgres://user:pass-word@127.0.0.1:{any_free()}/broker")
     monkeypatch.setenv("REDIS_URL", os.environ["REDIS_URL"])
