@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from subscriptions.scripts.jobs import Failed, Lost, Made
+from subscriptions.scripts import processes
+from subscriptions.scripts.jobs import Failed, Made
 from subscriptions.scripts.runner import ScriptRunner
 from tests.script_running import NO_ASYNC, run, running
 
@@ -24,6 +25,12 @@ def runner() -> Iterator[ScriptRunner]:
         yield one
 
 
+@pytest.fixture(autouse=True)
+def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no script run into the limit of time, however busy the machine is."""
+    monkeypatch.setattr(processes, "TOTAL_SECONDS", 60.0)
+
+
 @pytest.mark.behaviour("8.3")
 @pytest.mark.parametrize(
     "source",
@@ -39,7 +46,7 @@ def runner() -> Iterator[ScriptRunner]:
     ],
 )
 def test_too_much_cpu(runner: ScriptRunner, source: str) -> None:
-    assert run(runner, source) in (Failed(TOO_MUCH_CPU), Lost("it took longer than 2 s"))  # the latter if very busy
+    assert run(runner, source) == Failed(TOO_MUCH_CPU)
     assert run(runner, "$outmessage = 'next'") == Made(b"next")
 
 
