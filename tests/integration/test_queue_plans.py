@@ -54,7 +54,7 @@ def parked(jobs: EventType) -> Subscription:
         for line in Line.objects.filter(sender__isnull=False):
             filled: dict[str, int | datetime]
             filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5, "due_at": UNTIL_ACTIVE}
-            cursor.execute(FILL, filled)  # type: ignore[arg-type]  # the stubs know no moments
+            cursor.execute(FILL, filled)
     return nobody
 
 
