@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 
+from broker_project.stack.ports import accepts
 from tests.faults.breaking import restarted, send
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import Receiver, answer, raw, wait_until
@@ -112,15 +112,11 @@ def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, rece
     with ThreadPoolExecutor(MOST_WAITING) as threads:
         calls = [threads.submit(asking.ask) for _ in range(MOST_WAITING)]
         wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
-        seconds = []
-        for _ in range(40):
-            began = time.monotonic()
-            assert asking.publish(topic).status_code == 202
-            seconds.append(time.monotonic() - began)
+        published = {asking.publish(topic).status_code for _ in range(40)}
         refused = asking.ask()
         gate.open()
         answered = {(call.result().status_code, call.result().content) for call in calls}
-    assert sorted(seconds)[20] < 0.25
+    assert published == {202}
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
     assert refused.json()["code"] == "too_many_calls"
     assert answered == {(200, b"at last")}
@@ -135,9 +131,10 @@ def test_the_web_server_stops_with_calls_under_way(asking: Asking, receiver: Rec
     caller.start()
     wait_until(lambda: len(receiver.of(PATH)) == 1)
     web = asking.broker.stack.supervisor["web"]
+    port = int(asking.broker.stack.web.rpartition(":")[2])
     with restarted(web):
         send(signal.SIGTERM, web)
-        time.sleep(0.5)
+        wait_until(lambda: not accepts(port))
         gate.open()
         caller.join()
     assert [(one.status_code, one.content) for one in came] == [(200, b"done")]
