@@ -33,9 +33,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
 
     def like(self, subscription: "Subscription") -> "list[Subscription]":
         """Return the others of its event type with the same filters, blanks and the case of keywords aside."""
-        others = self.filter(
-            event_type=subscription.event_type, header_filter_string=subscription.header_filter_string
-        )
+        others = self.filter(event_type=subscription.event_type, header_filter_string=subscription.header_filter_string)
         different = (other for other in others.order_by("pk") if other.pk != subscription.pk)
         return [other for other in different if _canonical(other.filter) == _canonical(subscription.filter)]
 
