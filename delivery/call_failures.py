@@ -8,7 +8,7 @@ class CallFailed(Exception):
 
 
 class TooManyCalls(CallFailed):
-    """This web process has as many calls waiting for their endpoints as it takes; nothing was sent or stored."""
+    """As many calls wait in this web process, for all endpoints or for one, as may; nothing was sent or stored."""
 
 
 class EndpointTimedOut(CallFailed):

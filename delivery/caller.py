@@ -3,6 +3,7 @@
 import atexit
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final
@@ -16,6 +17,8 @@ from subscriptions.scripts.jobs import Job, Result
 
 MOST_WAITING: Final = 64
 """Calls of a process: its other threads are for publishing, which must not wait behind endpoints."""
+MOST_WAITING_FOR_ONE: Final = 16
+"""Of those, for the same subscription: one that hangs leaves the others their places."""
 AT_ONCE_SECONDS: Final = 0.005
 SPARE_SECONDS: Final = 5.0
 """Beyond the deadline nobody waits longer, whatever has become of the loop."""
@@ -27,25 +30,30 @@ class Caller:
     def __init__(self, *, deadline_seconds: float, most_answer_bytes: int) -> None:
         self.most_answer_bytes = most_answer_bytes
         self._patience = deadline_seconds + SPARE_SECONDS
-        self._places = threading.BoundedSemaphore(MOST_WAITING)
+        self._waiting: Counter[int] = Counter()
+        self._waiting_lock = threading.Lock()
         # A byte more than an answer may have tells the one that has too many.
         self.loop = CallLoop(deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes + 1)
         self.loop.start()
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """Be one of those that wait.
+    def place(self, subscription_id: int) -> Iterator[None]:
+        """Be one of those that wait, for this subscription.
 
         Raises:
-            TooManyCalls: there are as many as may be.
+            TooManyCalls: there are as many as may be, of all or of its own.
 
         """
-        if not self._places.acquire(blocking=False):
-            raise TooManyCalls(f"{MOST_WAITING} calls are waiting for their endpoints already; try again.")
+        with self._waiting_lock:
+            _check_room(self._waiting.total(), MOST_WAITING, "their endpoints")
+            _check_room(self._waiting[subscription_id], MOST_WAITING_FOR_ONE, f"subscription {subscription_id}")
+            self._waiting[subscription_id] += 1
         try:
             yield
         finally:
-            self._places.release()
+            with self._waiting_lock:
+                self._waiting[subscription_id] -= 1
+                self._waiting += Counter()  # forgets those that nobody waits for
 
     def ask(self, request: PreparedRequest, *, before_waiting: Callable[[], object]) -> Answer:
         """Send a request and return what came back, or that nothing did; waits at most for the deadline.
@@ -68,6 +76,11 @@ class Caller:
         with suppress(TimeoutError):
             return future.result(self._patience)
         return nothing(wanted, "the broker has lost sight of the call", was_sent=True)
+
+
+def _check_room(waiting: int, most: int, what: str) -> None:
+    if waiting >= most:
+        raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
 
 
 _callers: dict[tuple[int, float, int], Caller] = {}

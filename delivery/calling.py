@@ -1,6 +1,7 @@
 """SYNC: ask the one endpoint that qualifies, record the call, and hand its answer to the publisher (behaviour 7)."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,8 +47,8 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
         CallFailed: there is no answer to hand on.
 
     """
-    with caller.place():
-        found = subscriptions_to_ask(message)
+    found = subscriptions_to_ask(message)
+    with caller.place(found[0].subscription_id) if found else nullcontext():
         begun = _begun(message, publisher_id, found)
         _tell_of_several(begun, found)
         ended = _ended(begun, found, caller)

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 
 from delivery import call_failures
 from delivery.call_failures import CallFailed
-from delivery.caller import running_caller
+from delivery.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
 from delivery.calling import Called, call
 from delivery.refusals import InvalidMetadata
 from delivery.storing import NewMessage
@@ -56,7 +56,9 @@ RESPONSES: Final = {
         _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `answer_too_large`)."
     ),
     (503, PROBLEM_JSON): OpenApiResponse(
-        _PROBLEM, "SYNC: too many calls wait (`too_many_calls`, `script_not_run`); `Retry-After`."
+        _PROBLEM,
+        f"SYNC: {MOST_WAITING} calls wait in this process already, or {MOST_WAITING_FOR_ONE} for this subscription "
+        "(`too_many_calls`), or no script could be run (`script_not_run`); `Retry-After`.",
     ),
     (504, PROBLEM_JSON): OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
 }

@@ -1,8 +1,10 @@
 """SYNC: the endpoint's answer is the publisher's, and every call is recorded (behaviour 7, 10.3)."""
 
+import itertools
 import json
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +15,7 @@ from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
 from delivery import caller, recording
-from delivery.caller import MOST_WAITING
+from delivery.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories
@@ -382,14 +384,19 @@ def in_threads(count: int, act: Any) -> list[Any]:
 
 @pytest.mark.behaviour("7.2")
 def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
-    client: Client, asked: Subscription, receiver: Receiver
+    client: Client, event_type: EventType, receiver: Receiver
 ) -> None:
+    names = [str(number) for number in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
+    for name in [*names, "another"]:
+        factories.subscription(event_type=event_type, endpoint=receiver.url(PATH), header_filter_string=name)
     topic = factories.event_type()
     factories.subscription(event_type=topic)
     gate = receiver.gate(PATH, answer(200, b"at last"))
     receiver.on(PATH, gate)
     calls: list[Any] = []
-    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, lambda: publish(client))))
+    turns = itertools.cycle(names)
+    act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
+    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, act)))
     waiting.start()
     try:
         wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
@@ -400,8 +407,9 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
         began = time.monotonic()
         assert publish(client, event=topic.name).status_code == 202
         assert time.monotonic() - began < 1
-        refused = publish(client)
+        refused = publish(client, Filter_String="another")
         assert (problem(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
+        assert refused.json()["detail"].startswith(f"{MOST_WAITING} calls are waiting for their endpoints")
         assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
     finally:
         gate.open()
@@ -409,7 +417,30 @@ def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
     assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
     assert len(receiver.of(PATH)) == MOST_WAITING == Attempt.objects.count()
     receiver.on(PATH, answer(200))
-    assert publish(client).status_code == 200
+    assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
+
+
+@pytest.mark.behaviour("7.2")
+def test_an_endpoint_that_hangs_leaves_the_others_their_places(
+    client: Client, asked: Subscription, receiver: Receiver
+) -> None:
+    other = factories.event_type("Other.Question", EventKind.SYNC)
+    factories.subscription(event_type=other, endpoint=receiver.url("/other"))
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    calls: list[Any] = []
+    waiting = threading.Thread(target=in_threads, args=(MOST_WAITING, lambda: calls.append(publish(client))))
+    waiting.start()
+    try:
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING_FOR_ONE == MOST_WAITING - len(calls))
+        assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
+    finally:
+        gate.open()
+        waiting.join()
+    outcomes = Counter((one.status_code, one["Broker-Outcome"]) for one in calls)
+    assert outcomes == {(200, "answered"): 16, (503, "too_many_calls"): 48}
+    (detail,) = {one.json()["detail"] for one in calls if one.status_code == 503}
+    assert detail.startswith(f"{MOST_WAITING_FOR_ONE} calls are waiting for subscription {asked.pk} ")
 
 
 @pytest.mark.behaviour("7.2")
