@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from delivery.lines import Strand
 from delivery.queue_settling import settle_groups
@@ -31,7 +32,10 @@ class Batch:
         self._states += _let_go(steps)
 
     def settle(self) -> Settled:
-        """Settle it all, and note on the lines that their leases were renewed."""
+        """Settle it all, and note on the lines that their leases were renewed.
+
+        A line that is `locked` may have been settled in part, and have things `started`: it is settled again as a whole.
+        """
         if not (self._settlements or self._withheld or self._marks or self._states):
             return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})
         before = time.monotonic()
@@ -44,7 +48,8 @@ class Batch:
             # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
             lines = {one.line_id for one in missed}
             states = [state for state in self._states if state.line_id in lines]
-            self._record_again(missed, states)
+            skipped = self._record_again(missed, states).locked
+            settled = replace(settled, owned=settled.owned - skipped, locked=settled.locked | skipped)
         return settled
 
     def _recorded(self, settlements: list[Settlement], states: list[LineState]) -> Settled:
@@ -52,9 +57,9 @@ class Batch:
             return settle_groups(self._epochs, settlements=settlements, marks=self._marks, states=states)
         return settle(self._epochs, settlements=settlements, marks=self._marks, states=states, withheld=self._withheld)
 
-    def _record_again(self, settlements: list[Settlement], states: list[LineState]) -> None:
+    def _record_again(self, settlements: list[Settlement], states: list[LineState]) -> Settled:
         record = settle_groups if self._of_groups else settle
-        record(self._epochs, settlements=settlements, states=states)
+        return record(self._epochs, settlements=settlements, states=states)
 
 
 def _let_go(steps: Sequence[Taken]) -> Iterator[LineState]:

@@ -88,6 +88,7 @@ class Unsettled:
         for strand, step in steps:
             line = strand.line
             if line.id in settled.locked:
+                strand.may_be_marked |= isinstance(step, Send) and step.delivery.id in settled.started
                 self.locked.append((strand, step))
             elif line.id in settled.owned:
                 yield strand, step, settled

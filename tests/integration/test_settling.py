@@ -4,22 +4,34 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import DataError, connection, transaction
 
-from delivery import settling
+from delivery import batches, settling
 from delivery.batches import Batch
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.outages import Outage
 from delivery.settle_statements import settle_statement
 from delivery.settlements import Settled
 from delivery.settling import settle
 from delivery.statuses import DeliveryStatus
-from delivery.steps import Hold, Rest
+from delivery.steps import Hold, Rest, Send
+from delivery.unsettled import Unsettled
 from subscriptions.database import forget_connection
 from subscriptions.models import Subscription
-from tests.driving import NO_ANSWER, attempts_of, begin_and_vanish, line_of, publish_numbered, settlement, statuses
+from tests.driving import (
+    NO_ANSWER,
+    attempts_of,
+    begin_and_vanish,
+    hand_of,
+    line_of,
+    publish_numbered,
+    settlement,
+    statuses,
+)
 from tests.factories import subscription
 from tests.receiver import wait_until
 
@@ -147,6 +159,10 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
     assert not thread.is_alive()
 
 
+def ask_to_cancel(delivery_id: int) -> None:
+    Delivery.objects.filter(pk=delivery_id).update(cancel_requested=True)
+
+
 def _somebody_waits() -> bool:
     with connection.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'")
@@ -167,6 +183,33 @@ def test_a_settle_that_a_cancel_overtakes_misses_nothing(
     overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
     assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
     assert line_of(wanted.subscriber).lease_until is None
+
+
+@pytest.mark.behaviour("1.8", "4.11")
+def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
+    wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cancelled_again_after_it(*args: Any, **kwargs: Any) -> Settled:
+        settled = settle(*args, **kwargs)
+        elsewhere.execute("SELECT FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED")
+        return settled
+
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    (following,) = hand_of(line.claim)
+    step = Send(settlement(line, delivery, **NO_ANSWER), following)
+    unsettled = Unsettled(Outage())
+    unsettled.add(line.strands[0], step)
+    monkeypatch.setattr(batches, "settle", cancelled_again_after_it)
+    overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
+
+    assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.strands[0], step)])
+    assert line.strands[0].may_be_marked
+    elsewhere.rollback()
+    unsettled.take_locked()
+    ((_, _, settled),) = unsettled.settle()
+    assert settled
+    assert (statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
 
 
 @pytest.mark.behaviour("4.11")
