@@ -15,8 +15,8 @@ called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in th
 sent: `sending` (a turn) · `topic_sending`, `queue_sending` (the stories of lines) · `taking`, `steps`, `ledgers`,
 `lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving`
 (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
-`http_client`, `transfers`, `sockets`
-decided: `outcomes`, `pauses`, `retry_after` · `judging`
+`http_client`, `connections`, `transfers`, `sockets`
+decided: `answer_heads`, `outcomes`, `pauses`, `retry_after` · `judging`
 settled: `settlements`, `settle_statements`, `settling` · `queue_settle_statements`, `queue_settling` · `batches`,
 `outages`, `unsettled` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`

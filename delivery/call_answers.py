@@ -7,6 +7,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
+from delivery.answer_heads import values_in
 from delivery.call_failures import (
     AnswerTooLarge,
     CallFailed,
@@ -28,10 +29,6 @@ SUCCESSES: Final = range(200, 300)
 BODILESS: Final = frozenset({204, 304})
 """Answers that HTTP gives no body, whatever a script says."""
 
-_HEADER = re.compile(
-    rb"^(%s):[ \t]*([\x21-\x7e][\x20-\x7e]{0,1023}?)?[ \t]*\r?$" % "|".join(PASSED_ON).encode(),
-    re.IGNORECASE | re.MULTILINE,
-)
 _STATUS = re.compile(r"[2-5][0-9]{2}")
 
 
@@ -78,7 +75,7 @@ def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
         reason=str(failure) if failure else _reason(status),
         failure=failure,
         body=body,
-        headers=_passed_on(answer.head),
+        headers=values_in(answer.head, PASSED_ON),
         head=answer.head,
         duration_ms=answer.duration_ms,
     )
@@ -141,8 +138,3 @@ def _failed(failure: CallFailed, duration_ms: int) -> Ended:
 
 def _reason(status: int) -> str:
     return "" if status in SUCCESSES else f"answered {status}"
-
-
-def _passed_on(head: bytes) -> dict[str, str]:
-    found = {name.title().decode(): (value or b"").decode() for name, value in _HEADER.findall(head)}
-    return {name: value for name, value in found.items() if value}

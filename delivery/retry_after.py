@@ -1,18 +1,21 @@
 """How long an endpoint asks us to wait: the `Retry-After` header, in seconds or as a date."""
 
-import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import Final
 
-_HEADER = re.compile(rb"^retry-after:[ \t]*([\x20-\x7e]{1,64}?)[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+from delivery.answer_heads import values_in
+
+NAME: Final = "Retry-After"
+MOST_CHARACTERS: Final = 64
+"""No number of seconds and no date is longer."""
 
 
 def retry_after_seconds(head: bytes, *, at: datetime) -> float | None:
     """Return the seconds asked for in an answer's header lines received `at`; None where none are, or nonsense."""
-    found = _HEADER.search(head)
-    if not found:
+    text = values_in(head, [NAME]).get(NAME) if NAME.lower().encode() in head.lower() else None
+    if not text or len(text) > MOST_CHARACTERS:
         return None
-    text = found.group(1).decode()
     if text.isdigit():
         return float(text[:9])
     try:
