@@ -11,6 +11,7 @@ from typing import Any, Final
 import pycurl
 import requests
 
+from delivery.connections import Connections
 from delivery.sockets import Sockets
 from delivery.transfers import MAX_ANSWER_BYTES, Answer, Transfer
 
@@ -34,6 +35,7 @@ class HttpClient:
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
+        self._connections = Connections()
         self._idle: list[Transfer] = []
         self._started = 0
         self._burst = 0
@@ -88,7 +90,8 @@ class HttpClient:
         self._sockets.close()
 
     def _new_transfer(self) -> Transfer:
-        return Transfer(deadline_ms=self._deadline_ms, most_answer_bytes=self._most_answer_bytes)
+        deadline_ms, most = self._deadline_ms, self._most_answer_bytes
+        return Transfer(self._connections, deadline_ms=deadline_ms, most_answer_bytes=most)
 
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS
@@ -106,8 +109,20 @@ class HttpClient:
         while more:
             more, done, failed = self._multi.info_read()
             answers += [self._finish(handle, 0, "") for handle in done]
-            answers += [self._finish(handle, number, text) for handle, number, text in failed]
+            answers += [
+                self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
+            ]
         return answers
+
+    def _again(self, handle: Any) -> bool:
+        """Send what has not gone out over a kept connection, because something had come on it, over a new one."""
+        transfer: Transfer = handle.transfer
+        if not transfer.is_stale:
+            return False
+        self._multi.remove_handle(handle)
+        transfer.begin_anew()
+        self._multi.add_handle(handle)
+        return True
 
     def _finish(self, handle: Any, number: int, text: str) -> Answer:
         transfer: Transfer = handle.transfer

@@ -9,18 +9,21 @@ import certifi
 import pycurl
 import requests
 
+from delivery.connections import Connections
 from delivery.header_lines import lines_of
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
 """What is read of an answer's body unless its client wants more; then the connection is closed."""
 MAX_HEADER_BYTES: Final = 65_536
-STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+\d{3}(?!\d)", re.IGNORECASE)
+STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
 """libcurl takes the first three digits for the status, and so 2000 for 200."""
 NO_STATUS: Final = "the status of the answer is not a number of three digits"
 HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTES // 1024} KiB"
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 
+
+OK: Final = 0
 
 NOTHING: Final = requests.PreparedRequest()
 
@@ -55,10 +58,12 @@ class Transfer:
     _token: Hashable
     burst: int
 
-    def __init__(self, *, deadline_ms: int, most_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, *, deadline_ms: int, most_answer_bytes: int) -> None:
+        self._connections = connections
         self._most_answer_bytes = most_answer_bytes
         self.handle = new_handle(deadline_ms=deadline_ms)
         self.handle.transfer = self
+        self.handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
         self.handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
         self.handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
         self.handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
@@ -72,38 +77,66 @@ class Transfer:
         self.handle.setopt(pycurl.POSTFIELDS, request.body)
         self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
 
+    def begin_anew(self) -> None:
+        """Let the request go out over a new connection: it has not been sent over the one that was kept."""
+        self.handle.setopt(pycurl.FRESH_CONNECT, 1)
+        self._start_over()
+        self._is_anew = True
+
     def end(self, number: int, text: str) -> Answer:
         """Return what came of it, and forget it; `number` is libcurl's error, 0 for none."""
         answer = self._answer(number, text)
+        if self._is_anew:
+            self.handle.setopt(pycurl.FRESH_CONNECT, 0)
         self._forget()
         return answer
 
     def _forget(self) -> None:
         self._token, self._request = None, NOTHING
+        self._start_over()
+        self._is_anew = False
+
+    def _start_over(self) -> None:
+        self._opened: list[int] = []
         self._head, self._body = bytearray(), bytearray()
-        self._too_much = self._was_begun = False
+        self._too_much = self._was_begun = self._has_head = self._is_interim = self.is_stale = False
         self._refused = ""
         """Why the head of the answer was not taken."""
 
-    def may_be_sent(self, *_addresses: object) -> int:
+    def note_socket(self, descriptor: int, _purpose: int) -> int:
+        """Note a socket that was opened for this request."""
+        self._opened.append(descriptor)
+        return OK
+
+    def may_be_sent(self, _address: str, host: str, _port: int, port: int) -> int:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
-        The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11).
+        The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11). Over a kept
+        connection on which something has come it does not go out at all: `is_stale`.
         """
-        verdict: int = pycurl.PREREQFUNC_ABORT if self._was_begun else pycurl.PREREQFUNC_OK
-        self._was_begun = True
+        if self._opened:
+            self._connections.opened((host, port), self._opened)
+        elif not self._was_begun:
+            self.is_stale = self._connections.has_unread((host, port))
+        verdict: int = pycurl.PREREQFUNC_ABORT if self._was_begun or self.is_stale else pycurl.PREREQFUNC_OK
+        self._was_begun = not self.is_stale
         return verdict
 
     def take_head(self, line: bytes) -> int:
         """Keep a line of the answer's head, up to the cap; refuse one without a proper status."""
+        if self._has_head:
+            return len(line)  # behind the body: a trailer says nothing to us
         if line[:5].upper() == b"HTTP/":
             self._head.clear()  # an interim answer came before this one
-            self._refused = "" if STATUS_LINE.match(line) else NO_STATUS
+            status = STATUS_LINE.match(line)
+            self._is_interim = status is not None and status[1] == b"1"
+            self._refused = "" if status else NO_STATUS
         if len(self._head) + len(line) > MAX_HEADER_BYTES:
             self._refused = HEAD_TOO_LARGE
         if self._refused:
             return -1
         self._head += line
+        self._has_head = not line.strip() and not self._is_interim
         return len(line)
 
     def take_body(self, chunk: bytes) -> int:

@@ -65,6 +65,30 @@ def raw(data: bytes, *, keep: bool = False) -> Behaviour:
     return send
 
 
+class Later:
+    """Answers, and says more on the same connection when it is told to, though nobody has asked."""
+
+    def __init__(self, first: bytes, more: bytes, *, then_close: bool = False) -> None:
+        self._first, self._more, self._then_close = first, more, then_close
+        self._writer: asyncio.StreamWriter | None = None
+        self.has_said = threading.Event()
+
+    async def __call__(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer."""
+        self._writer = writer
+        writer.write(self._first)
+        await writer.drain()
+        return True
+
+    def say(self) -> None:
+        """Say more; to be called in the receiver's loop."""
+        assert self._writer
+        self._writer.write(self._more)
+        if self._then_close:
+            self._writer.close()
+        self.has_said.set()
+
+
 async def hang(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
     """Never answer: wait until the other side gives up."""
     await reader.read()

@@ -9,7 +9,8 @@ import requests
 from delivery import http_client
 from delivery.header_lines import EncodedRequest
 from delivery.http_client import HttpClient
-from tests.receiver import Receiver, hang
+from delivery.transfers import Answer
+from tests.receiver import Later, Receiver, answer, hang, raw
 
 LONG = 30.0
 
@@ -62,3 +63,40 @@ def test_answers_do_not_wait_for_what_went_out_earlier(
 
     assert [answer.token for answer in client.wait(LONG)] == ["/answers"]
     assert time.monotonic() < began + LONG / 2
+
+
+def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
+    """Send one request and return its answer."""
+    send(client, receiver, path)
+    (answered,) = client.wait(LONG)
+    return answered
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("then_close", [False, True])
+@pytest.mark.parametrize("more", [b"HTTP/1.1 408 -\r\nContent-Length: 0\r\n\r\n", b"\n"])
+def test_what_nobody_asked_for_is_no_answer(
+    client: HttpClient, receiver: Receiver, more: bytes, then_close: bool
+) -> None:
+    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 5\r\n\r\nfirst", more, then_close=then_close)
+    receiver.on("/first", later)
+    receiver.on("/second", answer(201, b"second"))
+    assert content_of(ask(client, receiver, "/first")) == (200, b"first")
+    receiver.soon(later.say)
+    assert later.has_said.wait(LONG)
+    assert content_of(ask(client, receiver, "/second")) == (201, b"second")
+    assert content_of(ask(client, receiver, "/second")) == (201, b"second")
+    assert len(receiver.of("/second")) == 2
+
+
+def test_trailers_behind_a_body_are_no_headers(client: HttpClient, receiver: Receiver) -> None:
+    trailers = b"Retry-After: 7\r\nHTTP/1.1 500 : -\r\n"
+    head = b"HTTP/1.1 200 -\r\nTransfer-Encoding: chunked\r\n\r\n"
+    receiver.on("/", raw(b"HTTP/1.1 100 -\r\n\r\n" + head + b"2\r\nok\r\n0\r\n" + trailers + b"\r\n"))
+    answered = ask(client, receiver, "/")
+    assert (content_of(answered), answered.head) == ((200, b"ok"), head)
+
+
+def content_of(answered: Answer) -> tuple[int, bytes]:
+    assert isinstance(answered.result, requests.Response)
+    return answered.result.status_code, answered.result.content
