@@ -6,10 +6,12 @@ and what was stored for one token never opens as another. Fernet takes 35 µs to
 
 import base64
 import hashlib
+import posixpath
 import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hashes
@@ -24,7 +26,9 @@ KEY_BYTES: Final = 32
 KEY_ID_BYTES: Final = 4
 """Tells which of the keys a token was encrypted with."""
 
-_ADDRESS = re.compile(rf"https?://[^/?#]+(?:/[^?#]*)?{PATH}([A-Za-z0-9_-]{{43}})/?")
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+_TOKEN = re.compile(rf"{PATH}([A-Z0-9_-]{{43}})(?![A-Z0-9_-])", re.IGNORECASE | re.ASCII)
 
 
 class TokenUnreadable(Exception):
@@ -47,9 +51,15 @@ def address_of(token: str, public_url: str) -> str:
 
 
 def token_in(url: str) -> str | None:
-    """Return the token that `url` bears if it has the form of a callback address, of this broker or another."""
-    found = _ADDRESS.fullmatch(url)
+    """Return the token that an http or https URL, however spelt, bears where an address of a broker has it."""
+    found = _TOKEN.search(_path_of(url))
     return found.group(1) if found else None
+
+
+def is_own(url: str, public_url: str) -> bool:
+    """Tell whether an http or https URL, however spelt, is where the broker at `public_url` takes replies."""
+    home = _path_of(public_url).rstrip("/") + PATH
+    return _server_of(url) == _server_of(public_url) and f"{_path_of(url)}/".lower().startswith(home.lower())
 
 
 class TokenKeys:
@@ -90,3 +100,13 @@ def _derived(secret: str) -> bytes:
 
 def _bytes_of(token: str) -> bytes:
     return base64.urlsafe_b64decode(token + "=")
+
+
+def _path_of(url: str) -> str:
+    """Return the path as a server may take it: decoded, without empty, `.` and `..` segments."""
+    return "/" + posixpath.normpath("/" + unquote(urlsplit(url).path)).lstrip("/")
+
+
+def _server_of(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return (parts.hostname or "").rstrip("."), parts.port or DEFAULT_PORTS[parts.scheme]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from delivery.callback_terms import MOST_DEPTH, CallbackTerms
-from delivery.callback_tokens import PATH, TOKEN_BYTES, hash_of, token_in, token_of
+from delivery.callback_tokens import TOKEN_BYTES, hash_of, is_own, token_in, token_of
 from delivery.refusals import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.database import rows
 
@@ -104,7 +104,7 @@ def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms
 def _external(url: str, public_url: str) -> CallbackTarget:
     if not public_url:
         raise KindNotServed("Callbacks are not served: this broker has not been told its address, BROKER_PUBLIC_URL.")
-    if url.lower().startswith((public_url + PATH).lower()):
+    if is_own(url, public_url):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
     return CallbackTarget(url)
 

@@ -76,6 +76,7 @@ def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: 
         ("https://", "http:// or https://"),
         (f"{settings.PUBLIC_URL}/api/v1/callbacks/{'A' * 43}", "no callback has it"),
         (f"{settings.PUBLIC_URL.upper()}/api/v1/callbacks/x", "no callback has it"),
+        (f"{settings.PUBLIC_URL}/api/v1/x/..//%63allbacks/x?y", "no callback has it"),
     ],
 )
 def test_a_url_no_reply_can_be_sent_to_is_refused(client: Client, job: EventType, url: str, says: str) -> None:
@@ -146,6 +147,29 @@ def test_one_of_our_own_addresses_is_resolved_when_publishing(client: Client, jo
     passed_on = Callback.objects.exclude(pk=first.pk)
     assert [(one.url, one.parent_id, one.depth) for one in passed_on] == [("", first.pk, 2)] * 2
     assert {one.expires_at for one in passed_on} == {first.expires_at}, "it lives no longer than its parent"
+
+
+@pytest.mark.behaviour("6.9", "6.10")
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("/callbacks/", "/../v1//%63allbacks/./"),
+        ("http:", "HTTP:"),
+        ("127.0.0.1", "localhost"),
+        ("TOKEN", "TOKEN/?x=1"),
+        ("TOKEN", "TOKEN#"),
+    ],
+)
+def test_one_of_our_own_addresses_is_resolved_in_any_disguise(
+    client: Client, job: EventType, written: str, instead: str
+) -> None:
+    publish_job(client)
+    first = Callback.objects.get()
+    token = token_in(address_of(first)) or ""
+    disguised = "http://127.0.0.1:8000/api/v1/callbacks/TOKEN".replace(written, instead).replace("TOKEN", token)
+    assert publish_job(client, disguised).status_code == 202
+    passed_on = Callback.objects.latest("id")
+    assert (passed_on.url, passed_on.parent_id, passed_on.depth) == ("", first.pk, 2)
 
 
 @pytest.mark.behaviour("6.9")

@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from delivery.callback_tokens import TOKEN_BYTES, TokenKeys, TokenUnreadable, address_of, hash_of, token_in, token_of
+from delivery.callback_tokens import TOKEN_BYTES, TokenKeys, TokenUnreadable, hash_of, is_own, token_in, token_of
 
 HOME = "https://broker.example.org"
 
@@ -43,21 +43,60 @@ def test_what_was_kept_of_one_token_is_not_read_as_another(token: str) -> None:
             keys.open(hash_of(token), stored)
 
 
+@pytest.mark.behaviour("6.9")
 @pytest.mark.parametrize(
-    ("before", "after", "is_ours"),
+    "url",
     [
-        (HOME, "", True),
-        (f"{HOME}/behind/a/proxy", "", True),
-        ("http://localhost:8000", "", True),
-        (HOME, "/", True),
-        (HOME, "?a=b", False),
-        (HOME, "#there", False),
-        (HOME, "/more", False),
-        (HOME, "x", False),
-        (f"{HOME}?x=", "", False),
-        ("ftp://broker.example.org", "", False),
-        ("", "", False),
+        "https://broker.example.org/api/v1/callbacks/TOKEN",
+        "http://localhost:8000/behind/a/proxy/api/v1/callbacks/TOKEN",
+        "HTTPS://BROKER.example.org:443/api/v1/callbacks/TOKEN",
+        "https://broker.example.org/api/v1/callbacks/TOKEN/",
+        "https://broker.example.org/api/v1/callbacks/TOKEN?a=b",
+        "https://broker.example.org/api/v1/callbacks/TOKEN#",
+        "https://broker.example.org/api/v1/callbacks/TOKEN;a=b",
+        "https://broker.example.org/api/v1/callbacks/TOKEN/more",
+        "https://broker.example.org//api/v1//callbacks///TOKEN",
+        "https://broker.example.org/api/v1/x/../callbacks/./TOKEN",
+        "https://broker.example.org/api/v1/x/%2E%2e/callbacks%2FTOKEN",
+        "https://broker.example.org/../api/v1/%63allbacks/ENCODED",
+        "https://broker.example.org/API/V1/Callbacks/TOKEN",
     ],
 )
-def test_which_urls_bear_a_token(before: str, after: str, is_ours: bool, token: str) -> None:
-    assert token_in(address_of(token, before) + after) == (token if is_ours else None)
+def test_a_token_is_found_in_an_address_however_that_is_spelt(url: str, token: str) -> None:
+    encoded = f"%{ord(token[0]):02x}{token[1:]}"
+    assert token_in(url.replace("TOKEN", token).replace("ENCODED", encoded)) == token
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://broker.example.org/api/v1/callbacks/TOKENx",
+        "https://broker.example.org/api/v1/callbacks/",
+        "https://broker.example.org/api/v1/messages/TOKEN",
+        "https://broker.example.org/api/v1/callbacks/../TOKEN",
+        "https://relay.example.org/?to=/api/v1/callbacks/TOKEN",
+        "https://relay.example.org",
+    ],
+)
+def test_other_urls_bear_no_token(url: str, token: str) -> None:
+    assert token_in(url.replace("TOKEN", token)) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "home", "expected"),
+    [
+        ("https://broker.example.org/api/v1/callbacks/x", HOME, True),
+        ("https://broker.example.org/api/v1/callbacks/", HOME, True),
+        ("HTTPS://Broker.Example.Org.:443//API/v1/./callbacks/x?y", HOME, True),
+        ("https://broker.example.org/b/api/v1/callbacks/x", f"{HOME}/b", True),
+        ("https://broker.example.org/%62/c/../api/v1/%63allbacks/x", f"{HOME}/b", True),
+        ("https://broker.example.org/api/v1/callbacks/x", f"{HOME}/b", False),
+        ("https://broker.example.org/api/v1/callbacksx", HOME, False),
+        ("https://broker.example.org:444/api/v1/callbacks/x", HOME, False),
+        ("https://other.example.org/api/v1/callbacks/x", HOME, False),
+        ("https://broker.example.org/done?/api/v1/callbacks/x", HOME, False),
+        ("http://[::1]/api/v1/callbacks/x", "http://[::1]:80", True),
+    ],
+)
+def test_which_urls_are_where_the_broker_takes_replies(url: str, home: str, expected: bool) -> None:
+    assert is_own(url, home) is expected
