@@ -1,10 +1,11 @@
-"""Trying a script on a message: what would be sent, and nothing is (behaviour 8.1)."""
+"""Trying a script on a message: what would be sent or answered, and nothing is (behaviour 8.1, 8.2)."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from delivery.call_answers import Ended, ended_by_script
 from delivery.forwarded_headers import Header, forwarded, merged
 from delivery.hands import InHand
 from delivery.header_lines import EncodedRequest
@@ -12,9 +13,9 @@ from delivery.loading import destination_of
 from delivery.models import Message
 from delivery.transforms import TransformRefused, job_for, transformed
 from delivery.webhooks import Content, Destination, Numbers, webhook_request
-from subscriptions.endpoints import DEFAULT_METHOD
+from subscriptions.endpoints import DEFAULT_METHOD, is_scripted
 from subscriptions.models import Subscription
-from subscriptions.scripts.jobs import Failed, Lost, Made
+from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from subscriptions.scripts.once import run_once
 
 ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
@@ -29,6 +30,15 @@ class ScriptFailed(Exception):
 
 class ScriptsBusy(Exception):
     """Too many scripts are being tried; nothing has happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a script makes of a message: a request, or of a call its answer."""
+
+    request: EncodedRequest | None = None
+    answer: Ended | None = None
+    """None where the script answers no call, as that of a TOPIC subscription; both where that is not known yet."""
 
 
 def content_of(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
@@ -47,22 +57,36 @@ def content_of_stored(message: Message) -> Content:
 
 def destination_with(script: str, subscription: Subscription) -> Destination:
     """Return where a subscription's deliveries go, as it is configured now, with this script instead of its own."""
+    if is_scripted(subscription.endpoint):
+        return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, {}, b"", script)
     headers = [json.dumps(one) for one in (subscription.subscriber.headers, subscription.headers)]
     destination = destination_of(subscription.pk, 0, subscription.endpoint, *headers, subscription.signing_secret)
     return replace(destination, script=script)
 
 
-def try_script(content: Content, destination: Destination) -> EncodedRequest:
-    """Return the request that `destination`, script included, would get; it is not sent.
+def try_script(content: Content, destination: Destination) -> Outcome:
+    """Return the request that `destination`, script included, would get, or what a call would be answered.
 
     Raises:
-        ScriptFailed: the script fails, or what it makes cannot be sent.
+        ScriptFailed: the script does not compile or fails, or what it makes cannot be sent.
         ScriptsBusy: no process was free.
 
     """
-    match run_once(job_for(NO_DELIVERY, content, destination)):
+    _result_of(Job(destination.script, only_check=True))
+    made = _result_of(job_for(NO_DELIVERY, content, destination))
+    answer = ended_by_script(made, content_type=content.content_type, duration_ms=0)
+    if not is_scripted(destination.url):
+        request = _request_of(content, destination, made)
+        return Outcome(request, answer if destination.subscription_id == ANYWHERE.subscription_id else None)
+    if answer.failure:
+        raise ScriptFailed(str(answer.failure))
+    return Outcome(answer=answer)
+
+
+def _result_of(job: Job) -> Made:
+    match run_once(job):
         case Made() as made:
-            return _request_of(content, destination, made)
+            return made
         case Failed(reason) | Lost(reason):
             raise ScriptFailed(reason)
         case _:

@@ -13,6 +13,7 @@ class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # no bracket
         """Refuse a new script that is no JavaScript."""
         source: str = self.cleaned_data["script"]
         if "script" in self.changed_data:
+            self.instance.script = source  # else one that is refused is missed as well
             check_script(source)
         return source
 

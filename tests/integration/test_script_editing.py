@@ -86,3 +86,12 @@ def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription
     assert refused.context["errors"] == [[WRONG]]
     made.refresh_from_db()
     assert made.script.splitlines() == SCRIPT.splitlines()
+
+
+@pytest.mark.behaviour("8.2")
+def test_a_script_that_does_not_compile_is_not_said_to_be_missing(admin: Client) -> None:
+    price = factories.event_type("Price", EventKind.SYNC)
+    new = {"subscriber": factories.subscriber("shop").pk, "event_type": price.pk, "endpoint": "webr://price"}
+    form = new | {"headers": "{}", "position": "0", "status": "ACTIVE", "script": BROKEN}
+    refused = admin.post("/admin/subscriptions/subscription/add/", form)
+    assert refused.context["errors"] == [[WRONG]]

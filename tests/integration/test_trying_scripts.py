@@ -44,6 +44,7 @@ def test_a_subscriptions_script_is_tried_and_nothing_is_sent(management: Client,
             "reason": "",
             "method": "PUT",
             "path": "/issues/a%20b?all=1",
+            "status_code": None,
             "headers": {
                 "X-Team": "red",
                 "Content-Type": "application/vnd.team+json",
@@ -72,6 +73,7 @@ def test_another_script_is_tried_before_it_is_saved(management: Client, subscrip
     [
         ("1;\n\n$inmessage.issue.id", "TypeError: cannot read property 'id' of undefined (line 3)"),
         ("\na b", "SyntaxError: expecting ';' (line 2)"),
+        ("$outmessage=", "(line 1)"),
         ("$param = '/../x'", "$param must not step up the path with '..' or '.'."),
         ("$outheader = {'Host': 'x'}", "Host"),
     ],
@@ -124,6 +126,32 @@ def test_those_who_try_scripts_wait_for_each_other_and_not_too_many_do(
         monkeypatch.setattr(once, "_places", threading.BoundedSemaphore(4))
         made = list(pool.map(once.run_once, [Job(f"$outmessage = '{number}'") for number in range(4)]))
     assert [one.body for one in made if isinstance(one, Made)] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.behaviour("8.2")
+def test_the_script_that_answers_calls_is_tried_too(management: Client) -> None:
+    sync = factories.subscription(
+        event_type=factories.event_type(kind=EventKind.SYNC), endpoint="webr://price", script="$outmessage = {cents: 5}"
+    )
+    path = f"subscriptions/{sync.pk}/test-script"
+    answered = ask(management, path, body="1").json()
+    assert (answered["is_sent"], answered["method"], answered["path"]) == (True, None, None)
+    assert (answered["status_code"], answered["headers"], answered["body"]) == (
+        200,
+        {"Content-Type": JSON},
+        '{"cents":5}',
+    )
+    other = ask(management, path, script="$statuscode = 404; $outheader = {'Content-Type': 'a/b'}", body="1").json()
+    assert (other["status_code"], other["headers"], other["body"]) == (404, {"Content-Type": "a/b"}, "")
+    refused = ask(management, path, script="$statuscode = 99", body="1").json()
+    assert (refused["is_sent"], refused["status_code"]) == (False, None)
+    assert "$statuscode must be from 200 to 599" in refused["reason"]
+
+
+def test_a_script_of_nobodys_shows_the_status_that_it_sets(management: Client) -> None:
+    scripts = ["$statuscode = 404", "1", "$statuscode = 'none'"]
+    tried = [ask(management, "scripts/test", script=script, body="1").json() for script in scripts]
+    assert [(one["is_sent"], one["status_code"]) for one in tried] == [(True, 404), (True, 200), (True, None)]
 
 
 def test_only_what_makes_a_request_is_tried(management: Client) -> None:
