@@ -11,8 +11,15 @@ from delivery.refusals import KindNotServed, Refusal, RefusedItems, UnsuitableCa
 from subscriptions.database import rows
 
 OURS: Final = """
-SELECT token_hash, id, depth, expires_at <= clock_timestamp() FROM delivery_callback WHERE token_hash = ANY(%b)
+WITH RECURSIVE chain AS (
+  SELECT token_hash, id, depth, expires_at <= clock_timestamp() AS is_expired, reply_id, parent_id
+    FROM delivery_callback WHERE token_hash = ANY(%b)
+  UNION ALL
+  SELECT o.token_hash, o.id, o.depth, o.is_expired, c.reply_id, c.parent_id
+    FROM chain o JOIN delivery_callback c ON c.id = o.parent_id)
+SELECT token_hash, id, depth, is_expired, count(reply_id) > 0 FROM chain GROUP BY token_hash, id, depth, is_expired
 """
+"""Whether there is a reply already, here or at one that this is passed on to: another would not be taken."""
 
 GROUPS: Final = """
 SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
@@ -47,6 +54,7 @@ class _Ours(NamedTuple):
     id: int
     depth: int
     is_expired: bool
+    is_answered: bool
 
 
 class Wanted(NamedTuple):
@@ -110,6 +118,8 @@ def _external(url: str, public_url: str) -> CallbackTarget:
 
 
 def _passed_on(ours: _Ours) -> CallbackTarget:
+    if ours.is_answered:
+        raise UnsuitableCallback("The CallbackURL is a callback of this broker that has had its reply.")
     if ours.is_expired:
         raise UnsuitableCallback("The CallbackURL is a callback of this broker that has expired.")
     if ours.depth >= MOST_DEPTH:

@@ -85,14 +85,13 @@ def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
 @pytest.mark.behaviour("6.10")
 def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
     token = path_of(callback).rpartition("/")[2].encode()
-    post(callback)
+    passed_on = called_back(client, address_of(callback))
+    reply_id = post(callback).json()["id"]
     manager = client_of()
     pages = [
-        *("callbacks", f"callbacks/{callback.pk}", "messages", f"messages/{callback.message_id}", "deliveries"),
-        f"messages/{Callback.objects.get().reply_id}",
+        *("callbacks", f"callbacks/{callback.pk}", f"callbacks/{passed_on.pk}", "messages", "deliveries"),
+        *(f"messages/{one}" for one in (callback.message_id, passed_on.message_id, reply_id)),
     ]
-    called_back(client, address_of(callback))
-    pages.append(f"messages/{Message.objects.latest('pk').pk}")
     for page in pages:
         answer = manager.get(f"/api/v1/{page}")
         assert answer.status_code == 200

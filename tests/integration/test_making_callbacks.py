@@ -14,7 +14,7 @@ from delivery.callback_tokens import TokenKeys, hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
-from tests.calling_back import JOB, REPLY_TO, address_of, job_type, publish_job
+from tests.calling_back import JOB, REPLY_TO, address_of, called_back, job_type, post, publish_job
 from tests.clients import client_of
 from tests.publishing import batch, problem, publish
 
@@ -197,6 +197,19 @@ def test_an_expired_callback_is_refused(client: Client, job: EventType) -> None:
     answer = publish_job(client, address_of(callback))
     assert problem(answer) == (400, "unsuitable_callback")
     assert "expired" in answer.json()["detail"]
+
+
+@pytest.mark.behaviour("6.9")
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_callback_whose_result_is_there_is_refused(client: Client, job: EventType, chained: bool) -> None:
+    first = called_back(client)
+    last = called_back(client, address_of(first)) if chained else first
+    assert post(first).status_code == 201
+    messages = Message.objects.count()
+    answer = publish_job(client, address_of(last))
+    assert problem(answer) == (400, "unsuitable_callback")
+    assert "has had its reply" in answer.json()["detail"]
+    assert Message.objects.count() == messages
 
 
 def test_a_broker_that_does_not_know_its_address_says_so(client: Client, job: EventType, settings: Any) -> None:
