@@ -10,8 +10,10 @@ SLICE: Final = 1_000
 
 EXPIRE: Final = f"""
 WITH late AS MATERIALIZED (
-  SELECT l.id, l.head_id FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id
-   WHERE l.lane = 'callback' AND l.head_id IS NOT NULL AND c.expires_at <= clock_timestamp()
+  SELECT l.id, l.head_id
+    FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id
+    JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
+   WHERE l.lane = 'callback' AND c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
    ORDER BY l.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 gone AS (
   DELETE FROM delivery_open d USING late

@@ -69,6 +69,19 @@ def test_a_reply_under_way_does_not_expire(callback: Callback) -> None:
     assert expire_replies() == 0
 
 
+def test_replies_under_way_do_not_keep_others_from_expiring(
+    client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in (callback, called_back(client)):
+        assert post(one).status_code == 201
+    grow_older(14)
+    oldest = Line.objects.filter(lane=Lane.CALLBACK).earliest("id")
+    Line.objects.filter(pk=oldest.pk).update(due_at=Now() - DAY)
+    Delivery.objects.filter(line=oldest).update(status=DeliveryStatus.IN_FLIGHT)
+    monkeypatch.setattr(expiring, "EXPIRE", expiring.EXPIRE.replace(f"LIMIT {expiring.SLICE}", "LIMIT 1"))
+    assert expire_replies() == 1
+
+
 def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
     post(callback)
     assert remove_ended_lines() == 0
