@@ -62,6 +62,12 @@ def is_own(url: str, public_url: str) -> bool:
     return _server_of(url) == _server_of(public_url) and f"{_path_of(url)}/".lower().startswith(home.lower())
 
 
+def without_token(answer: bytes, address: str) -> bytes:
+    """Return what an endpoint answered without the token of the `address` it was given; empty: it was given none."""
+    token = address.rpartition("/")[2].encode()
+    return answer.replace(token, "…".encode()) if token else answer
+
+
 class TokenKeys:
     """The keys that tokens are kept with: new ones under the first secret, older ones are read under any."""
 

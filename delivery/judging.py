@@ -5,6 +5,7 @@ from typing import Final
 
 import requests
 
+from delivery.callback_tokens import without_token
 from delivery.hands import InHand
 from delivery.outcomes import Answered, Decision, Outcome, Unreachable
 from delivery.retry_after import retry_after_seconds
@@ -40,6 +41,7 @@ def settlement_of(
     `pause` is given where the delivery is set aside, `again` where it was the last of its group's cycle.
     """
     result = sent.answer.result
+    body = result.content if isinstance(result, requests.Response) else b""
     return Settlement(
         line_id=line_id,
         delivery_id=delivery.id,
@@ -51,8 +53,8 @@ def settlement_of(
         started_at=sent.started_at,
         duration_ms=sent.answer.duration_ms,
         status_code=outcome.status if isinstance(outcome, Answered) else None,
-        answer_headers=sent.answer.head[:KEPT_HEADER_BYTES],
-        answer_excerpt=result.content[:KEPT_BODY_BYTES] if isinstance(result, requests.Response) else b"",
+        answer_headers=without_token(sent.answer.head, delivery.callback_url)[:KEPT_HEADER_BYTES],
+        answer_excerpt=without_token(body, delivery.callback_url)[:KEPT_BODY_BYTES],
         group_id=delivery.group_id,
         again=again,
     )

@@ -1,5 +1,7 @@
 """Callbacks from end to end: a job, its endpoint's reply, and the publisher who hears of it (behaviour 6.7 to 6.9)."""
 
+import asyncio
+
 import pytest
 from django.conf import settings
 from django.db.models.functions import Now
@@ -7,7 +9,8 @@ from django.test import Client
 
 from delivery.callback_terms import CallbackTerms, callback_terms
 from delivery.callback_tokens import TokenKeys
-from delivery.models import Callback, Delivery, QueueGroup
+from delivery.judging import KEPT_BODY_BYTES
+from delivery.models import Attempt, Callback, Delivery, QueueGroup
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
 from tests.calling_back import JOB, RESULT, publish_job
@@ -100,6 +103,26 @@ def test_a_job_without_a_callback_url_has_no_such_header(
     publish(client, b"{}", event=JOB)
     hurried(receiver, WORK)
     assert "callbackurl" not in receiver.of(WORK)[0].headers
+
+
+@pytest.mark.behaviour("6.10")
+def test_what_is_kept_of_an_answer_has_no_token_though_the_endpoint_echoes_it(
+    client: Client, job: EventType, receiver: Receiver, worker: Worker
+) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        address = receiver.of(WORK)[0].headers["callbackurl"]
+        body = f"{address} {address.rpartition('/')[2]}".rjust(KEPT_BODY_BYTES + 20, "-")
+        return await answer(404, body.encode(), X_Echo=address)(reader, writer)
+
+    receiver.on(WORK, echo)
+    publish_job(client, receiver.url(DONE))
+    wait_until(lambda: not Delivery.objects.open().exists())
+    ours = f"{settings.PUBLIC_URL}/api/v1/callbacks/…".encode()
+    attempt = Attempt.objects.get()
+    token = address_in(receiver).rpartition("/")[2].encode()
+    assert bytes(attempt.answer_headers).endswith(b"\r\nX-Echo: " + ours + b"\r\n\r\n")
+    assert bytes(attempt.answer_excerpt).endswith(b"---" + ours + b" \xe2\x80\xa6")
+    assert token[:10] not in bytes(attempt.answer_excerpt)
 
 
 @pytest.mark.behaviour("6.9")
