@@ -4,12 +4,12 @@ import re
 from collections.abc import MutableMapping
 from typing import Any, Final
 
-_TOKEN: Final = re.compile(r"(/api/v1/callbacks/)[^\s/?#\"']+")
+_TOKEN: Final = re.compile(r"(/callbacks/)[^\s?#\"']+", re.IGNORECASE)
 
 
 def without_tokens(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Return a log event without the tokens that stand in its texts, such as the path of a refused request."""
     for name, value in event.items():
-        if isinstance(value, str) and "/callbacks/" in value:
+        if isinstance(value, str):
             event[name] = _TOKEN.sub(r"\1…", value)
     return event

@@ -237,6 +237,24 @@ def test_no_log_has_a_token(callback: Callback, caplog: pytest.LogCaptureFixture
     assert token not in capsys.readouterr().err
 
 
+@pytest.mark.behaviour("6.10")
+@pytest.mark.parametrize(
+    ("path", "logged"),
+    [
+        ("/api/v1//callbacks/TOKEN", "/api/v1//callbacks/…"),
+        ("/api/v1/callbacks//TOKEN/more", "/api/v1/callbacks/…"),
+        ("/API/v1/Callbacks/./TOKEN", "/API/v1/Callbacks/…"),
+    ],
+)
+def test_no_log_has_the_token_of_an_address_that_was_spelt_otherwise(
+    callback: Callback, caplog: pytest.LogCaptureFixture, path: str, logged: str
+) -> None:
+    token = path_of(callback).rpartition("/")[2]
+    assert Client().post(path.replace("TOKEN", token)).status_code == 404
+    (record,) = [one for one in caplog.records if one.name == "django.request"]
+    assert without_tokens(None, "", {"event": record.getMessage()}) == {"event": f"Not Found: {logged}"}
+
+
 def test_openapi_says_that_no_key_is_needed(client: Client) -> None:
     operation = json.loads(client.get("/api/v1/openapi.json").content)["paths"]["/api/v1/callbacks/{token}"]["post"]
     assert operation.get("security", []) == [] or {} in operation["security"]
