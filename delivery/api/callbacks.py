@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema, extend_schema_field, extend_schema_view
 from rest_framework import serializers
@@ -12,6 +14,7 @@ from rest_framework.response import Response
 
 from delivery.api.deliveries import AttemptSerializer
 from delivery.api.records import Records
+from delivery.api.replies import Reply
 from delivery.callback_standing import CallbackState, callbacks_now
 from delivery.models import Attempt, Callback, Delivery
 from delivery.statuses import DeliveryStatus
@@ -99,6 +102,12 @@ class Callbacks(Records[Callback]):
     serializer_class = CallbackSerializer
     query_class = CallbackQuery
     order = Order("callbacks", descending=True)
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Hand on what is posted to an id: that is a reply to a token, though no token is a number."""
+        if request.method == "POST" and "id" in kwargs:
+            return Reply.as_view()(request, token=str(kwargs["id"]))
+        return super().dispatch(request, *args, **kwargs)
 
     def scope(self, key: ApiKey) -> QuerySet[Callback]:
         """Return management all, a publisher those of its messages."""

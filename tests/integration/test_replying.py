@@ -75,7 +75,7 @@ def test_the_same_reply_again_is_known_even_when_the_time_is_over(callback: Call
 
 
 @pytest.mark.behaviour("6.10")
-@pytest.mark.parametrize("token", ["A" * 43, "x", "A" * 5000, "%00", "\N{SNOWMAN}", "a%2Fb"])
+@pytest.mark.parametrize("token", ["A" * 43, "x", "A" * 5000, "%00", "\N{SNOWMAN}", "a%2Fb", "1", "9" * 30])
 def test_an_unknown_token_is_not_found(callback: Callback, token: str) -> None:
     answer = Client().post(f"/api/v1/callbacks/{token}", RESULT, content_type="application/json")
     assert answer.status_code == 404
