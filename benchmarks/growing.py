@@ -86,7 +86,7 @@ class Database:
         timed("publish", publish, messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
-        wanted = [Wanted(one.line_id, one.head_id, one.capacity) for one in claims]
+        wanted = [Wanted(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
         lines = [DrivenLine(one, Run([one.line_id for one in claims], 1.0), 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", settle))

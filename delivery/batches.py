@@ -34,7 +34,7 @@ class Batch:
     def settle(self) -> Settled:
         """Settle it all, and note on the lines that their leases were renewed.
 
-        A line that is `locked` may have been settled in part, and have things `started`: it is settled again as a whole.
+        A line that is `locked` may be settled in part, and have things `started`: it is settled again as a whole.
         """
         if not (self._settlements or self._withheld or self._marks or self._states):
             return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})

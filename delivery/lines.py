@@ -82,7 +82,7 @@ class DrivenLine(Ledger):
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""
         groups = [group_id for strand in self.strands for group_id in strand.group_ids]
-        return Wanted(self.id, self.head_id, self.page_size, self.aside_next, groups)
+        return Wanted(self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, groups)
 
     def receive(self, hand: Hand[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""

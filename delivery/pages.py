@@ -67,6 +67,8 @@ class Wanted:
     """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
 
     line_id: int
+    epoch: int
+    """Under which it was claimed."""
     head_id: int | None
     capacity: int
     aside_next: bool = False

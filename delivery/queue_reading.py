@@ -20,7 +20,11 @@ from subscriptions.database import rows
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
 
 PAGES: Final = f"""
-WITH wanted AS MATERIALIZED (SELECT * FROM unnest(%(line_id)s::bigint[], %(capacity)s::int[]) AS w (line_id, capacity)),
+WITH wanted AS MATERIALIZED (
+  SELECT w.line_id, w.capacity
+    FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(capacity)s::int[]) AS w (line_id, epoch, capacity)
+    JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+     FOR KEY SHARE OF l),
 page AS MATERIALIZED (
   SELECT w.line_id, 1 AS part, f.* FROM wanted w CROSS JOIN LATERAL (
     SELECT {GROUP} FROM delivery_queuegroup g
@@ -45,6 +49,7 @@ SELECT * FROM page
 """
 """Reads the pages, and notes for mending what is in them or has been taken already: nothing else can be under way.
 
+For whoever has lost a line nothing is read, and nobody claims it meanwhile: the notes of its new driver stay.
 The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
 """
 
@@ -60,6 +65,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
     """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
     arguments = {
         "line_id": [line.line_id for line in wanted],
+        "epoch": [line.epoch for line in wanted],
         "capacity": [line.capacity for line in wanted],
         "busy": [group_id for line in wanted for group_id in line.busy],
     }

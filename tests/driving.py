@@ -183,7 +183,9 @@ def expire_lease(line: Line) -> None:
 
 def hand_of(taken: Claim) -> list[InHand]:
     """Return what a claimed line would send, in order."""
-    hand = read_pages([Wanted(taken.line_id, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[taken.line_id]
+    hand = read_pages([Wanted(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[
+        taken.line_id
+    ]
     deliveries, aside_next = [], taken.aside_next
     while delivery := hand.take(aside_next=aside_next):
         deliveries.append(delivery)

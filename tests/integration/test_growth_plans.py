@@ -146,13 +146,13 @@ def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes(
 ) -> None:
     wanted = event_type()
     busy = subscription(None, wanted)
-    line = line_of(busy.subscriber).pk
+    line = line_of(busy.subscriber)
     filling.leave_waiting(url(), receivers([busy]), wanted.pk, count=5_000, day=today())
     with connection.cursor() as cursor:
         # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
     with explaining(monkeypatch) as statements:
-        read_pages([Wanted(line, None, 16)], BodyBudget(2**20))
+        read_pages([Wanted(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
 
 

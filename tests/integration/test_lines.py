@@ -89,8 +89,8 @@ def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker
 
 
 def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Hand[InHand]:
-    line_id = line_of(wanted.subscriber).pk
-    return read_pages([Wanted(line_id, None, capacity)], budget)[line_id]
+    line = line_of(wanted.subscriber)
+    return read_pages([Wanted(line.pk, line.epoch, None, capacity)], budget)[line.pk]
 
 
 @pytest.mark.behaviour("4.2")

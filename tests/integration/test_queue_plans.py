@@ -59,7 +59,8 @@ def parked(jobs: EventType) -> Subscription:
 
 
 def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
-    hand = read_groups([Wanted(line.pk, None, capacity)], BodyBudget(PLENTY), callback_terms())[line.pk]
+    line.refresh_from_db()
+    hand = read_groups([Wanted(line.pk, line.epoch, None, capacity)], BodyBudget(PLENTY), callback_terms())[line.pk]
     return [group for _ in range(len(hand)) if (group := hand.take(aside_next=False))]
 
 

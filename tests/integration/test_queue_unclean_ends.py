@@ -1,6 +1,7 @@
 """QUEUE messages when workers vanish, freeze, or cannot settle: never two winners, repeats are flagged (4.11, 6.4)."""
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,7 +52,9 @@ def begin_and_vanish(which: int = 0) -> tuple[DrivenLine, InHand]:
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
     driven = sending.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
-    hand = read_groups([Wanted(line.pk, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[line.pk]
+    hand = read_groups([Wanted(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
+        line.pk
+    ]
     group = hand.take(aside_next=False)
     assert group
     delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
@@ -182,11 +185,28 @@ def test_what_is_noted_for_mending_is_what_is_in_hand_and_under_way(jobs: EventT
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
     terms, budget = callback_terms(), BodyBudget(PLENTY)
-    busy = Wanted(line.id, None, 500, busy=[delivery.group_id or 0])
+    busy = Wanted(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
     for _ in range(3):
         assert len(read_groups([busy], budget, terms)[line.id]) == 0
     (noted,) = PageRead.objects.filter(line_id=line.id)
     assert sorted(noted.delivery_ids) == sorted(Delivery.objects.values_list("id", flat=True))
+
+
+@pytest.mark.behaviour("4.11")
+def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it_now(
+    receiver: Receiver, jobs: EventType
+) -> None:
+    publish_bodies(jobs, b"1")
+    line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
+    claim([line.pk], worker="frozen")
+    expire_lease(line)
+    driven, delivery = begin_and_vanish()
+    thawed = Wanted(line.pk, driven.claim.epoch - 1, None, 500)
+    assert len(read_groups([thawed], BodyBudget(PLENTY), callback_terms())[line.pk]) == 0
+    read_groups([replace(thawed, capacity=0)], BodyBudget(PLENTY), callback_terms())  # what is under way is not in it
+    recover(driven)
+    assert [(request.path, request.is_flagged) for request in receiver.log] == [(path_of(delivery), True)]
+    assert statuses() == {"DELIVERED": 1, "REDUNDANT": 3}
 
 
 @pytest.mark.behaviour("4.1", "6.6")

@@ -13,7 +13,7 @@ def row(number: int, part: int, size: int = 10) -> Row:
 
 
 def taken(waiting: list[Row], budget: int = PLENTY, **wanted: int | bool) -> list[int]:
-    line = Wanted(**{"line_id": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
+    line = Wanted(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
     return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
 
 
@@ -55,7 +55,7 @@ def test_the_head_comes_first_and_once() -> None:
 
 @pytest.mark.behaviour("11.1")
 def test_a_process_that_holds_too_much_takes_nothing_and_knows_that_there_is_more() -> None:
-    page = page_of([row(1, FRESH, MAX_BYTES)], Wanted(1, None, 500), BodyBudget(MAX_BYTES - 1))
+    page = page_of([row(1, FRESH, MAX_BYTES)], Wanted(1, 1, None, 500), BodyBudget(MAX_BYTES - 1))
     assert (page.taken, page.more) == ([], True)
 
 
