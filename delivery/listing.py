@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from django.db.models import QuerySet
+
 from delivery.due_times import RELEASED
+from delivery.models import Delivery
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.database import rows
 
@@ -43,6 +46,13 @@ FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d
 def under_way() -> list[int]:
     """Return the ids of the deliveries that are under way."""
     return [delivery_id for (delivery_id,) in rows(UNDER_WAY)]
+
+
+def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
+    """Keep those of a QUEUE group: its id is that of the first of them, by whose message all are found."""
+    for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
+        return deliveries.filter(message=message_id, group=group_id)
+    return deliveries.none()
 
 
 def deliveries_of(

@@ -6,9 +6,9 @@ from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.read_only import MAX_ID_DIGITS, SHOWN_AT_MOST, STATUS_COLOURS, instant, link_to
+from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to
 from delivery.admin.releasing import ReleasingAdmin
-from delivery.listing import deliveries_of, under_way
+from delivery.listing import deliveries_of, in_group, under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.standing import COUNTED_AT_MOST
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
@@ -44,7 +44,7 @@ class DeliveryAdmin(ReleasingAdmin):
         *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
-    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's, with or without {GROUP_ID_PREFIX}"
+    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's with {GROUP_ID_PREFIX}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         """Return the rows, narrowed to what a list shows, where the database would not find that along an index."""
@@ -65,8 +65,12 @@ class DeliveryAdmin(ReleasingAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
     ) -> tuple[QuerySet[Delivery], bool]:
-        """Return the delivery of that id, as it stands here or as its subscriber received it: of a group the first."""
-        return super().get_search_results(request, queryset, _searched(search_term))
+        """Return the delivery of that id, as it stands here or as its subscriber received it; or those of a group."""
+        term = _searched(search_term)
+        group_id = term.removeprefix(GROUP_ID_PREFIX)
+        if group_id != term and is_id(group_id):
+            return in_group(queryset, int(group_id)), False
+        return super().get_search_results(request, queryset, term)
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
         """Allow the links of message pages."""
@@ -125,7 +129,7 @@ def _is_looked_up(asked: QueryDict) -> bool:
 
 
 def _searched(term: str) -> str:
-    return term.strip().removeprefix(WEBHOOK_ID_PREFIX).removeprefix(GROUP_ID_PREFIX).strip()
+    return term.strip().removeprefix(WEBHOOK_ID_PREFIX)
 
 
 def _subscriptions(asked: QueryDict) -> list[int]:
@@ -138,4 +142,4 @@ def _subscriptions(asked: QueryDict) -> list[int]:
 
 def _id_in(asked: QueryDict, name: str) -> int | None:
     text = asked.get(name) or ""
-    return int(text) if text.isdecimal() and len(text) <= MAX_ID_DIGITS else None
+    return int(text) if is_id(text) else None

@@ -8,6 +8,7 @@ from django.contrib.admin import ShowFacets
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
+from django.db.models.expressions import OrderBy
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import formats, timezone
@@ -69,7 +70,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     list_per_page = 50
     list_max_show_all = 0
     """No list is shown whole: it may have been cut."""
-    ordering: ClassVar[tuple[str, ...]] = ("-pk",)
+    ordering: ClassVar[tuple[str | OrderBy, ...]] = ("-pk",)
     search_fields: ClassVar[tuple[str, ...]] = ("pk",)
     search_help_text = "An id"
     actions: ClassVar[tuple[str, ...] | None] = None
@@ -102,8 +103,12 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
         term = search_term.strip()
         if not term:
             return queryset, False
-        is_id = term.isascii() and term.isdigit() and len(term) <= MAX_ID_DIGITS
-        return queryset.filter(pk=int(term)) if is_id else queryset.none(), False
+        return queryset.filter(pk=int(term)) if is_id(term) else queryset.none(), False
+
+
+def is_id(text: str) -> bool:
+    """Tell whether a row could have this id."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
 
 
 def link_to(model: str, pk: object, text: object) -> SafeString | str:

@@ -11,7 +11,7 @@ from rest_framework.serializers import BaseSerializer
 
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
-from delivery.listing import deliveries_of, under_way
+from delivery.listing import deliveries_of, in_group, under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
 from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
@@ -38,6 +38,9 @@ class DeliveryQuery(PageQuery):
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
     subscription = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)
     message = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)
+    group = serializers.IntegerField(
+        required=False, min_value=1, max_value=LARGEST_ID, help_text="A QUEUE group's id, without grp_."
+    )
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
@@ -128,13 +131,14 @@ class Deliveries(Records[Delivery]):
         if status is not None:
             # Spares looking on the shelves where there are none.
             rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)
-        return rows.filter(**{column: query[name] for name, column in COLUMNS.items() if name in query})
+        rows = rows.filter(**{column: query[name] for name, column in COLUMNS.items() if name in query})
+        return in_group(rows, query["group"]) if "group" in query else rows
 
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for; what somebody gets is found subscription by subscription."""
         rows, status = self.filtered(self.get_queryset(), query), query.get("status")
         wanted = self._subscriptions(query)
-        if wanted is None or "message" in query or status == DeliveryStatus.IN_FLIGHT:
+        if wanted is None or query.keys() & {"message", "group"} or status == DeliveryStatus.IN_FLIGHT:
             return page_of(rows, self.order, query)
         ids = [*wanted.values_list("pk", flat=True)]
 

@@ -154,10 +154,27 @@ def test_a_group_that_nobody_took_has_ended(group: list[Subscription]) -> None:
 
 
 def test_a_group_is_found_by_the_id_that_its_endpoints_received(admin: Client, group: list[Subscription]) -> None:
-    waiting = QueueGroup.objects.get()
-    for name, found in (("queuegroup", waiting), ("delivery", Delivery.objects.earliest("id"))):
+    waiting, deliveries = QueueGroup.objects.get(), [*Delivery.objects.order_by("-id")]
+    publish_bodies(group[0].event_type, b"1")
+    for name, found in (("queuegroup", [waiting]), ("delivery", deliveries)):
         answer = admin.get(reverse(f"admin:delivery_{name}_changelist"), {"q": f" grp_{waiting.pk}"})
-        assert list(answer.context["cl"].result_list) == [found]
+        assert list(answer.context["cl"].result_list) == found
+    for text in ("grp_", f"grp_{deliveries[0].pk}", "grp_x", f"grp_{10**17}"):
+        answer = admin.get(reverse("admin:delivery_delivery_changelist"), {"q": text})
+        assert list(answer.context["cl"].result_list) == []
+
+
+def test_the_deliveries_of_a_group_are_listed_to_whoever_may_see_them(group: list[Subscription]) -> None:
+    waiting, deliveries = QueueGroup.objects.get(), [*Delivery.objects.order_by("-id")]
+    publish_bodies(group[0].event_type, b"1")
+    address = f"/api/v1/deliveries?group={waiting.pk}"
+    everything = client_of().get(address).json()["items"]
+    assert [one["id"] for one in everything] == [one.pk for one in deliveries]
+    for one in group:
+        (own,) = client_of(one.subscriber).get(address).json()["items"]
+        assert own["subscription_id"] == one.pk
+    assert client_of().get(f"/api/v1/deliveries?group={deliveries[0].pk}").json()["items"] == []
+    assert client_of().get(f"{address}&status=DELIVERED").json()["items"] == []
 
 
 def test_a_delivery_for_topic_is_in_no_group(admin: Client) -> None:
