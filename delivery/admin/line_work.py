@@ -1,9 +1,11 @@
 """How a line stands, what it has and had, for its list and its page in the admin; whoever owns the line."""
 
 import datetime as dt
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
@@ -37,6 +39,28 @@ class HeldFilter(admin.SimpleListFilter):
             return queryset
         held = held_lines()
         return queryset.filter(pk__in=held) if self.value() == "yes" else queryset.exclude(pk__in=held)
+
+
+class LaneFilter(admin.SimpleListFilter):
+    """Lines of a kind; without a choice all but those of callbacks whose reply has ended, one of each reply."""
+
+    title = "lane"
+    parameter_name = "lane__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the choices."""
+        return [*Lane.choices]
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        """Return them as links, the first of which says what it leaves out."""
+        everything, *lanes = super().choices(changelist)
+        return iter(({**everything, "display": "All but ended callbacks"}, *lanes))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
+        """Return the lines of the choice."""
+        if self.value() is None:
+            return queryset.exclude(lane=Lane.CALLBACK, head_id=None)
+        return queryset.filter(lane=self.value())
 
 
 def keep_standing(line: Line, standing: Standing) -> None:

@@ -4,11 +4,20 @@ from typing import Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.line_work import HeldFilter, counted, history_of, keep_standing, oldest_of, sender_of, standing_of
+from delivery.admin.line_work import (
+    HeldFilter,
+    LaneFilter,
+    counted,
+    history_of,
+    keep_standing,
+    oldest_of,
+    sender_of,
+    standing_of,
+)
 from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
 from delivery.models import Lane, Line
 from delivery.standing import LineState, standings_of
@@ -33,9 +42,9 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         *("owned_by", "state", "waiting", "set_aside", "set_aside_due", "to_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
-    list_filter = (HeldFilter, "lane")
+    list_filter = (HeldFilter, LaneFilter)
     list_select_related = ("subscriber",)
-    ordering = ("subscriber__name", "pk")
+    ordering = (F("held_since").asc(nulls_last=True), "subscriber__name", "pk")
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (

@@ -57,7 +57,7 @@ class Migration(migrations.Migration):
                 (
                     "lane",
                     models.CharField(
-                        choices=[("main", "Main"), ("queue", "Queue"), ("callback", "Callback")],
+                        choices=[("main", "Topic"), ("queue", "Queue"), ("callback", "Callback")],
                         db_default="main",
                         default="main",
                         max_length=8,

@@ -13,13 +13,13 @@ from subscriptions.models import Subscriber
 class Lane(models.TextChoices):
     """What kind of work a line has, and so who its owner is."""
 
-    MAIN = "main"
+    MAIN = "main", "Topic"
     """A subscriber's deliveries in the order of publishing (behaviour 4.1)."""
 
-    QUEUE = "queue"
+    QUEUE = "queue", "Queue"
     """The message groups of one QUEUE sender (behaviour 6.2)."""
 
-    CALLBACK = "callback"
+    CALLBACK = "callback", "Callback"
     """The reply to one callback, on its way to the original URL (behaviour 6.8)."""
 
 
@@ -83,7 +83,7 @@ class Line(models.Model):
         ]
 
     def __str__(self) -> str:
-        return f"{self.owner} ({self.lane})"
+        return f"{self.owner} ({Lane(self.lane).label.lower()})"
 
     @property
     def owner(self) -> str:

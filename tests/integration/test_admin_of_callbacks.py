@@ -94,6 +94,23 @@ def test_a_message_shows_its_callbacks_and_a_reply_what_it_answers(admin: Client
     assert "who gets it, and why" not in reply.lower()
 
 
+def test_lines_of_callbacks_are_listed_until_their_reply_has_ended(
+    admin: Client, client: Client, callback: Callback
+) -> None:
+    ended = called_back(client)
+    for one in (callback, ended):
+        post(one)
+    Line.objects.filter(callback=ended).update(head_id=None)
+    Line.objects.filter(callback=callback).update(held_since=Now())
+
+    def listed(query: str = "") -> list[Line]:
+        return [*admin.get(f"/admin/delivery/line/{query}").context["cl"].result_list]
+
+    assert listed()[0].callback == callback  # what is held comes first
+    assert {one.callback for one in listed()} == {None, callback}
+    assert {one.callback for one in listed("?lane__exact=callback")} == {callback, ended}
+
+
 def test_replies_are_not_listed_among_what_was_published(admin: Client, callback: Callback) -> None:
     reply_id = post(callback).json()["id"]
     link = f"/admin/delivery/message/{reply_id}/change/"
