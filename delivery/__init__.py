@@ -21,5 +21,6 @@ settled: `settlements`, `settle_statements`, `settling` · `queue_settle_stateme
 `outages`, `unsettled` · `releasing` (what follows when a
 line is let go) · `cancelling`, `holding`
 tried: `trials` (filters, on the newest messages) · `trying` (a script; nothing is sent)
-looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining`
+looked at: `standing_statements`, `standing`, `callback_standing`, `queue_standing`, `listing`, `explaining` ·
+`reasons` (what publishers are told of them)
 """

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -17,6 +17,7 @@ from delivery.call_failures import (
     ScriptFailed,
     ScriptNotRun,
 )
+from delivery.reasons import NO_ANSWER, kind_of
 from delivery.statuses import DeliveryStatus
 from delivery.transfers import Answer, RequestNotCompleted
 from subscriptions.headers import validate_headers
@@ -81,31 +82,34 @@ def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
     )
 
 
-def ended_by_script(result: Result, *, content_type: str, duration_ms: int) -> Ended:
-    """Return what a script makes of the call that it answers; its content type is the event's unless it says so."""
+def ended_by_script(result: Result, *, subscription_id: int, content_type: str, duration_ms: int) -> Ended:
+    """Return what a subscription's script makes of the call; its content type is the event's unless it says so."""
+    failure: CallFailed = ScriptFailed(f"The script of subscription {subscription_id}, which answers, has failed.")
     match result:
         case Made():
-            return _made(result, content_type, duration_ms)
+            ended = _made(result, content_type)
         case Failed(reason):
-            return _failed(ScriptFailed(f"script failed: {reason}"), duration_ms)
+            ended = Ended(reason=f"script failed: {reason}")
         case Lost(reason):
-            return _failed(ScriptFailed(f"script lost: {reason}"), duration_ms)
+            ended = Ended(reason=f"script lost: {reason}")
         case _:
-            return _failed(ScriptNotRun("no process was free to run the script"), duration_ms)
+            failure = ScriptNotRun(f"No process was free to run the script of subscription {subscription_id}.")
+            ended = Ended(reason="no process was free to run the script")
+    return replace(ended, failure=failure if ended.status_code is None else None, duration_ms=duration_ms)
 
 
 def undecided(subscription_id: int, failure: str) -> Ended:
     """Return what a filter that fails makes of a call: it might have been the one, and nobody knows."""
-    told = CallUndecided(f"Subscription {subscription_id} may be the one to ask, but its {failure}")
+    told = CallUndecided(f"Subscription {subscription_id} may be the one to ask, but its filter failed.")
     return Ended(reason=failure, failure=told, was_tried=False)
 
 
 def _unanswered(result: RequestNotCompleted, answer: Answer) -> Ended:
-    failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {result.reason}.")
+    failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {kind_of(result.reason)}.")
     if result.timed_out:
         failure = EndpointTimedOut(f"The endpoint has not answered within {answer.duration_ms / 1000:.1f} s.")
     return Ended(
-        reason=f"no answer: {result.reason}",
+        reason=f"{NO_ANSWER}{result.reason}",
         failure=failure,
         head=answer.head,
         duration_ms=answer.duration_ms,
@@ -113,27 +117,21 @@ def _unanswered(result: RequestNotCompleted, answer: Answer) -> Ended:
     )
 
 
-def _made(made: Made, content_type: str, duration_ms: int) -> Ended:
+def _made(made: Made, content_type: str) -> Ended:
     if not _STATUS.fullmatch(made.status):
-        return _failed(ScriptFailed("script failed: $statuscode must be from 200 to 599"), duration_ms)
+        return Ended(reason="script failed: $statuscode must be from 200 to 599")
     try:
         validate_headers(made.headers)
     except ValidationError as refused:
-        return _failed(ScriptFailed(f"script failed: {' '.join(refused.messages)}"), duration_ms)
+        return Ended(reason=f"script failed: {' '.join(refused.messages)}")
     status = int(made.status)
-    given = {name.lower(): value for name, value in made.headers.items()}
-    headers = {"content-type": content_type} | given
+    headers = {"content-type": content_type} | {name.lower(): value for name, value in made.headers.items()}
     return Ended(
         status_code=status,
         reason=_reason(status),
         body=b"" if status in BODILESS else made.body or b"",
         headers={name: headers[name.lower()] for name in PASSED_ON if name.lower() in headers},
-        duration_ms=duration_ms,
     )
-
-
-def _failed(failure: CallFailed, duration_ms: int) -> Ended:
-    return Ended(reason=str(failure), failure=failure, duration_ms=duration_ms)
 
 
 def _reason(status: int) -> str:

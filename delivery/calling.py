@@ -99,7 +99,12 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         job, started = job_for(begun.delivery_id, content, begun.destination), time.monotonic()
         result = caller.run_script(job, before_waiting=_give_connection_back)
         duration_ms = round((time.monotonic() - started) * 1000)
-        return ended_by_script(result, content_type=content.content_type, duration_ms=duration_ms)
+        return ended_by_script(
+            result,
+            subscription_id=begun.destination.subscription_id,
+            content_type=content.content_type,
+            duration_ms=duration_ms,
+        )
     numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
     request = webhook_request(content, begun.destination, numbers, timestamp=int(time.time()))
     return ended_by(caller.ask(request, before_waiting=_give_connection_back), most_bytes=caller.most_answer_bytes)

@@ -14,8 +14,9 @@ from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
 from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.queue_standing import groups_of
+from delivery.reasons import told
 from subscriptions.api.pagination import Order, PageQuery
-from subscriptions.api.permissions import MayPublish
+from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, EventType, KeyKind
 
@@ -40,7 +41,11 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         allow_null=True,
         help_text="Null: published with a management key.",
     )
-    deliveries = serializers.IntegerField(source="deliveries_count", read_only=True)
+    deliveries = serializers.IntegerField(
+        source="deliveries_count",
+        read_only=True,
+        help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it.",
+    )
     answers = serializers.IntegerField(
         read_only=True, allow_null=True, help_text="Of a reply to a callback: the message that it answers."
     )
@@ -64,6 +69,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
 class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
     """Where one of a message's deliveries stands."""
 
+    reason = serializers.SerializerMethodField(
+        help_text="A publisher is told the kind of failure; the subscriber's keys and management read its whole text."
+    )
     subscriber = serializers.CharField(
         source="subscription.subscriber.name", default=None, read_only=True, allow_null=True
     )
@@ -71,6 +79,10 @@ class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
     class Meta:
         model = Delivery
         fields = ("id", "subscription_id", "subscriber", "group_id", "status", "attempts", "reason", "finished_at")
+
+    def get_reason(self, delivery: Delivery) -> str:
+        """Return why it has not succeeded, in words that whoever asks may read."""
+        return delivery.reason if self.context["reads_reasons"] else told(delivery.reason)
 
 
 class WholeMessageSerializer(MessageSerializer):
@@ -102,7 +114,9 @@ class WholeMessageSerializer(MessageSerializer):
     @extend_schema_field(DeliveryOfMessage(many=True))
     def get_deliveries(self, message: Message) -> Any:
         """Return where its deliveries stand."""
-        return DeliveryOfMessage(_deliveries_of(message), many=True).data
+        # A reply goes to an address of the publisher's own.
+        reads = key_of(self.context["request"]).kind == KeyKind.MANAGEMENT or message.answers is not None
+        return DeliveryOfMessage(_deliveries_of(message), many=True, context={"reads_reasons": reads}).data
 
     @extend_schema_field(GroupSerializer(many=True))
     def get_groups(self, message: Message) -> Any:

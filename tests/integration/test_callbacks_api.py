@@ -4,7 +4,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.models import Callback, Message
+from delivery.models import Callback, Delivery, Message
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.calling_back import REPLY_TO, RESULT, address_of, called_back, job_type, path_of, post
@@ -45,6 +45,13 @@ def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callbac
     assert shown["delivery"]["status"] == "PENDING"
     reply = client.get(f"/api/v1/messages/{reply_id}").json()
     assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT, [])
+
+
+def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Client, callback: Callback) -> None:
+    reply_id, why = post(callback).json()["id"], "no answer: Could not resolve host: mine.example"
+    Delivery.objects.filter(message_id=reply_id).update(reason=why)
+    (shown,) = client.get(f"/api/v1/messages/{reply_id}").json()["deliveries"]
+    assert shown["reason"] == why
 
 
 @pytest.mark.parametrize(("replied", "state"), [(False, "EXPIRED"), (True, "REPLIED")])

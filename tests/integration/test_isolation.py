@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from delivery.models import Delivery, Line, Message
-from subscriptions.models import ApiKey, Subscription
+from subscriptions.models import ApiKey, Publisher, Subscription
 from tests import factories
 from tests.clients import Answer, client_of
 
@@ -97,3 +97,16 @@ def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> No
         assert client.get(path).status_code == 200
         assert client.patch(path, {"description": "x"}, content_type="application/json").status_code == 403
         assert client.delete(path).status_code == 403
+
+
+def test_the_publisher_is_told_the_kind_of_failure_only(somebody: Subscription) -> None:
+    delivery, why = Delivery.objects.get(), "no answer: Could not resolve host: db-7.internal.example"
+    Delivery.objects.update(reason=why)
+
+    def told(client: Client) -> str:
+        message = client.get(f"/api/v1/messages/{delivery.message_id}").json()
+        return str(message["deliveries"][0]["reason"])
+
+    assert told(client_of(Publisher.objects.get())) == "no answer: the name of its host was not resolved"
+    assert told(client_of()) == why
+    assert client_of(somebody.subscriber).get(f"/api/v1/deliveries/{delivery.pk}").json()["reason"] == why

@@ -218,7 +218,7 @@ def test_a_filter_that_fails_is_said_only_where_it_might_have_been_the_one(
         return
     assert problem(answered) == (500, "filter_failed")
     assert answered["Broker-Outcome"] == "filter_failed"
-    assert answered.json()["detail"].startswith(f"Subscription {first.pk} may be the one to ask, but its filter failed")
+    assert answered.json()["detail"] == f"Subscription {first.pk} may be the one to ask, but its filter failed."
     ((outcome, status, reason, attempts),) = recorded()
     assert (outcome, status, attempts, reason[:13]) == ("ROUTED", "FAILED", 0, "filter failed")
     assert receiver.log == []
@@ -258,10 +258,22 @@ def test_no_answer_within_the_deadline(
         (raw(b"not HTTP at all"), True),
         (raw(b"HTTP/1.1 2000 x\r\n\r\n"), True),
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"), True),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\nshort"), True),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775808\r\n\r\nshort"), False),
         (answer(700), False),
         (raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n"), True),
     ],
-    ids=["closes", "resets", "nonsense", "status of four digits", "cut short", "status 700", "large head"],
+    ids=[
+        "closes",
+        "resets",
+        "nonsense",
+        "status of four digits",
+        "cut short",
+        "very",
+        "beyond counting",
+        "status 700",
+        "large head",
+    ],
 )
 def test_a_broken_answer_is_a_bad_gateway(
     client: Client, asked: Subscription, receiver: Receiver, behaviour: Any, is_uncertain: bool
@@ -277,9 +289,16 @@ def test_a_broken_answer_is_a_bad_gateway(
 
 
 @pytest.mark.behaviour("7.2")
-@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9/", "http://nowhere.invalid/", "https://127.0.0.1:{port}/"])
+@pytest.mark.parametrize(
+    ("endpoint", "kind"),
+    [
+        ("http://127.0.0.1:9/", "no connection"),
+        ("http://secret-host.invalid/", "the name of its host was not resolved"),
+        ("https://127.0.0.1:{port}/", "timed out"),
+    ],
+)
 def test_an_endpoint_that_cannot_be_reached_is_a_bad_gateway(
-    client: Client, event_type: EventType, receiver: Receiver, endpoint: str
+    client: Client, event_type: EventType, receiver: Receiver, endpoint: str, kind: str
 ) -> None:
     port = receiver.url().rpartition(":")[2].strip("/")
     factories.subscription(event_type=event_type, endpoint=endpoint.format(port=port))
@@ -287,9 +306,12 @@ def test_an_endpoint_that_cannot_be_reached_is_a_bad_gateway(
     answered = publish(client)
 
     assert problem(answered) == (502, "endpoint_unreachable")
-    assert answered.json()["detail"].startswith("The endpoint gave no answer: ")
+    assert answered.json()["detail"] == f"The endpoint gave no answer: {kind}."
     delivery = Delivery.objects.get()
     assert (delivery.status, delivery.uncertain, delivery.attempts) == ("FAILED", False, 1)
+    address = f"/api/v1/messages/{delivery.message_id}"
+    told, kept = (one.get(address).json()["deliveries"][0]["reason"] for one in (client, client_of()))
+    assert (told, kept) == (f"no answer: {kind}", delivery.reason), "where it was is not for publishers"
 
 
 @pytest.mark.behaviour("7.1")

@@ -1,0 +1,45 @@
+"""What publishers are told of a delivery that has not succeeded: the kind of failure, never its text.
+
+The text is for whoever owns the subscription: it may name hosts that are nobody else's business, and hold whatever a
+filter has read or a script has thrown.
+"""
+
+import re
+from typing import Final
+
+NO_ANSWER: Final = "no answer: "
+UNKNOWN: Final = "the connection or the answer broke"
+
+_KINDS: Final = {
+    re.compile(r"Could not resolve "): "the name of its host was not resolved",
+    re.compile(r".* (timed out|Timeout was reached)"): "timed out",
+    re.compile(r"Failed to connect "): "no connection",
+    re.compile(r"(TLS|SSL|OpenSSL)\b"): "TLS failed",
+}
+"""By how libcurl's text begins; the names in it have no spaces."""
+_OWN: Final = re.compile(
+    r"answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
+    r"|no process was free to run the script"
+    r"|The endpoint answered \d{3} with (more than [\d,]+ bytes|fewer bytes than it promised)\."
+    r"|The endpoint answered with the status \d+, which cannot be passed on\."
+)
+"""Reasons that are the broker's own words throughout."""
+_BEFORE: Final = re.compile(r"(released; |not taken in time: )(.+)", re.DOTALL)
+"""What is put before the reason that a delivery had."""
+_HEADED: Final = re.compile(r"(filter failed|script failed|script lost): ")
+
+
+def told(reason: str) -> str:
+    """Return what publishers are told of a delivery's reason."""
+    if before := _BEFORE.fullmatch(reason):
+        return before[1] + told(before[2])
+    if reason.startswith(NO_ANSWER):
+        return NO_ANSWER + kind_of(reason.removeprefix(NO_ANSWER))
+    if headed := _HEADED.match(reason):
+        return headed[1]
+    return reason if _OWN.fullmatch(reason) or not reason else "failed"
+
+
+def kind_of(failure: str) -> str:
+    """Return what kind of failure keeps an endpoint's answer away, by the text that says why there is none."""
+    return next((kind for begins, kind in _KINDS.items() if begins.match(failure)), UNKNOWN)
