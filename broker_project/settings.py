@@ -173,7 +173,8 @@ REST_FRAMEWORK = {
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Broker",
-    "DESCRIPTION": "Events in, strictly ordered webhooks out.",
+    "DESCRIPTION": "Events in, webhooks out: to every subscriber in order (TOPIC), to one of several endpoints "
+    "(QUEUE), or to the one that answers at once (SYNC).",
     "VERSION": "1",
     "OAS_VERSION": "3.1.0",
     "SERVE_INCLUDE_SCHEMA": False,

@@ -34,7 +34,7 @@ class EventTypeSerializer(StrictModelSerializer[EventType]):
 
 
 class EventTypeChange(EventTypeSerializer):
-    """What may change of an event type: its name and kind are fixed (behaviour 1.1)."""
+    """What may change of an event type: its name and kind are fixed."""
 
     class Meta(EventTypeSerializer.Meta):
         read_only_fields = ("name", "kind", *KEPT_BY_THE_BROKER)

@@ -1,5 +1,6 @@
 """What OpenAPI says of every operation: bearer keys, versions, query parameters, problem documents."""
 
+import re
 from typing import Any, Final
 
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -55,7 +56,11 @@ class BearerKeys(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-cal
 
 
 class ApiSchema(AutoSchema):
-    """Adds `If-Match` where a version is checked, and a list's own query parameters."""
+    """Adds a summary, `If-Match` where a version is checked, and a list's own query parameters."""
+
+    def get_summary(self) -> str | None:
+        """Return the beginning of what is said of an operation: what it does, without the particulars."""
+        return re.split(r"[;:] |\.?$", self.get_description().partition("\n")[0])[0] or None
 
     def get_override_parameters(self) -> list[Any]:
         """Return the parameters that all operations of this sort have."""

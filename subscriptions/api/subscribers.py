@@ -61,11 +61,11 @@ class Subscribers(Resource[Subscriber]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, **_: str) -> Response:
-        """Let it qualify for new messages and send what is pending (behaviour 1.7)."""
+        """Let it qualify for new messages and send what is pending."""
         return self.change_by_action(request, {"status": Status.ACTIVE})
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def inactivate(self, request: Request, **_: str) -> Response:
-        """Stop sending; what is pending is kept, what is published meanwhile is not (behaviour 1.7)."""
+        """Stop sending; what is pending is kept, what is published meanwhile is not."""
         return self.change_by_action(request, {"status": Status.INACTIVE})

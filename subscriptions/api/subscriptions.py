@@ -81,7 +81,7 @@ class NewSubscriptionSerializer(SubscriptionSerializer):
 
 
 class SubscriptionChange(SubscriptionSerializer):
-    """What may change of a subscription here: both its ends are fixed, its status has actions (behaviour 1.4)."""
+    """What may change of a subscription here: both its ends are fixed, its status has actions."""
 
     elsewhere = {"status": ": POST …/activate or …/inactivate"}
     subscriber = serializers.SlugRelatedField(slug_field="name", read_only=True)
@@ -140,13 +140,13 @@ class Subscriptions(Resource[Subscription]):
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def activate(self, request: Request, **_: str) -> Response:
-        """Let it qualify for new messages and send what is pending (behaviour 1.7)."""
+        """Let it qualify for new messages and send what is pending."""
         return self.change_by_action(request, {"status": Status.ACTIVE})
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
     def inactivate(self, request: Request, **_: str) -> Response:
-        """Stop sending; what is pending is kept, what is published meanwhile is not (behaviour 1.7)."""
+        """Stop sending; what is pending is kept, what is published meanwhile is not."""
         return self.change_by_action(request, {"status": Status.INACTIVE})
 
     @extend_schema(request=None, responses=NewSubscriptionSerializer)

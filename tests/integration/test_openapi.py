@@ -29,6 +29,13 @@ def test_every_operation_takes_a_key_and_says_what_a_problem_looks_like() -> Non
     }
 
 
+def test_every_operation_says_in_short_what_it_does_and_nothing_of_how_it_was_built() -> None:
+    answer = Client().get("/api/v1/openapi.json")
+    operations = [one for operations in answer.json()["paths"].values() for one in operations.values()]
+    assert all(0 < len(one["summary"]) < 90 and one["summary"][-1].isalnum() for one in operations)
+    assert "behaviour" not in answer.content.decode()
+
+
 @pytest.mark.parametrize("method", ["patch", "delete"])
 def test_whatever_changes_a_version_takes_if_match(method: str) -> None:
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
