@@ -13,7 +13,9 @@ class AcceptedEvent(serializers.Serializer[Any]):
 
     id = serializers.IntegerField(help_text="The message's id.")
     outcome = serializers.ChoiceField(MessageOutcome.choices)
-    deliveries = serializers.IntegerField(help_text="How many subscriptions get it.")
+    deliveries = serializers.IntegerField(
+        help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it."
+    )
     replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
 
 
