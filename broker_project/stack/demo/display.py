@@ -55,10 +55,13 @@ def _show_lines(
 
 def report(console: Console, whole: Whole) -> None:
     """Print what became of everything."""
-    console.print(topics(whole.topics), queue(whole.jobs))
+    console.print(topics(whole.topics))
+    console.print()
+    console.print(queue(whole.jobs))
     questions = whole.questions
     console.print(
-        f"SYNC: {questions.planned} calls, {questions.answered} answered by the price list itself;"
+        f"SYNC: {questions.planned} calls, in the totals a delivery each; "
+        f"{questions.answered} answered by the price list itself;"
         f" round trip p50 {duration(questions.p50)}, p95 {duration(questions.p95)}",
         highlight=False,
     )
