@@ -1,14 +1,16 @@
 """Cancelling what a subscription has unfinished: an action of its own (behaviour 1.8)."""
 
+from time import sleep
 from typing import Final
 
 from django.db import transaction
 
 from delivery.filing import FILE_GONE
+from delivery.outages import LOCKED_SECONDS
 from subscriptions.database import rows
 
 LOCK_LINES: Final = """
-SELECT l.id FROM delivery_line l
+SELECT l.lease_until IS NOT NULL FROM delivery_line l
  WHERE l.id IN (
    SELECT m.id FROM subscriptions_subscription s JOIN delivery_line m ON m.subscriber_id = s.subscriber_id
     WHERE s.id = %(subscription)s AND s.kind <> 'QUEUE'
@@ -17,10 +19,16 @@ SELECT l.id FROM delivery_line l
     WHERE s.id = %(subscription)s AND s.kind = 'QUEUE')
  ORDER BY l.id FOR NO KEY UPDATE OF l
 """
-"""First the lines, of the subscriber or of all senders, then their deliveries: a settle sees what was cancelled."""
+"""First the lines, of the subscriber or of all senders, then their deliveries: a settle sees what was cancelled.
+
+Returns which of them are driven.
+"""
 
 SLICE: Final = 5_000
 """Deliveries ended in one transaction: a large backlog must not keep its line locked, nor outlast the time limit."""
+
+BETWEEN_SECONDS: Final = 3 * LOCKED_SECONDS
+"""Pause between two slices where somebody drives one of the lines: what has ended there meanwhile is settled in it."""
 
 CANCEL: Final = f"""
 WITH these AS MATERIALIZED (
@@ -84,8 +92,10 @@ def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int
     ended = 0
     while True:
         with transaction.atomic():
-            rows(LOCK_LINES, {"subscription": subscription_id})
+            driven = any(is_driven for (is_driven,) in rows(LOCK_LINES, {"subscription": subscription_id}))
             ((slice_ended,),) = rows(CANCEL, arguments)
             if not slice_ended:
                 return ended, len(rows(ASK, {"subscription": subscription_id}))
         ended += slice_ended
+        if driven and slice_ended >= SLICE:
+            sleep(BETWEEN_SECONDS)

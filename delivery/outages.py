@@ -8,7 +8,9 @@ import structlog
 from subscriptions.database import forget_connection
 
 RETRY_SECONDS: Final = 0.25
-"""Pause before a database that failed, or a line that is locked, is asked again; nothing is forgotten meanwhile."""
+"""Pause before a database that failed is asked again; nothing is forgotten meanwhile."""
+LOCKED_SECONDS: Final = 0.02
+"""The same for a line that is locked: whoever cancels much lets go of it again and again, but not for long."""
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from delivery.hands import BodyBudget, InHand
 from delivery.http_client import GATHER_SECONDS, HttpClient
 from delivery.lines import PATIENT_SECONDS, DrivenLine, Strand
 from delivery.lingering import Lingering
-from delivery.outages import RETRY_SECONDS, Outage
+from delivery.outages import LOCKED_SECONDS, Outage
 from delivery.paging import Paging
 from delivery.releasing import Releaser
 from delivery.resting import Resting
@@ -118,7 +118,7 @@ class Rounds:
             return max(least, self._outage.until - now)
         possible = (self._lingering.patience(now), self._resting.patience(), self._scripting.patience())
         patience = min(one for one in (IDLE_SECONDS, *possible) if one is not None)
-        return min(patience, RETRY_SECONDS) if self._unsettled.locked else patience
+        return min(patience, LOCKED_SECONDS) if self._unsettled.locked else patience
 
     def _advance(self, strand: Strand, reply: Reply) -> None:
         self._unsettled.add(strand, strand.advance(reply))

@@ -7,13 +7,15 @@ import psycopg
 import pytest
 from django.db import transaction
 
-from delivery import wakeups
+from delivery import cancelling, wakeups
 from delivery.cancelling import cancel_deliveries_of
 from delivery.holding import release
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
+from delivery.outages import LOCKED_SECONDS
 from delivery.retaining import drop_past_days
 from delivery.storage_days import DAYS_AHEAD, first_id, open_days, today
 from delivery.sweeping import due_by_queue
+from subscriptions.database import rows
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -91,6 +93,41 @@ def test_cancelling_keeps_senders_from_settling_meanwhile_and_no_other_line(
         free = elsewhere.execute("SELECT lane FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED").fetchall()
 
     assert free == [("main",)] * 3
+
+
+@pytest.mark.behaviour("1.8", "6.6")
+@pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.TOPIC])
+def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_cancel(
+    storage: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: EventKind
+) -> None:
+    going = factories.subscription(event_type=factories.event_type(kind=kind), endpoint=receiver.url("/hook"))
+    gone = factories.subscription(going.subscriber, factories.event_type(kind=kind))
+    publish_bodies(gone.event_type, *[b"{}"] * 3)
+    inactivate(gone)
+    gate = receiver.gate("/hook")
+    publish_bodies(going.event_type, b"1")
+    pauses: list[float] = []
+
+    def step(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        done = rows(statement, *arguments)
+        if statement == cancelling.CANCEL:
+            gate.open()
+            wait_until(lambda: pauses or worker.driver.lines._unsettled.locked)
+        return done
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        wait_until(lambda: statuses(going) == ["DELIVERED"])
+
+    with working() as worker:
+        wait_until(lambda: receiver.log)
+        monkeypatch.setattr(cancelling, "SLICE", 1)
+        monkeypatch.setattr(cancelling, "CANCEL", cancelling.CANCEL.replace("LIMIT 5000", "LIMIT 1"))
+        monkeypatch.setattr(cancelling, "rows", step)
+        monkeypatch.setattr(cancelling, "sleep", pause)
+        assert cancel(gone) == (3, 0)
+        monkeypatch.undo()
+    assert [seconds > LOCKED_SECONDS for seconds in pauses] == [True] * 3
 
 
 @pytest.mark.behaviour("1.8")
