@@ -30,6 +30,9 @@ SUCCESSES: Final = range(200, 300)
 BODILESS: Final = frozenset({204, 304})
 """Answers that HTTP gives no body, whatever a script says."""
 
+MOST_COUNTED: Final = 2**63 - 1
+"""The largest Content-Length that libcurl holds an answer to; it notices itself where less than that has come."""
+
 _STATUS = re.compile(r"[2-5][0-9]{2}")
 
 
@@ -69,6 +72,8 @@ def ended_by(answer: Answer, *, most_bytes: int) -> Ended:
     failure: CallFailed | None = None
     if status not in STATUSES:
         failure = EndpointUnreachable(f"The endpoint answered with the status {status}, which cannot be passed on.")
+    elif _is_cut_short(answer.head):
+        failure = EndpointUnreachable(f"The endpoint answered {status} with fewer bytes than it promised.")
     elif len(body) > most_bytes:
         failure = AnswerTooLarge(f"The endpoint answered {status} with more than {most_bytes:,} bytes.")
     return Ended(
@@ -125,13 +130,21 @@ def _made(made: Made, content_type: str) -> Ended:
     except ValidationError as refused:
         return Ended(reason=f"script failed: {' '.join(refused.messages)}")
     status = int(made.status)
-    headers = {"content-type": content_type} | {name.lower(): value for name, value in made.headers.items()}
+    headers = {"content-type": content_type} | {
+        name.lower(): value.strip(" \t") for name, value in made.headers.items()
+    }
     return Ended(
         status_code=status,
         reason=_reason(status),
         body=b"" if status in BODILESS else made.body or b"",
-        headers={name: headers[name.lower()] for name in PASSED_ON if name.lower() in headers},
+        headers={name: headers[name.lower()] for name in PASSED_ON if headers.get(name.lower())},
     )
+
+
+def _is_cut_short(head: bytes) -> bool:
+    """Tell whether more bytes are promised than libcurl can count: to it that is no promise, to others it is."""
+    promised = values_in(head, ["Content-Length"]).get("Content-Length", "")
+    return promised.isdecimal() and int(promised) > MOST_COUNTED
 
 
 def _reason(status: int) -> str:
