@@ -22,6 +22,8 @@ from redis.retry import Retry
 LINES_A_TASK: Final = 256
 AWAKE_SECONDS: Final = 5
 """How long a wake that was lost can keep others from being sent; the sweep does not wait for it."""
+MOST_TASKS: Final = 256
+"""So many tasks that wait are enough, whoever sends them: perhaps nobody takes any of that queue at the moment."""
 BREAKER_SECONDS: Final = 2.0
 """After a failure nobody asks Redis for so long."""
 TURN: Final = "delivery.turn"
@@ -74,7 +76,7 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
-    """Do as `wake`, but send a task even where the lines are marked awake already: their task may be lost."""
+    """Do as `wake`, but send a task even where the lines are marked awake already, unless many wait: it may be lost."""
     return _is_served(queue) and _guarded(lambda: _wake_all(queue, line_ids))
 
 
@@ -105,7 +107,7 @@ def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
 def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
     if line_ids:
         _redis().sadd(_set_of(queue), *line_ids)
-    if _redis().scard(_set_of(queue)):
+    if _redis().scard(_set_of(queue)) and cast(int, _redis().llen(queue)) < MOST_TASKS:
         _send_turn(queue)
 
 

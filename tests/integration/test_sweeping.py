@@ -152,6 +152,14 @@ def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None)
     assert (tasks_sent(), wakeups.woken_lines(QUEUE)) == (1, [1])
 
 
+@pytest.mark.behaviour("11.3")
+def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wakeups, "MOST_TASKS", 3)
+    for line_id in range(10):
+        assert wakeups.wake_regardless(QUEUE, [line_id])
+    assert (tasks_sent(), sorted(wakeups.woken_lines(QUEUE))) == (3, [*range(10)])
+
+
 def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
     redis_empty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
