@@ -1,7 +1,7 @@
 """Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -10,6 +10,9 @@ from delivery.hands import MAX_BYTES, BodyBudget
 HEAD: Final = 0
 FRESH: Final = 1
 ASIDE: Final = 2
+
+MOST_DELIVERIES: Final = 500
+"""In a page, however many endpoints the groups in it have: the driver waits for its reading, with all its lines."""
 
 
 class Row(NamedTuple):
@@ -27,6 +30,11 @@ class Row(NamedTuple):
     times_set_aside: int
     size: int
 
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for: itself."""
+        return 1
+
 
 class GroupRow(NamedTuple):
     """A QUEUE group that is due, as read."""
@@ -41,6 +49,11 @@ class GroupRow(NamedTuple):
     attempts: int
     uncertain: bool
     first_id: int | None
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for."""
+        return len(self.delivery_ids)
 
 
 class Waiting(Protocol):
@@ -57,6 +70,10 @@ class Waiting(Protocol):
     @property
     def size(self) -> int:
         """Bytes of its body."""
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for."""
 
 
 One = TypeVar("One", bound=Waiting)
@@ -75,6 +92,10 @@ class Wanted:
     """Whether it is the turn of those set aside."""
     busy: Sequence[int] = ()
     """QUEUE groups that it has taken already."""
+    cut_short: Sequence[int] = ()
+    """QUEUE groups whose cycle ended before its time: not at once again."""
+    hanging: Mapping[int, float] = field(default_factory=dict)
+    """The subscriptions that have kept half of its strands waiting, and for how many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +108,19 @@ class Page(Generic[One]):
 
 
 def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[One]:
-    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has."""
+    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
+
+    Of groups so many as have 500 deliveries together (but always one).
+    """
     taken: list[One] = []
-    held = 0
+    held = deliveries = 0
     for row in islice(_in_order(waiting, line), line.capacity):
-        if (taken and held + row.size > MAX_BYTES) or not budget.take(row.size):
+        is_full = held + row.size > MAX_BYTES or deliveries + row.deliveries > MOST_DELIVERIES
+        if (taken and is_full) or not budget.take(row.size):
             return Page(taken, more=True)
         taken.append(row)
         held += row.size
+        deliveries += row.deliveries
     return Page(taken, more=len(waiting) >= line.capacity)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from delivery.hands import MAX_BYTES, BodyBudget
-from delivery.pages import ASIDE, FRESH, HEAD, Row, Wanted, page_of
+from delivery.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, Row, Wanted, page_of
 
 PLENTY = 64 * MAX_BYTES
 
@@ -46,6 +46,17 @@ def test_a_page_however_short_begins_with_those_whose_turn_it_is(
 )
 def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: list[int]) -> None:
     assert taken([row(number, FRESH, size) for number, size in enumerate(sizes)]) == expected
+
+
+@pytest.mark.behaviour("6.3", "11.1")
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [(1, 500), (2, 250), (200, 2), (MOST_DELIVERIES, 1), (3 * MOST_DELIVERIES, 1)],
+)
+def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
+    waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
+    page = page_of(waiting, Wanted(1, 1, None, 500), BodyBudget(PLENTY))
+    assert (len(page.taken), page.more) == (expected, True)
 
 
 @pytest.mark.behaviour("4.7", "4.8")
