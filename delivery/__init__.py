@@ -9,7 +9,7 @@ kept: `statuses`, `due_times`, `filing` · `models` · `storage_days` (the parti
 `expiring` (what callbacks leave) · `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands`
-(what is sent next) · `groups`, `parking`, `queue_reading` (the same of QUEUE groups)
+(what is sent next) · `crowds`, `groups`, `parking`, `queue_reading` (the same of QUEUE groups)
 called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in the web process), `caller` · `recording`,
 `calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending`, `queue_sending` (the stories of lines) · `taking`, `steps`, `ledgers`,

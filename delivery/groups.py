@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from delivery.crowds import Crowds
 from delivery.hands import InHand
 from delivery.webhooks import Content, Destination
 
@@ -13,6 +14,16 @@ class Endpoint(NamedTuple):
 
     delivery_id: int
     destination: Destination
+
+    @property
+    def subscription_id(self) -> int:
+        """Whose it is."""
+        return self.destination.subscription_id
+
+
+def asked_first(endpoints: Sequence[Endpoint], first_id: int | None) -> Sequence[Endpoint]:
+    """Return those of which one is asked first: who had the request at an unclean end, otherwise any."""
+    return [one for one in endpoints if one.delivery_id == first_id] or endpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +46,18 @@ class GroupInHand:
     is_aside: bool
     callback_url: str = ""
 
-    def in_turn(self, shuffle: Callable[[list[Endpoint]], object]) -> list[Endpoint]:
-        """Return the endpoints in the order in which they are tried."""
+    def may_be_tried(self, crowds: Crowds) -> bool:
+        """Whether one that is asked first has room for another that waits for it."""
+        return any(not crowds.are_full(one.subscription_id) for one in asked_first(self.endpoints, self.first_id))
+
+    def in_turn(self, shuffle: Callable[[list[Endpoint]], object], crowds: Crowds) -> list[Endpoint]:
+        """Return the endpoints in the order in which they are tried: at random, crowded ones last."""
         endpoints = [*self.endpoints]
         shuffle(endpoints)
-        return sorted(endpoints, key=lambda one: one.delivery_id != self.first_id)
+        of = len(endpoints)
+        return sorted(
+            endpoints, key=lambda one: (one.delivery_id != self.first_id, crowds.place(one.subscription_id, of))
+        )
 
     def delivery(self, endpoint: Endpoint, *, tried: int, uncertain: bool) -> InHand:
         """Return the delivery to an endpoint, after `tried` others in this cycle."""

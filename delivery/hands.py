@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -40,6 +40,11 @@ class Bodied(Protocol):
     @property
     def size(self) -> int:
         """Bytes of its body."""
+
+
+def any_may(_one: object) -> bool:
+    """Whether it may go now: always."""
+    return True
 
 
 Work = TypeVar("Work", bound=Bodied)
@@ -85,14 +90,17 @@ class Hand(Generic[Work]):
         """Whether there is more to read and it is time to: at most 40 % of the page is left."""
         return self._more and len(self) <= self._size_at_start * REFILL_LEVEL
 
-    def take(self, *, aside_next: bool) -> Work | None:
-        """Take what goes next; `aside_next` says whose turn it is where both kinds wait."""
+    def take(self, *, aside_next: bool, may_go: Callable[[Work], bool] = any_may) -> Work | None:
+        """Take what goes next of what may; `aside_next` says whose turn it is where both kinds wait."""
         if self.head:
             head, self.head = self.head, None
             return head
-        if self._aside and (aside_next or not self._fresh):
-            return self._aside.popleft()
-        return self._fresh.popleft() if self._fresh else None
+        for part in (self._aside, self._fresh) if aside_next else (self._fresh, self._aside):
+            for place, one in enumerate(part):
+                if may_go(one):
+                    del part[place]
+                    return one
+        return None
 
 
 SMALL_BODY: Final = 64 * 1024

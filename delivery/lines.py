@@ -1,7 +1,7 @@
 """A line under way and its strands: what their generators and their driver share of them."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -9,7 +9,8 @@ from typing import Any, Final
 from requests import PreparedRequest
 
 from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
-from delivery.hands import BodyBudget, Hand, InHand
+from delivery.crowds import Crowds
+from delivery.hands import BodyBudget, Hand, InHand, any_may
 from delivery.ledgers import Ledger
 from delivery.models import Lane
 from delivery.pages import Wanted
@@ -37,6 +38,9 @@ class DrivenLine(Ledger):
     """Monotonic time, taken before the statement that renewed the lease."""
     hand: Hand[Any] = field(default_factory=Hand)
     """Of deliveries, or of groups where the line is a QUEUE sender's."""
+    crowds: Crowds = field(default_factory=Crowds)
+    cut_short: list[int] = field(default_factory=list)
+    """Groups in the midst of whose cycle something was no longer as it had been read."""
     strands: list["Strand"] = field(default_factory=list)
     """One where the order counts."""
     resting: list["Strand"] = field(default_factory=list)
@@ -81,12 +85,15 @@ class DrivenLine(Ledger):
 
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""
-        groups = [group_id for strand in self.strands for group_id in strand.group_ids]
-        return Wanted(self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, groups)
+        busy = [group_id for strand in self.strands for group_id in strand.group_ids]
+        hanging = self.crowds.hanging(time.monotonic())
+        return Wanted(
+            self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, busy, self.cut_short, hanging
+        )
 
     def receive(self, hand: Hand[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        self.hand = hand
+        self.hand, self.cut_short = hand, []
         if hand.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not hand.head and not hand.is_starved:
@@ -145,9 +152,9 @@ class Strand:
         """Whether its request or script has been under way for so long."""
         return self.waiting_since is not None and now >= self.waiting_since + seconds
 
-    def take(self) -> Any:
-        """Take what goes next from the line's hand, None where it is empty."""
-        taken = self.line.hand.take(aside_next=self.line.aside_next)
+    def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
+        """Take what goes next of what may from the line's hand, None where there is nothing."""
+        taken = self.line.hand.take(aside_next=self.line.aside_next, may_go=may_go)
         if taken:
             self.held += taken.size
         return taken

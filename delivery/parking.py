@@ -1,6 +1,6 @@
 """QUEUE groups that nobody can take now: ended, or put where no page meets them until somebody can (behaviour 1.7)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from delivery.due_times import ACTIVE, RELEASED
@@ -29,9 +29,13 @@ UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {ACTIVE} ELSE {
   FROM standing s WHERE g.id = s.group_id
 """
 
-PUT_OFF_SECONDS: Final = 60.0
 PUT_OFF: Final = """
-UPDATE delivery_queuegroup SET due_at = clock_timestamp() + make_interval(secs => %s) WHERE id = ANY (%s)
+WITH off AS MATERIALIZED (
+  SELECT g.id, o.seconds
+    FROM unnest(%s::bigint[], %s::float8[]) AS o (id, seconds) JOIN delivery_queuegroup g USING (id)
+   WHERE g.due_at IS NULL OR g.due_at <= clock_timestamp() ORDER BY g.id FOR UPDATE OF g SKIP LOCKED)
+UPDATE delivery_queuegroup g SET due_at = clock_timestamp() + make_interval(secs => off.seconds)
+  FROM off WHERE g.id = off.id
 """
 
 SLICE: Final = 2_000
@@ -80,10 +84,10 @@ def put_away(group_ids: Sequence[int]) -> None:
         rows(PUT_AWAY, [sorted(group_ids)])
 
 
-def put_off(group_ids: Sequence[int]) -> None:
-    """Let groups wait for a minute that cannot be sent for a reason that somebody has to remove."""
-    if group_ids:
-        rows(PUT_OFF, [PUT_OFF_SECONDS, sorted(group_ids)])
+def put_off(seconds: Mapping[int, float]) -> None:
+    """Let groups that are due wait for so long, each by its id; it is not an attempt."""
+    if seconds:
+        rows(PUT_OFF, [[*seconds.keys()], [*seconds.values()]])
 
 
 def take_back() -> None:

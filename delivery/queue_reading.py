@@ -4,12 +4,12 @@ Those that nobody can take now are put where no page meets them until somebody c
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from delivery.addressing import callback_addresses
 from delivery.callback_terms import CallbackTerms
-from delivery.groups import Endpoint, GroupInHand
+from delivery.groups import Endpoint, GroupInHand, asked_first
 from delivery.hands import BodyBudget, Hand
 from delivery.loading import contents_of, destinations_of
 from delivery.pages import ASIDE, FRESH, GroupRow, Page, Wanted, page_of
@@ -60,6 +60,11 @@ SELECT d.group_id, d.id, d.subscription_id
    SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING' LIMIT 1) d
 """
 
+CUT_SHORT_SECONDS: Final = 1.0
+"""How long a group waits of which one endpoint was asked, and the next one could not be, as it had been read."""
+UNADDRESSED_SECONDS: Final = 60.0
+"""How long a group waits whose callback address cannot be made: somebody has to give the key back."""
+
 
 def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTerms) -> dict[int, Hand[GroupInHand]]:
     """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
@@ -69,6 +74,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
         "capacity": [line.capacity for line in wanted],
         "busy": [group_id for line in wanted for group_id in line.busy],
     }
+    put_off({group_id: CUT_SHORT_SECONDS for line in wanted for group_id in line.cut_short})
     by_line: dict[int, list[GroupRow]] = defaultdict(list)
     for columns in rows(PAGES, arguments):
         row = GroupRow(*columns)
@@ -80,7 +86,11 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
         endpoints = _endpoints_of(taken)
         put_away([row.id for row in taken if row.id not in endpoints])
         addresses = callback_addresses(endpoints.keys(), terms)
-        put_off([group_id for group_id, address in addresses.items() if not address])
+        off = {group_id: UNADDRESSED_SECONDS for group_id, address in addresses.items() if not address}
+        for line in wanted:
+            off |= _crowded_out(pages[line.line_id].taken, endpoints, line.hanging)
+        put_off(off)
+        endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
         contents = contents_of({row.message_id for row in taken if row.id in endpoints})
         hands = {line_id: _hand(page, contents, endpoints, addresses) for line_id, page in pages.items()}
     finally:
@@ -90,7 +100,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
     return hands
 
 
-def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Collection[Endpoint]]:
+def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Sequence[Endpoint]]:
     """Return by group where it may be sent now; a group that nobody can take now is missing."""
     waiting = rows(WAITING, [[delivery_id for group in groups for delivery_id in group.delivery_ids]])
     destinations = destinations_of({subscription_id for _, _, subscription_id in waiting})
@@ -101,18 +111,29 @@ def _endpoints_of(groups: Iterable[GroupRow]) -> Mapping[int, Collection[Endpoin
     return endpoints
 
 
+def _crowded_out(
+    groups: Iterable[GroupRow], endpoints: Mapping[int, Sequence[Endpoint]], hanging: Mapping[int, float]
+) -> dict[int, float]:
+    """Return the groups that only endpoints which hang could take: each waits half as long again as they have hung."""
+    hung: dict[int, float] = {}
+    for group in groups if hanging else ():
+        first = asked_first(endpoints.get(group.id, ()), group.first_id)
+        if first and all(one.subscription_id in hanging for one in first):
+            hung[group.id] = min(hanging[one.subscription_id] for one in first) / 2
+    return hung
+
+
 def _hand(
     page: Page[GroupRow],
     contents: Mapping[int, Content],
-    endpoints: Mapping[int, Collection[Endpoint]],
+    endpoints: Mapping[int, Sequence[Endpoint]],
     addresses: Mapping[int, str],
 ) -> Hand[GroupInHand]:
     parts: dict[int, list[GroupInHand]] = {FRESH: [], ASIDE: []}
     for row in page.taken:
-        address = addresses.get(row.id)
         content = contents.get(row.message_id)
-        if row.id in endpoints and content and address != "":
-            parts[row.part].append(_in_hand(row, content, [*endpoints[row.id]], address or ""))
+        if row.id in endpoints and content:
+            parts[row.part].append(_in_hand(row, content, endpoints[row.id], addresses.get(row.id, "")))
     return Hand(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
 
 

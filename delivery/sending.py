@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from delivery.claiming import Claim, claim
+from delivery.crowds import Crowds
 from delivery.driving import Driver
 from delivery.lines import DrivenLine, Strand
 from delivery.models import Lane
@@ -32,8 +33,9 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
 
 def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int) -> DrivenLine:
     """Return a claimed line with the stories it follows: `under_way` of them where its order does not count."""
-    line = DrivenLine(taken, run, renewed_at)
-    line.strands = [Strand(line) for _ in range(under_way if taken.lane == Lane.QUEUE else 1)]
+    strands = under_way if taken.lane == Lane.QUEUE else 1
+    line = DrivenLine(taken, run, renewed_at, crowds=Crowds(strands))
+    line.strands = [Strand(line) for _ in range(strands)]
     for strand in line.strands:
         if taken.lane == Lane.QUEUE:
             strand.generator = queue_line(strand, random.shuffle)

@@ -20,7 +20,7 @@ from delivery.transfers import Answer, RequestNotCompleted
 from subscriptions.scripts.jobs import Job, Result
 
 AN_HOUR = 3600.0
-UNDER_WAY = 2
+UNDER_WAY = 3
 """Messages that a QUEUE sender has under way here."""
 
 

@@ -1,5 +1,6 @@
 """QUEUE messages on their way: one endpoint of each group takes each message, side by side (behaviour 6.2 to 6.6)."""
 
+import asyncio
 import time
 from collections import Counter
 
@@ -21,6 +22,12 @@ def queue_of(receiver: Receiver, *paths: str) -> tuple[EventType, list[Subscript
     """Return a QUEUE event type, and a group of subscriptions with these endpoints."""
     kind = factories.event_type(kind=EventKind.QUEUE)
     return kind, [factories.subscription(event_type=kind, endpoint=receiver.url(path)) for path in paths]
+
+
+async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Answer after 0.1 s."""
+    await asyncio.sleep(0.1)
+    return await answer()(reader, writer)
 
 
 def statuses(subscription: Subscription | None = None) -> Counter[str]:
@@ -101,9 +108,10 @@ def test_a_group_that_nobody_takes_is_tried_again_with_a_growing_pause(receiver:
 
 @pytest.mark.behaviour("6.6")
 def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver, storage: None) -> None:
-    kind, _ = queue_of(receiver, "/slow")
+    kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
     receiver.on("/slow", hang)
-    publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
+    for kind in kinds:
+        publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
     with working(under_way=3):
         wait_until(lambda: len(receiver.log) == 3 * SENDERS)
         time.sleep(0.5)  # longer than a turn needs to go on
@@ -113,7 +121,18 @@ def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver,
         receiver.open_port()
         wait_until_done()
     assert receiver.most_at_once["/slow"] <= 3 * SENDERS
-    assert statuses() == {"DELIVERED": 10 * SENDERS}
+    assert statuses() == {"DELIVERED": 3 * 10 * SENDERS}
+
+
+@pytest.mark.behaviour("6.6")
+def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(receiver: Receiver, storage: None) -> None:
+    kind, _ = queue_of(receiver, "/slow")
+    receiver.on("/slow", slowly)
+    publish_bodies(kind, *[b"%d" % number for number in range(20 * SENDERS)])
+    sender = Line.objects.get(sender=2)
+    with working(under_way=4, find=lambda: [sender.pk]):
+        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
+    assert receiver.most_at_once["/slow"] == 4
 
 
 @pytest.mark.behaviour("6.6")

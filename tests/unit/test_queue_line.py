@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from delivery.claiming import Claim
+from delivery.crowds import Crowds
 from delivery.groups import Endpoint, GroupInHand
 from delivery.hands import Hand, InHand
 from delivery.lines import HANGS_SECONDS, DrivenLine, Strand
@@ -24,7 +26,7 @@ NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
 def a_sender(strands: int = 1, *, seconds: float = 60.0) -> DrivenLine:
     """Return a sender's line whose endpoints are tried from the last to the first."""
     claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, aside_next=False, capacity=500)
-    line = DrivenLine(claim, Run([1], seconds), time.monotonic())
+    line = DrivenLine(claim, Run([1], seconds), time.monotonic(), crowds=Crowds(strands))
     line.strands = [Strand(line) for _ in range(strands)]
     for strand in line.strands:
         strand.generator = queue_line(strand, lambda endpoints: endpoints.reverse())
@@ -33,7 +35,7 @@ def a_sender(strands: int = 1, *, seconds: float = 60.0) -> DrivenLine:
 
 def group(number: int = 7, *endpoints: int, cycles: int = 0, **fields: object) -> GroupInHand:
     known: dict[str, object] = {"first_id": None, "attempts": 0, "uncertain": False, "is_aside": False, **fields}
-    tried = [Endpoint(one, DESTINATION) for one in endpoints]
+    tried = [Endpoint(one, replace(DESTINATION, subscription_id=one)) for one in endpoints]
     return GroupInHand(number, CONTENT, tried, cycles=cycles, size=2, **known)  # type: ignore[arg-type]
 
 
@@ -126,6 +128,41 @@ def test_a_group_that_is_no_longer_as_it_was_read_is_left_for_the_next_page() ->
     begin(line, group(7, 1, 2), group(8, 3))
     line.hand = Hand()
     assert line.strands[0].advance(NotStarted()) == Read(None)
+    assert line.wanted().cut_short == []
+
+
+def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> None:
+    line = a_sender()
+    begin(line, group(7, 1, 2))
+    line.strands[0].advance(answered(500))
+    assert line.strands[0].advance(NotStarted()) == Read(None)
+    assert line.wanted().cut_short == [7]
+    line.receive(Hand())
+    assert line.wanted().cut_short == []
+
+
+@pytest.mark.behaviour("6.6")
+def test_who_has_half_of_the_strands_waiting_gets_no_more_until_it_answers() -> None:
+    line = a_sender(4)
+    for strand in line.strands:
+        strand.advance(None)
+    line.receive(Hand(fresh=[group(number, 1) for number in range(1, 9)]))
+    one, two, three, four = line.strands
+    assert [sent(strand.advance(None)).group_id for strand in (one, two)] == [1, 2]
+    assert [strand.advance(None) for strand in (three, four)] == [Read(None, linger=True)] * 2
+    line.receive(Hand(fresh=[group(3, 1), group(4, 2), *(group(number, 1) for number in range(5, 9))]))
+    assert sent(three.advance(None)).group_id == 4
+    assert sent(one.advance(answered(200))).group_id == 3
+    assert sent(four.advance(None)).group_id == 5, "it answers: as many as there are strands"
+
+
+@pytest.mark.behaviour("6.5", "6.6")
+def test_who_has_half_of_the_strands_waiting_is_left_out_of_a_cycle() -> None:
+    line = a_sender(2)
+    step = begin(line, group(7, 1, 2))
+    assert sent(step).id == 2
+    line.crowds.join(1, time.monotonic())
+    assert ended(line.strands[0].advance(answered(500))) == (2, PENDING, 1.0)
 
 
 @pytest.mark.behaviour("6.5")
