@@ -74,12 +74,13 @@ def try_script(content: Content, destination: Destination) -> Outcome:
     """
     _result_of(Job(destination.script, only_check=True))
     made = _result_of(job_for(NO_DELIVERY, content, destination))
-    answer = ended_by_script(made, content_type=content.content_type, duration_ms=0)
+    subscription_id = destination.subscription_id
+    answer = ended_by_script(made, subscription_id=subscription_id, content_type=content.content_type, duration_ms=0)
     if not is_scripted(destination.url):
         request = _request_of(content, destination, made)
-        return Outcome(request, answer if destination.subscription_id == ANYWHERE.subscription_id else None)
+        return Outcome(request, answer if subscription_id == ANYWHERE.subscription_id else None)
     if answer.failure:
-        raise ScriptFailed(str(answer.failure))
+        raise ScriptFailed(answer.reason)
     return Outcome(answer=answer)
 
 
