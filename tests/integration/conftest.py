@@ -11,7 +11,7 @@ from django.test import Client
 from delivery import caller
 from subscriptions.models import EventType, Publisher
 from tests import factories
-from tests.clients import client_of
+from tests.clients import client_of, client_of_admin
 from tests.publishing import EVENT
 
 
@@ -33,6 +33,11 @@ def client(publisher: Publisher) -> Client:
 @pytest.fixture
 def management(db: None) -> Client:
     return client_of()
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    return client_of_admin()
 
 
 @pytest.fixture

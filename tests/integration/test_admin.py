@@ -11,16 +11,11 @@ from delivery.models import Delivery
 from subscriptions.key_tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Status, Subscriber, Subscription
 from tests import factories
-from tests.clients import Answer, client_of_admin
+from tests.clients import Answer
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions"
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 def told(answer: Answer) -> str:

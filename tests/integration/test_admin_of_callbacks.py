@@ -1,17 +1,20 @@
 """Callbacks in the admin: who is waited for, what became of a reply, and never a token."""
 
+from datetime import UTC, datetime
+
 import pytest
 from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils.dateparse import parse_datetime
 
-from delivery.models import Callback, Delivery, Line
+from delivery.models import Attempt, Callback, Delivery, Line
 from subscriptions.models import EventType, Publisher
 from tests.calling_back import REPLY_TO, address_of, called_back, job_type, path_of, post
-from tests.clients import client_of_admin
 
 LIST = "/admin/delivery/callback/"
+LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -22,11 +25,6 @@ def job(publisher: Publisher) -> EventType:
 @pytest.fixture
 def callback(client: Client, job: EventType) -> Callback:
     return called_back(client)
-
-
-@pytest.fixture
-def admin(db: None) -> Client:
-    return client_of_admin()
 
 
 def text_of(admin: Client, path: str) -> str:
@@ -116,6 +114,25 @@ def test_replies_are_not_listed_among_what_was_published(admin: Client, callback
     link = f"/admin/delivery/message/{reply_id}/change/"
     assert link not in text_of(admin, "/admin/delivery/message/")
     assert link in text_of(admin, f"/admin/delivery/message/?q={reply_id}")
+
+
+def test_deliveries_of_replies_say_for_which_callback_they_are_and_when_they_are_tried_again(
+    admin: Client, management: Client, callback: Callback
+) -> None:
+    delivery = Delivery.objects.get(message=post(callback).json()["id"])
+    attempt = Attempt.objects.create(delivery=delivery, number=1, started_at=callback.created_at, duration_ms=1)
+    Attempt.objects.create(delivery=delivery, number=2, started_at=callback.created_at, duration_ms=1)
+    Line.objects.filter(callback=callback).update(due_at=LATER)
+    for path in (f"delivery/{delivery.pk}/change/", "delivery/", "attempt/", f"attempt/{attempt.pk}/change/"):
+        text = text_of(admin, f"/admin/delivery/{path}")
+        assert f"callback {callback.pk}" in text
+        assert ("2999" in text) == path.startswith("delivery")
+    assert str(callback.event_type) in text_of(admin, "/admin/delivery/delivery/")
+    shown = management.get(f"/api/v1/deliveries/{delivery.pk}").json()
+    assert shown["due_at"] == management.get(f"/api/v1/callbacks/{callback.pk}").json()["delivery"]["due_at"]
+    assert parse_datetime(shown["due_at"]) == LATER
+    Line.objects.filter(callback=callback).delete()
+    assert f"callback {callback.pk}" in text_of(admin, "/admin/delivery/delivery/")
 
 
 @pytest.mark.behaviour("6.10")

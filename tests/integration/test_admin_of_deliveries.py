@@ -23,7 +23,6 @@ from delivery.models import (
 from delivery.standing import COUNTED_AT_MOST
 from subscriptions.models import Subscription
 from tests import factories
-from tests.clients import client_of_admin
 
 pytestmark = pytest.mark.django_db
 
@@ -31,11 +30,6 @@ MANY = 60
 """More than a page."""
 
 MODELS = (Message, Delivery, QueueGroup, Callback, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 @pytest.fixture

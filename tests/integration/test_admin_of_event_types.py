@@ -13,18 +13,13 @@ from django.test import Client
 
 from subscriptions.models import EventType
 from tests import factories
-from tests.clients import Answer, client_of_admin
+from tests.clients import Answer
 
 pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions/eventtype"
 FORM = {"name": "Order.Paid", "kind": "TOPIC", "content_type": "application/json", "description": ""}
 SCHEMA = {"type": "object", "required": ["id"]}
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 def shown(client: Client, content: str) -> Answer:

@@ -10,18 +10,13 @@ from delivery.models import Message
 from subscriptions.filters import parse_filter, work
 from subscriptions.models import EventType, Subscription
 from tests import factories
-from tests.clients import Answer, client_of_admin
+from tests.clients import Answer
 from tests.publishing import publish
 
 pytestmark = pytest.mark.django_db
 
 OPEN = "$$->'Body'->>'state' = 'open'"
 LAB = "/admin/delivery/message/filter-lab/"
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 @pytest.fixture

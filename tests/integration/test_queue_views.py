@@ -17,7 +17,7 @@ from delivery.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from delivery.storage_days import today
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
-from tests.clients import client_of, client_of_admin
+from tests.clients import client_of
 from tests.driving import inactivate, publish_bodies
 from tests.publishing import problem
 
@@ -42,11 +42,6 @@ def group(event_type: EventType) -> list[Subscription]:
     ]
     publish_bodies(event_type, b'{"state": "open"}')
     return made
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 def page(admin: Client, row: Model) -> str:

@@ -5,7 +5,7 @@ from django.test import Client
 
 from subscriptions.models import EventKind, Subscription
 from tests import factories
-from tests.clients import client_of, client_of_admin
+from tests.clients import client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -70,11 +70,6 @@ def test_what_is_sent_as_it_is_may_have_no_script(admin: Client, kind: str, wron
     form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "script": SCRIPT}
     page = admin.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     assert page.context["errors"] == [[wrong]]
-
-
-@pytest.fixture
-def admin() -> Client:
-    return client_of_admin()
 
 
 @pytest.mark.behaviour("8.1")

@@ -18,7 +18,7 @@ from delivery.standing import COUNTED_AT_MOST, Hold, LineState, Standing, standi
 from delivery.statuses import DeliveryStatus
 from delivery.webhooks import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
-from tests.clients import client_of, client_of_admin
+from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered
 from tests.factories import subscriber, subscription
 
@@ -45,11 +45,6 @@ def held(wanted: Subscription, line: Line) -> Line:
     line.held_stamp = wanted.version + wanted.subscriber.version
     line.save()
     return line
-
-
-@pytest.fixture
-def admin(storage: None) -> Client:
-    return client_of_admin()
 
 
 def standing_of(line: Line) -> Standing:
