@@ -57,7 +57,7 @@ class CallbackNow:
 def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackNow]:
     """Return how each of the callbacks stands, in their order; one query."""
     wanted = [one.delivery_id for one in callbacks if one.delivery_id]
-    deliveries = Delivery.objects.in_bulk(wanted) if wanted else {}
+    deliveries = Delivery.objects.select_related("line").in_bulk(wanted) if wanted else {}
     found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
     return [CallbackNow(one, _state(one, delivery, now), delivery) for one, delivery in found]
 

@@ -1,8 +1,11 @@
 """Attempts in the admin: one request and its answer."""
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from delivery.admin.addressees import addressee_of, keep_callbacks
 from delivery.admin.read_only import ReadOnlyAdmin, link_to, text_of
 from delivery.models import Attempt
 from subscriptions.admin.theme import display, preformatted
@@ -14,8 +17,17 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
 
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
     list_select_related = ("delivery__subscription__subscriber",)
-    fields = ("id", "delivery_link", "number", "started_at", "duration_ms", "status_code", "error", "head", "excerpt")
+    fields = (
+        *("id", "delivery_link", "subscriber", "number", "started_at", "duration_ms", "status_code", "error"),
+        *("head", "excerpt"),
+    )
     readonly_fields = fields
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page of attempts, with the callbacks of all replies among them read at once."""
+        page = super().get_changelist_instance(request)
+        keep_callbacks(attempt.delivery for attempt in page.result_list)
+        return page
 
     @display(description="delivery")
     def delivery_link(self, attempt: Attempt) -> SafeString | str:
@@ -23,10 +35,9 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
         return link_to("delivery_delivery", attempt.delivery_id, attempt.delivery_id)
 
     @display(description="subscriber")
-    def subscriber(self, attempt: Attempt) -> str:
+    def subscriber(self, attempt: Attempt) -> SafeString | str:
         """Return whose endpoint was asked."""
-        subscription = attempt.delivery and attempt.delivery.subscription
-        return str(subscription.subscriber) if subscription else "-"
+        return addressee_of(attempt.delivery)
 
     @display(description="answer's headers")
     def head(self, attempt: Attempt) -> SafeString:

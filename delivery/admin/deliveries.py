@@ -1,10 +1,12 @@
 """Deliveries in the admin: one message on its way to one subscription."""
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
+from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
 from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to
 from delivery.admin.releasing import ReleasingAdmin
@@ -38,7 +40,7 @@ class DeliveryAdmin(ReleasingAdmin):
         ("subscription", AutocompleteSelectFilter),
         ("line", AutocompleteSelectFilter),
     )
-    list_select_related = ("subscription__subscriber", "subscription__event_type")
+    list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
         *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
@@ -62,6 +64,12 @@ class DeliveryAdmin(ReleasingAdmin):
             return rows.filter(closed_on__lt=OPEN_SHELF)
         return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
 
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page of deliveries, with the callbacks of all replies among them read at once."""
+        page = super().get_changelist_instance(request)
+        keep_callbacks(page.result_list)
+        return page
+
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
     ) -> tuple[QuerySet[Delivery], bool]:
@@ -83,18 +91,18 @@ class DeliveryAdmin(ReleasingAdmin):
 
     @display(description="next try")
     def next_try(self, delivery: Delivery) -> str:
-        """Return when it is tried again, if it was set aside and has not ended."""
+        """Return when it is tried again, if it waits for that and has not ended."""
         return instant(delivery.next_try_at)
 
     @display(description="subscriber")
-    def subscriber(self, delivery: Delivery) -> str:
+    def subscriber(self, delivery: Delivery) -> SafeString | str:
         """Return who gets it."""
-        return str(delivery.subscription.subscriber) if delivery.subscription else "-"
+        return addressee_of(delivery)
 
     @display(description="event type")
     def event_type(self, delivery: Delivery) -> str:
-        """Return what its subscription is for: an event type, or a pattern."""
-        return delivery.subscription.events if delivery.subscription else "-"
+        """Return what its subscription is for: an event type, or a pattern; or what a reply answers."""
+        return events_of(delivery)
 
     @display(description="message")
     def message_link(self, delivery: Delivery) -> SafeString | str:

@@ -38,10 +38,13 @@ class ReplyDeliverySerializer(serializers.ModelSerializer[Delivery]):
     """The reply on its way to the original URL."""
 
     status = serializers.ChoiceField(DeliveryStatus.choices, read_only=True)
+    due_at = serializers.DateTimeField(
+        source="next_try_at", read_only=True, allow_null=True, help_text="When it is tried again."
+    )
 
     class Meta:
         model = Delivery
-        fields: tuple[str, ...] = ("id", "status", "attempts", "reason", "finished_at")
+        fields: tuple[str, ...] = ("id", "status", "attempts", "reason", "due_at", "finished_at")
 
 
 class WholeReplyDeliverySerializer(ReplyDeliverySerializer):

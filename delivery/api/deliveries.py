@@ -54,7 +54,10 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         help_text="Null: its subscription has been deleted, or it is the reply to a callback.",
     )
     due_at = serializers.DateTimeField(
-        source="next_try_at", read_only=True, allow_null=True, help_text="Null: never set aside, or finished."
+        source="next_try_at",
+        read_only=True,
+        allow_null=True,
+        help_text="When it is tried again. Null: never set aside, or finished.",
     )
 
     class Meta:

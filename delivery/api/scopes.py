@@ -8,7 +8,7 @@ from subscriptions.models import ApiKey, KeyKind
 
 def deliveries_for(key: ApiKey) -> QuerySet[Delivery]:
     """Return what the key can see: management all, a subscriber its own."""
-    deliveries = Delivery.objects.select_related("subscription__subscriber")
+    deliveries = Delivery.objects.select_related("subscription__subscriber", "line")
     return (
         deliveries if key.kind == KeyKind.MANAGEMENT else deliveries.filter(subscription__subscriber=key.subscriber_id)
     )

@@ -83,6 +83,7 @@ class Delivery(models.Model):
 
     @property
     def next_try_at(self) -> dt.datetime | None:
-        """When it is tried again, if it was set aside and has not ended."""
+        """When it is tried again, if it was set aside and has not ended; of a reply, when its line tries again."""
         is_dated = self.status in UNFINISHED - {DeliveryStatus.HELD} and self.due_at != UNTIL_ACTIVE
-        return self.due_at if is_dated else None
+        waiting = self.line if self.subscription_id is None and self.line else self
+        return waiting.due_at if is_dated else None
