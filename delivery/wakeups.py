@@ -107,7 +107,7 @@ def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
 def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
     if line_ids:
         _redis().sadd(_set_of(queue), *line_ids)
-    if _redis().scard(_set_of(queue)) and cast(int, _redis().llen(queue)) < MOST_TASKS:
+    if _redis().scard(_set_of(queue)) and _redis().llen(queue) < MOST_TASKS:
         _send_turn(queue)
 
 
