@@ -85,6 +85,28 @@ started AS (
   RETURNING d.id, 0::bigint AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 
+PUT_BACK: Final = f"""
+WITH mine AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l WHERE l.id = %(line_id)s AND l.epoch = %(epoch)s FOR NO KEY UPDATE OF l),
+gone AS (
+  DELETE FROM delivery_open d USING mine m
+   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            'cancelled while its outcome was unknown' AS reason, d.created_at),
+filed AS ({FILE_GONE}),
+back AS (
+  UPDATE delivery_open d SET status = 'PENDING', uncertain = true FROM mine m
+   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND NOT d.cancel_requested
+  RETURNING d.id, d.group_id)
+UPDATE delivery_queuegroup g
+   SET uncertain = true, first_id = b.id,
+       due_at = COALESCE(clock_timestamp() + make_interval(secs => %(pause)s::float8), g.due_at)
+  FROM (SELECT id, group_id FROM back UNION ALL SELECT NULL, group_id FROM gone) b
+ WHERE g.id = b.group_id
+"""
+"""One delivery under way is no more, as after an unclean end: its group begins with it, and says that it may be one."""
+
 
 @cache
 def queue_settle_statement(*, stays: bool, writes: bool) -> LiteralString:

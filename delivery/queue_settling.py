@@ -1,11 +1,16 @@
 """Recording what came of QUEUE groups: one statement for every sender that finished something in this round."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from delivery.queue_settle_statements import queue_settle_statement
+from delivery.queue_settle_statements import PUT_BACK, queue_settle_statement
 from delivery.settlements import LineState, Mark, Settled, Settlement
 from delivery.settling import arguments_of, settled_by
 from delivery.statuses import DeliveryStatus
+from subscriptions.database import rows
+
+PUT_OFF_SECONDS: Final = 60.0
+"""How long a group waits of which the database refuses what came of it."""
 
 
 def settle_groups(
@@ -25,3 +30,8 @@ def settle_groups(
         stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements), writes=bool(states)
     )
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
+
+
+def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:
+    """Give up what is under way: its outcome counts as unknown, and its group waits for `pause` seconds if any."""
+    rows(PUT_BACK, {"line_id": line_id, "epoch": epoch, "delivery_id": delivery_id, "pause": pause})

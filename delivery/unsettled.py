@@ -1,6 +1,7 @@
 """The steps that wait to be settled: kept through every failure of the database, until they are or the line is lost."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
@@ -8,6 +9,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 from delivery.batches import Batch, Taken
 from delivery.lines import DrivenLine, Strand
 from delivery.outages import Outage
+from delivery.queue_settling import PUT_OFF_SECONDS, put_back
 from delivery.settlements import Settled
 from delivery.steps import Send, Step
 
@@ -60,7 +62,7 @@ class Unsettled:
 
     def _settle(self, steps: list[Taken], *, of_groups: bool) -> Iterator[Verdict]:
         try:
-            settled = Batch(steps, of_groups=of_groups).settle()
+            settled = _settled(steps, of_groups=of_groups)
         except (OperationalError, InterfaceError) as failure:
             self.keep(steps)
             self._outage.begin(failure)
@@ -74,7 +76,7 @@ class Unsettled:
         for taken in steps:
             strand, step = taken
             try:
-                settled = Batch([taken], of_groups=of_groups).settle()
+                settled = _settled_alone(taken, of_groups=of_groups)
             except (OperationalError, InterfaceError) as failure:
                 self.keep([taken])
                 self._outage.begin(failure)
@@ -95,3 +97,30 @@ class Unsettled:
             else:
                 log.warning("driver.fenced", line_id=line.id, epoch=line.claim.epoch)
                 yield strand, step, None
+
+
+def _settled(steps: list[Taken], *, of_groups: bool) -> Settled:
+    """Settle them; what a sender may not send after all, though it may be marked as under way already, is put back."""
+    settled = Batch(steps, of_groups=of_groups).settle()
+    for strand, step in steps if of_groups else ():
+        line = strand.line
+        ours = strand.may_be_marked and line.id in settled.owned
+        if ours and isinstance(step, Send) and step.delivery.id not in settled.started:
+            put_back(line.id, line.claim.epoch, step.delivery.id)
+            strand.may_be_marked = False
+    return settled
+
+
+def _settled_alone(taken: Taken, *, of_groups: bool) -> Settled:
+    """Settle one step; of a sender's, what the database refuses is given up, and only its group waits."""
+    strand, step = taken
+    try:
+        return _settled([taken], of_groups=of_groups)
+    except OperationalError:
+        raise
+    except DatabaseError:
+        if not (of_groups and step.ended):
+            raise
+        log.exception("driver.group_put_off", line_id=strand.line.id, delivery_id=step.ended.delivery_id)
+        put_back(strand.line.id, strand.line.claim.epoch, step.ended.delivery_id, pause=PUT_OFF_SECONDS)
+        return _settled([(strand, replace(step, ended=None))], of_groups=True)

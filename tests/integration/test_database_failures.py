@@ -1,18 +1,22 @@
 """A database that fails, refuses, or commits without saying so: nothing is lost, nobody else is harmed."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from django.db.models.functions import Now
 
 from delivery import batches, sending, settling
 from delivery.driving import MOST_BODY_BYTES
-from delivery.models import Attempt, Delivery
+from delivery.models import Attempt, Delivery, QueueGroup
+from delivery.queue_settling import settle_groups
 from delivery.settlements import Settled
 from delivery.statuses import DeliveryStatus
-from subscriptions.models import Subscription
+from subscriptions.models import EventKind, Subscription
 from tests.driving import (
     Worker,
     attempts_of,
@@ -24,8 +28,9 @@ from tests.driving import (
     terminate_backends,
     unfinished,
     wait_until_done,
+    working,
 )
-from tests.factories import subscription
+from tests.factories import event_type, subscription
 from tests.receiver import Receiver, answer, wait_until
 
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
@@ -98,17 +103,41 @@ def test_data_that_the_database_refuses_stops_its_own_line_only(
     wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
 
 
+@pytest.mark.behaviour("6.6")
+def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender_goes_on(
+    refusing_teapots: None, receiver: Receiver, worker: Worker
+) -> None:
+    jobs = event_type(kind=EventKind.QUEUE)
+    subscription(event_type=jobs, endpoint=receiver.url("/teapot"))
+    receiver.on("/teapot", answer(418), answer())
+    publish_numbered(jobs, 30)
+    wait_until(lambda: ends() == {DELIVERED: 29, PENDING: 1})
+    publish_numbered(jobs, 30, first=30)
+    wait_until(lambda: ends() == {DELIVERED: 59, PENDING: 1})
+    group = QueueGroup.objects.get(due_at__gt=Now() + timedelta(seconds=30))
+    assert (group.uncertain, group.first_id) == (True, Delivery.objects.open().get().pk)
+    hurry_until_done()
+    assert len(receiver.log) == 61
+    assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
+    wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
+
+
+def ends() -> Counter[str]:
+    return Counter(Delivery.objects.values_list("status", flat=True))
+
+
 class Unheard:
     """Settles as asked, but once lets the answer get lost on the way back."""
 
-    def __init__(self, when: str) -> None:
+    def __init__(self, when: str, settle: Callable[..., Settled] = settling.settle) -> None:
         self.when = when
+        self.settle = settle
         self.meanwhile: Callable[[], object] = int
         """What happens before it is settled again."""
         self.lost = 0
 
     def __call__(self, *arguments: Any, **options: Any) -> Settled:
-        settled = settling.settle(*arguments, **options)
+        settled = self.settle(*arguments, **options)
         if options.get(self.when) and not self.lost:
             self.lost += 1
             self.meanwhile()
@@ -155,6 +184,22 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
     worker.stop()
     assert receiver.bodies("/moved") == [b"0", b"1", b"2"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.15", "6.6")
+def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_sender_goes_on(
+    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = event_type(kind=EventKind.QUEUE)
+    wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
+    unheard = Unheard("marks", settle_groups)
+    unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
+    monkeypatch.setattr(batches, "settle_groups", unheard)
+    publish_numbered(jobs, 30)
+    with working():
+        hurry_until_done()
+    assert (unheard.lost, ends()) == (1, {DELIVERED: 30})
+    assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
 
 
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(worker: Worker, wanted: Subscription) -> None:
