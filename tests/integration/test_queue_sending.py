@@ -106,6 +106,29 @@ def test_a_group_that_nobody_takes_is_tried_again_with_a_growing_pause(receiver:
     assert attempts_of(Delivery.objects.get(subscription=failing).pk) == [(1, 500), (2, None), (3, 200)]
 
 
+@pytest.mark.behaviour("6.5")
+def test_who_was_asked_is_not_asked_again_at_once_where_the_next_one_is_gone_meanwhile(
+    receiver: Receiver, worker: Worker
+) -> None:
+    kind, (_, other) = queue_of(receiver, "/one", "/other")
+    gate = receiver.gate("/one", answer(500))
+    receiver.on("/one", gate)
+    publish_bodies(kind, *[b"%d" % number for number in range(20)])
+    wait_until(lambda: statuses(other)["DELIVERED"] + len(receiver.of("/one")) == 20)
+    asked = len(receiver.of("/one"))
+    inactivate(other)
+    gate.open()
+    wait_until(lambda: len(receiver.of("/one")) == 2 * asked > 0)
+    by_message = sorted(receiver.of("/one"), key=lambda request: (request.body, request.begun))
+    assert {first.body for first in by_message[::2]} == {second.body for second in by_message[1::2]}
+    pauses = [
+        second.begun - (first.ended or 0.0) for first, second in zip(by_message[::2], by_message[1::2], strict=True)
+    ]
+    assert min(pauses) >= 0.9
+    receiver.on("/one", answer())
+    wait_until_done()
+
+
 @pytest.mark.behaviour("6.6")
 def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver, storage: None) -> None:
     kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
