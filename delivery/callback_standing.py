@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.db.models.enums import TextChoices
 
 from delivery.models import Callback, Delivery
@@ -60,6 +61,31 @@ def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[Callb
     deliveries = Delivery.objects.select_related("line").in_bulk(wanted) if wanted else {}
     found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
     return [CallbackNow(one, _state(one, delivery, now), delivery) for one, delivery in found]
+
+
+def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: datetime) -> QuerySet[Callback]:
+    """Keep those that stand so."""
+    match state:
+        case CallbackState.WAITING:
+            return callbacks.filter(reply=None, expires_at__gt=now)
+        case CallbackState.PASSED_ON:
+            return callbacks.filter(reply__isnull=False, delivery_id=None)
+        case CallbackState.REPLIED:
+            return callbacks.filter(line__head_id__isnull=False)
+        case CallbackState.ENDED:
+            gone = ~Exists(Delivery.objects.filter(pk=OuterRef("delivery_id")))
+            return callbacks.filter(gone, delivery_id__isnull=False)
+    unanswered = Q(reply=None, expires_at__lte=now) if state == CallbackState.EXPIRED else Q(pk__in=[])
+    return callbacks.filter(_ended_as(state) | unanswered)
+
+
+def _ended_as(state: CallbackState) -> Q:
+    statuses = [status for status, its in OF_DELIVERY.items() if its == state]
+    if state == CallbackState.DELIVERED:
+        return Q(Exists(Delivery.objects.filter(pk=OuterRef("delivery_id"), status__in=statuses)))
+    # Few end otherwise: those are found along the index of what was not delivered, and their callbacks by the reply.
+    ended = Delivery.objects.final().filter(subscription=None, status__in=statuses)
+    return Q(reply__in=ended.values("message"), delivery_id__isnull=False)
 
 
 def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> CallbackState:

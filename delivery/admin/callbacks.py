@@ -4,14 +4,14 @@ from typing import Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, payload_of
-from delivery.callback_standing import CallbackNow, CallbackState, callbacks_now
+from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, payload_of
+from delivery.callback_standing import CallbackNow, CallbackState, callbacks_now, in_state
 from delivery.models import Callback, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
 
@@ -29,14 +29,19 @@ STATE_COLOURS: Final = {
 
 
 class StageFilter(admin.SimpleListFilter):
-    """Callbacks that wait for their endpoint, or whose reply waits for the original URL, or nobody replied to."""
+    """Callbacks that wait for their endpoint, or whose reply waits or was refused, or that nobody replied to."""
 
     title = "stage"
     parameter_name = "stage"
 
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
         """Return the choices."""
-        return [("waiting", "Not replied to yet"), ("under_way", "Reply on its way"), ("missed", "Never replied to")]
+        return [
+            ("waiting", "Not replied to yet"),
+            ("under_way", "Reply on its way"),
+            ("refused", "Reply refused"),
+            ("missed", "Never replied to"),
+        ]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Callback]) -> QuerySet[Callback]:  # noqa: ARG002
         """Return the callbacks of the choice."""
@@ -45,6 +50,8 @@ class StageFilter(admin.SimpleListFilter):
                 return queryset.filter(reply=None, expires_at__gt=Now())
             case "under_way":
                 return queryset.filter(line__head_id__isnull=False)
+            case "refused":
+                return in_state(queryset, CallbackState.REFUSED, now=timezone.now())
             case "missed":
                 return queryset.filter(reply=None, expires_at__lte=Now())
         return queryset
@@ -66,6 +73,21 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
         *("delivery_link", "reason", "next_try"),
     )
     readonly_fields = fields
+
+    search_help_text = "A callback's id, or a message's: what was published, or the reply"
+
+    def get_search_results(
+        self,
+        request: HttpRequest,  # noqa: ARG002 - Django's signature
+        queryset: QuerySet[Callback],
+        search_term: str,
+    ) -> tuple[QuerySet[Callback], bool]:
+        """Return the callback of that id, or those of that message."""
+        term = search_term.strip()
+        if not term:
+            return queryset, False
+        found = queryset.filter(Q(pk=term) | Q(message=term) | Q(reply=term)) if is_id(term) else queryset.none()
+        return found, False
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Callback]:
         """Return the callbacks without what their tokens are kept as."""

@@ -15,11 +15,12 @@ from rest_framework.response import Response
 from delivery.api.deliveries import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.replies import Reply
-from delivery.callback_standing import CallbackState, callbacks_now
+from delivery.callback_standing import CallbackState, callbacks_now, in_state
 from delivery.models import Attempt, Callback, Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
 from subscriptions.api.permissions import MayPublish
+from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, KeyKind
 
 LARGEST_ID: Final = 2**63 - 1
@@ -32,6 +33,7 @@ class CallbackQuery(PageQuery):
     message = serializers.IntegerField(
         required=False, min_value=1, max_value=LARGEST_ID, help_text="The QUEUE message that was published."
     )
+    state = OneOfField(CallbackState.choices, required=False)
 
 
 class ReplyDeliverySerializer(serializers.ModelSerializer[Delivery]):
@@ -118,8 +120,10 @@ class Callbacks(Records[Callback]):
         return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
 
     def filtered(self, rows: QuerySet[Callback], query: Mapping[str, Any]) -> QuerySet[Callback]:
-        """Return those of a message."""
-        return rows.filter(message=query["message"]) if "message" in query else rows
+        """Return those of a message, or in a state."""
+        if "message" in query:
+            rows = rows.filter(message=query["message"])
+        return in_state(rows, CallbackState(query["state"]), now=timezone.now()) if "state" in query else rows
 
     def list(self, request: Request) -> Response:
         """List them, a page at a time, newest first."""

@@ -4,11 +4,12 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.models import Callback, Delivery, Message
+from delivery.models import Callback, Delivery, Line, Message
+from delivery.storage_days import today
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.calling_back import REPLY_TO, RESULT, address_of, called_back, job_type, path_of, post
-from tests.clients import client_of
+from tests.clients import client_of, client_of_admin
 from tests.publishing import problem
 
 
@@ -83,6 +84,41 @@ def test_a_publisher_sees_the_callbacks_of_its_own_messages_only(callback: Callb
     assert problem(other.get(f"/api/v1/callbacks/{callback.pk}")) == (404, "not_found")
     assert problem(other.get(f"/api/v1/messages/{reply_id}")) == (404, "not_found")
     assert len(client_of().get("/api/v1/callbacks").json()["items"]) == 1
+
+
+def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> None:
+    names = ["waiting", "missed", "replied", "refused", "expired", "delivered", "ended"]
+    of = {name: called_back(client) for name in names}
+    of["passed_on"] = called_back(client, address_of(of["replied"]))
+    for name in names[3:]:
+        post(of[name])
+    post(of["passed_on"])
+    Callback.objects.filter(pk=of["missed"].pk).update(expires_at=Now())
+    ends = {"refused": "REJECTED", "expired": "EXPIRED", "delivered": "DELIVERED"}
+    for name, status in ends.items():
+        of[name].refresh_from_db()
+        of_reply = Delivery.objects.filter(message=of[name].reply)
+        Line.objects.filter(callback=of[name]).update(head_id=None)
+        of_reply.update(status="IN_FLIGHT")
+        of_reply.update(status=status, closed_on=today(), finished_at=Now())
+    Line.objects.filter(callback=of["ended"]).update(head_id=None)
+    Callback.objects.filter(pk=of["ended"].pk).update(delivery_id=1)
+    wanted = {
+        "WAITING": {"waiting"},
+        "REPLIED": {"replied"},
+        "PASSED_ON": {"passed_on"},
+        "DELIVERED": {"delivered"},
+        "REFUSED": {"refused"},
+        "EXPIRED": {"missed", "expired"},
+        "ENDED": {"ended"},
+    }
+    for state, expected in wanted.items():
+        listed = client.get(f"/api/v1/callbacks?state={state}").json()["items"]
+        assert {one["id"] for one in listed} == {of[name].pk for name in expected}
+        assert {one["state"] for one in listed} == {state}
+    admin = client_of_admin()
+    for query in ("stage=refused", f"q={of['refused'].message_id}", f"q={of['refused'].pk}"):
+        assert [*admin.get(f"/admin/delivery/callback/?{query}").context["cl"].result_list] == [of["refused"]]
 
 
 def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
