@@ -6,9 +6,9 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, keep_callbacks
-from delivery.admin.read_only import ReadOnlyAdmin, link_to, text_of
-from delivery.models import Attempt
-from subscriptions.admin.theme import display, preformatted
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, text_of
+from delivery.models import Attempt, Delivery
+from subscriptions.admin.theme import display, preformatted, table
 
 
 @admin.register(Attempt)
@@ -48,3 +48,19 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     def excerpt(self, attempt: Attempt) -> SafeString:
         """Return the beginning of the answer's body, as text."""
         return preformatted(text_of(attempt.answer_excerpt))
+
+
+def attempts_table(delivery: Delivery) -> SafeString:
+    """Return the attempts of a delivery, the first ones first."""
+    found = Attempt.objects.filter(delivery=delivery).order_by("id")[:SHOWN_AT_MOST]
+    rows = [
+        [
+            link_to("delivery_attempt", one.pk, one.number),
+            one.started_at,
+            one.status_code or "-",
+            one.error or "-",
+            f"{one.duration_ms} ms",
+        ]
+        for one in found
+    ]
+    return table(["number", "started", "status", "error", "duration"], rows)

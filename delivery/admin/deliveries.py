@@ -7,15 +7,16 @@ from django.http import HttpRequest, QueryDict
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
+from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to
+from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
 from delivery.admin.releasing import ReleasingAdmin
 from delivery.listing import deliveries_of, in_group, under_way
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.standing import COUNTED_AT_MOST
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhooks import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
-from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+from subscriptions.admin.theme import AutocompleteSelectFilter, display
 from subscriptions.models import Subscription
 
 
@@ -43,7 +44,7 @@ class DeliveryAdmin(ReleasingAdmin):
     list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
-        *("uncertain", "cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
+        *("is_uncertain", "is_cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's with {GROUP_ID_PREFIX}"
@@ -94,6 +95,16 @@ class DeliveryAdmin(ReleasingAdmin):
         """Return when it is tried again, if it waits for that and has not ended."""
         return instant(delivery.next_try_at)
 
+    @display(description="uncertain")
+    def is_uncertain(self, delivery: Delivery) -> str:
+        """Return whether the outcome of an earlier request is unknown."""
+        return yes_or_no(delivery.uncertain)
+
+    @display(description="cancel requested")
+    def is_cancel_requested(self, delivery: Delivery) -> str:
+        """Return whether it ends with the request that is under way."""
+        return yes_or_no(delivery.cancel_requested)
+
     @display(description="subscriber")
     def subscriber(self, delivery: Delivery) -> SafeString | str:
         """Return who gets it."""
@@ -117,18 +128,7 @@ class DeliveryAdmin(ReleasingAdmin):
     @display(description="attempts made")
     def attempt_table(self, delivery: Delivery) -> SafeString:
         """Return its attempts, the first ones first."""
-        found = Attempt.objects.filter(delivery=delivery).order_by("id")[:SHOWN_AT_MOST]
-        rows = [
-            [
-                link_to("delivery_attempt", one.pk, one.number),
-                one.started_at,
-                one.status_code or "-",
-                one.error or "-",
-                f"{one.duration_ms} ms",
-            ]
-            for one in found
-        ]
-        return table(["number", "started", "status", "error", "duration"], rows)
+        return attempts_table(delivery)
 
 
 def _is_looked_up(asked: QueryDict) -> bool:

@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.filter_lab import FilterLabAdmin
-from delivery.admin.queue_groups import SHOWN_WITH, groups_table
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, subscription_link
+from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, status_badge, subscription_link
 from delivery.admin.verdicts import terms_list, verdict_label
 from delivery.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
@@ -71,7 +71,8 @@ class MessageAdmin(FilterLabAdmin):
             [
                 link_to("delivery_delivery", one.pk, one.pk),
                 subscription_link(one.subscription),
-                one.status,
+                group_link(one.group_id),
+                status_badge(one.status),
                 one.reason or "-",
                 one.sequence or "-",
                 one.attempts,
@@ -81,7 +82,7 @@ class MessageAdmin(FilterLabAdmin):
         ]
         if message.deliveries_count > SHOWN_AT_MOST:
             rows.append([link_to_list("delivery_delivery", f"all {message.deliveries_count}", message__id=message.pk)])
-        return table(["delivery", "subscription", "status", "reason", "number", "attempts", "finished"], rows)
+        return table(["delivery", "subscription", "group", "status", "reason", "number", "attempts", "finished"], rows)
 
     @display(description="groups")
     def group_table(self, message: Message) -> SafeString | str:

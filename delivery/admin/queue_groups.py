@@ -8,7 +8,16 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, instant, link_to, subscription_link
+from delivery.admin.read_only import (
+    SHOWN_AT_MOST,
+    ReadOnlyAdmin,
+    instant,
+    link_to,
+    link_to_list,
+    status_badge,
+    subscription_link,
+    yes_or_no,
+)
 from delivery.models import Delivery, QueueGroup
 from delivery.queue_standing import GroupStanding, GroupState, groups_of, state_of
 from delivery.webhooks import GROUP_ID_PREFIX
@@ -34,7 +43,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     list_filter = (("line", AutocompleteSelectFilter),)
     list_select_related = ("line__subscriber",)
     fields = (
-        *("id", "line", "message_link", "state", "attempts", "cycles", "uncertain", "next_try", "created_at"),
+        *("id", "line", "message_link", "state", "attempts", "cycles", "is_uncertain", "next_try", "created_at"),
         "deliveries",
     )
     readonly_fields = fields
@@ -55,6 +64,11 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
         """Return when its endpoints are tried again, if all of them were in vain."""
         return instant(group.due_at if state_of(group) == GroupState.SET_ASIDE else None)
 
+    @display(description="uncertain")
+    def is_uncertain(self, group: QueueGroup) -> str:
+        """Return whether some endpoint may have done it already."""
+        return yes_or_no(group.uncertain)
+
     @display(description="deliveries")
     def deliveries(self, group: QueueGroup) -> SafeString | str:
         """Return its deliveries, of which one takes the message."""
@@ -67,13 +81,24 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
         return super().get_search_results(request, queryset, search_term.strip().removeprefix(GROUP_ID_PREFIX))
 
 
+def group_link(group_id: int | None) -> SafeString | str:
+    """Return a link to the deliveries of a group, which is itself gone once it has ended; a dash for none."""
+    name = f"{GROUP_ID_PREFIX}{group_id}"
+    return link_to_list("delivery_delivery", name, q=name) if group_id else "-"
+
+
 def mates_table(message_id: int | None, group_id: int | None) -> SafeString | str:
     """Return the deliveries of one group of a message; a dash where there is none."""
     if group_id is None:
         return "-"
     found = Delivery.objects.filter(message=message_id, group=group_id).select_related(*SHOWN_WITH)
     rows = [
-        [link_to("delivery_delivery", one.pk, one.pk), subscription_link(one.subscription), one.status, one.attempts]
+        [
+            link_to("delivery_delivery", one.pk, one.pk),
+            subscription_link(one.subscription),
+            status_badge(one.status),
+            one.attempts,
+        ]
         for one in found.oldest_first()[:SHOWN_AT_MOST]
     ]
     return table([f"delivery of {GROUP_ID_PREFIX}{group_id}", "subscription", "status", "attempts"], rows)
@@ -88,7 +113,7 @@ def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:
 
 def _row(group: GroupStanding) -> list[object]:
     return [
-        f"{GROUP_ID_PREFIX}{group.id}",
+        group_link(group.id),
         label(group.state, COLOURS[group.state]),
         subscription_link(group.taken_by.subscription if group.taken_by else None),
         len(group.deliveries),

@@ -17,7 +17,7 @@ from django.utils.safestring import SafeString
 
 from delivery.models import Message
 from delivery.standing import COUNTED_AT_MOST
-from subscriptions.admin.theme import ModelAdmin, link, preformatted
+from subscriptions.admin.theme import ModelAdmin, label, link, preformatted
 from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
@@ -109,6 +109,16 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
 def is_id(text: str) -> bool:
     """Tell whether a row could have this id."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_ID_DIGITS
+
+
+def status_badge(status: str) -> SafeString:
+    """Return a delivery's status as lists show it."""
+    return label(status, STATUS_COLOURS.get(status, ""))
+
+
+def yes_or_no(is_so: bool) -> str:
+    """Return a flag in words: that something is not so is no error."""
+    return "yes" if is_so else "no"
 
 
 def link_to(model: str, pk: object, text: object) -> SafeString | str:

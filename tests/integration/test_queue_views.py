@@ -100,6 +100,7 @@ def test_a_message_shows_which_endpoint_took_it_and_which_were_not_needed(
     assert f"grp_{first.pk}" in text
     assert "TAKEN" in text
     assert "mill.example.com" in text
+    assert f"?q=grp_{first.pk}" in text
     assert "REDUNDANT" in page(admin, second)
 
 
