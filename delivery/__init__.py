@@ -13,7 +13,7 @@ claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`,
 called: `call_failures`, `call_answers`, `call_statements` · `call_loop` (in the web process), `caller` · `recording`,
 `calling` (a SYNC event and its answer)
 sent: `sending` (a turn) · `topic_sending`, `queue_sending` (the stories of lines) · `taking`, `steps`, `ledgers`,
-`lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving`
+`under_way`, `lines` (and their strands), `runs` · `paging`, `scripting`, `lingering`, `resting`, `rounds`, `driving`
 (the loop) · `transforms` (what scripts get and make) · `header_lines`, `webhooks`, `signatures` ·
 `http_client`, `connections`, `transfers`, `sockets`
 decided: `answer_heads`, `outcomes`, `pauses`, `retry_after` · `judging`

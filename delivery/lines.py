@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from requests import PreparedRequest
-
 from delivery.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
 from delivery.crowds import Crowds
 from delivery.hands import BodyBudget, Hand, InHand, any_may
@@ -15,8 +13,8 @@ from delivery.ledgers import Ledger
 from delivery.models import Lane
 from delivery.pages import Wanted
 from delivery.runs import Run
-from delivery.steps import Reply, Rest, Send, Step, Transform
-from delivery.webhooks import Numbers, webhook_request
+from delivery.steps import Reply, Rest, Step
+from delivery.under_way import UnderWay
 
 SMALLEST_PAGE: Final = 16
 PAGE_MARGIN: Final = 1.25
@@ -120,23 +118,11 @@ class DrivenLine(Ledger):
 
 
 @dataclass(slots=True, eq=False)
-class Strand:
+class Strand(UnderWay):
     """What a line does at a time: a generator, and the one request that it has under way."""
 
     line: DrivenLine
     generator: Story | None = None
-    under_way: InHand | None = None
-    waiting_since: float | None = None
-    """Monotonic time since when its request or its script is under way."""
-    started_at: datetime | None = None
-    sequence: int = 0
-    """The number of what is under way."""
-    group_ids: list[int] = field(default_factory=list)
-    """QUEUE groups that it has taken, until what came of them is recorded."""
-    held: int = 0
-    """Bytes of bodies taken from the process's budget: about to be sent, under way."""
-    may_be_marked: bool = False
-    """Whether what it sends next may be marked already, by a settle that has not been heard of."""
 
     def advance(self, reply: Reply) -> Step:
         """Let the generator go on; return what it wants next."""
@@ -147,10 +133,6 @@ class Strand:
         except StopIteration as returned:
             rest: Rest = returned.value
             return rest
-
-    def has_waited(self, now: float, seconds: float) -> bool:
-        """Whether its request or script has been under way for so long."""
-        return self.waiting_since is not None and now >= self.waiting_since + seconds
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next of what may from the line's hand, None where there is nothing."""
@@ -166,46 +148,3 @@ class Strand:
         self.line.last_sequence = max(self.line.last_sequence, sequence)
         self.under_way, self.sequence = delivery, sequence
         self.started_at, self.waiting_since = at, time.monotonic()
-
-    def prepare(self, delivery: InHand) -> None:
-        """Note that the script of `delivery` runs now, before it is sent."""
-        self.under_way, self.waiting_since = delivery, time.monotonic()
-
-    def has_room(self, size: int, budget: BodyBudget) -> bool:
-        """Take from `budget` what a body of `size` bytes needs beyond the one it is made from; False: it has not."""
-        assert self.under_way  # noqa: S101 - its script has run
-        more = max(0, size - self.under_way.size)
-        if more and not budget.take(more):
-            return False
-        self.held += more
-        return True
-
-    def request(self) -> PreparedRequest:
-        """Return the request of what was started."""
-        delivery = self.under_way
-        assert delivery  # noqa: S101 - it was started
-        assert self.started_at  # noqa: S101
-        numbers = Numbers(
-            delivery.id,
-            self.sequence or None,  # what is in no order has no number
-            delivery.attempts + 1,
-            delivery.uncertain,
-            delivery.group_id,
-            delivery.callback_url,
-        )
-        timestamp = int(self.started_at.timestamp())
-        return webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
-
-    def settled(self, budget: BodyBudget, step: Step) -> None:
-        """Note that what had ended is recorded: its body is needed only if `step` goes on with it."""
-        if step.ended:
-            going_on = step.delivery if isinstance(step, Send | Transform) else None
-            needed = going_on.size if going_on else 0
-            budget.give_back(self.held - needed)
-            self.held, self.under_way = needed, None
-            self.group_ids = [going_on.group_id] if going_on and going_on.group_id else []
-
-    def give_back(self, budget: BodyBudget) -> None:
-        """Let go of what it has taken."""
-        budget.give_back(self.held)
-        self.held, self.under_way, self.group_ids = 0, None, []
