@@ -4,10 +4,25 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from django.core.exceptions import ImproperlyConfigured
 from kombu import Queue
 
 from broker_project.redacting import without_tokens
-from broker_project.variables import database, env, hosts_of, number, one_of, redis_address, switch, text, web_address
+from broker_project.variables import (
+    JAVA_MEMORY,
+    PATH_OR_URL,
+    SPARK_MASTER_URL,
+    database,
+    env,
+    hosts_of,
+    matching,
+    number,
+    one_of,
+    redis_address,
+    switch,
+    text,
+    web_address,
+)
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -115,10 +130,9 @@ REDIS_TIMEOUT_SECONDS = 0.2
 CELERY_BROKER_URL = REDIS_URL
 QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5)
 """How many senders share the QUEUE messages: each its own Celery queue, each message its own by its id."""
-CELERY_TASK_QUEUES = [
-    Queue(name, routing_key=name)
-    for name in ("topic", *(f"queue.{sender}" for sender in range(QUEUE_SENDERS)), "callbacks", "maintenance")
-]
+QUEUES = ("topic", *(f"queue.{sender}" for sender in range(QUEUE_SENDERS)), "callbacks", "maintenance", "analytics")
+CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in QUEUES]
+CELERY_TASK_ROUTES = {"analytics.*": {"queue": "analytics"}}
 CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
@@ -158,6 +172,20 @@ CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14)
 SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10)
 """How long the endpoint of a SYNC call may take to answer."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
+
+# --- Summaries: Spark ----------------------------------------------------------------------------
+
+LAKE = matching("BROKER_LAKE", PATH_OR_URL, default="")
+"""Where Spark keeps what it has read and made: a path, or a URL that every executor can write to."""
+SUMMARIES = switch("BROKER_SUMMARIES", default=bool(LAKE))
+"""Whether summaries are made on schedule; a day is then dropped only after its summary."""
+if SUMMARIES and not LAKE:
+    raise ImproperlyConfigured("BROKER_SUMMARIES is on without BROKER_LAKE: set it to 0, or that to a place.")
+SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60)
+"""How long a run may take before it is ended."""
+SPARK_MASTER = matching("BROKER_SPARK_MASTER", SPARK_MASTER_URL, default="local[1]")
+SPARK_MEMORY = matching("BROKER_SPARK_MEMORY", JAVA_MEMORY, default="1g")
+"""Of Spark's driver, which on one machine does all the work."""
 
 # --- API -----------------------------------------------------------------------------------------
 

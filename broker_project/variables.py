@@ -13,6 +13,9 @@ env: Any = environ.Env()  # type: ignore[no-untyped-call]
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
+SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[[0-9*]+(,\s*[0-9]+)*\])?|yarn|(spark|k8s)://\S+")
+JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
 YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
@@ -40,9 +43,17 @@ def number(name: str, *, least: int, default: int) -> int:
     return int(value)
 
 
-def switch(name: str) -> bool:
-    """Return whether something is on; off where nothing is said."""
-    value: str = env.str(name, default="") or "0"
+def matching(name: str, pattern: re.Pattern[str], default: str) -> str:
+    """Return a value of this form."""
+    value: str = env.str(name, default="") or default
+    if not pattern.fullmatch(value):
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.")
+    return value
+
+
+def switch(name: str, *, default: bool = False) -> bool:
+    """Return whether something is on."""
+    value: str = env.str(name, default="") or str(int(default))
     if value.lower() not in YES_OR_NO:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to 1 or 0.")
     return YES_OR_NO[value.lower()]
@@ -83,7 +94,10 @@ def hosts_of(address: str) -> list[str]:
 
 
 HINTS = {
+    "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
+    "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",
+    "BROKER_SPARK_MEMORY": "a number and m or g, such as 1g",
     "BROKER_SECRET_KEY": "50 random characters or more, the same for every process",
     "DATABASE_URL": "postgres://user:password@host:port/database, with %XX for special characters in the password",
     "REDIS_URL": "redis://:password@host:port/0",

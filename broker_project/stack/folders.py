@@ -31,8 +31,8 @@ class StackFolder:
         return self.made() / "stack.json"
 
     def forget_stores(self) -> None:
-        """Delete what PostgreSQL and Redis have kept, but neither ports nor secrets."""
-        for name in ("postgres", "redis", "beat"):
+        """Delete what PostgreSQL, Redis and Spark have kept, but neither ports nor secrets."""
+        for name in ("postgres", "redis", "lake"):
             shutil.rmtree(self.path / name, ignore_errors=True)
 
     def made(self, name: str = "") -> Path:

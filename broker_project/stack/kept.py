@@ -20,6 +20,11 @@ class Kept:
         self._values: dict[str, str] = {}
         self._read()
 
+    @property
+    def folder(self) -> Path:
+        """Where the file is, and whatever else the stack keeps."""
+        return self._path.parent
+
     def secret(self, name: str) -> str:
         """Return a random secret."""
         return self._values.get(name) or self._keep(name, secrets.token_urlsafe(SECRET_BYTES))

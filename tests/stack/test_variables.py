@@ -38,6 +38,10 @@ WRONG = [
     ("BROKER_PUBLIC_URL", "https://me:secret@broker.example.org"),
     ("BROKER_PUBLIC_URL", "https://broker.example.org/?a=b"),
     ("BROKER_PUBLIC_URL", "https://broker.example.org:0"),
+    ("BROKER_LAKE", "lake"),
+    ("BROKER_SUMMARIES", "1"),
+    ("BROKER_SPARK_MASTER", "host:7077"),
+    ("BROKER_SPARK_MEMORY", "1 GB"),
 ]
 
 
@@ -61,6 +65,14 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
     [
         (variables.switch, "", False),
         (variables.switch, "TRUE", True),
+        (lambda name: variables.switch(name, default=True), "", True),
+        (lambda name: variables.switch(name, default=True), "no", False),
+        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, "local[1]"), "", "local[1]"),
+        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "spark://a:1,b:1", "spark://a:1,b:1"),
+        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "local[*]", "local[*]"),
+        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "yarn", "yarn"),
+        (lambda name: variables.matching(name, variables.PATH_OR_URL, ""), "s3a://bucket/lake", "s3a://bucket/lake"),
+        (lambda name: variables.matching(name, variables.JAVA_MEMORY, ""), "900m", "900m"),
         (lambda name: variables.number(name, least=2, default=20), "2", 2),
         (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
         (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
