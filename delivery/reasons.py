@@ -10,7 +10,7 @@ from typing import Final
 NO_ANSWER: Final = "no answer: "
 UNKNOWN: Final = "the connection or the answer broke"
 
-_KINDS: Final = {
+KINDS: Final = {
     re.compile(r"Could not resolve "): "the name of its host was not resolved",
     re.compile(r".* (timed out|Timeout was reached)"): "timed out",
     re.compile(r"Failed to connect "): "no connection",
@@ -42,4 +42,4 @@ def told(reason: str) -> str:
 
 def kind_of(failure: str) -> str:
     """Return what kind of failure keeps an endpoint's answer away, by the text that says why there is none."""
-    return next((kind for begins, kind in _KINDS.items() if begins.match(failure)), UNKNOWN)
+    return next((kind for begins, kind in KINDS.items() if begins.match(failure)), UNKNOWN)

@@ -34,6 +34,12 @@ CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
 """
 
 
+WHEN: Final = {MESSAGES: "published_at", ATTEMPTS: "started_at"}
+"""By which time summaries read the rows of a table, a stretch at a time: nearly in the order of their ids."""
+
+TIME_INDEX: Final = "CREATE INDEX ON {leaf} USING brin ({when}) WITH (pages_per_range = 32)"
+
+
 def first_id(day: dt.date) -> int:
     """Return the lowest id that can be given out on `day`."""
     return int(day.strftime("%y%m%d")) * IDS_PER_DAY
@@ -76,7 +82,9 @@ def _open(cursor: CursorWrapper, day: dt.date) -> None:
     low, high = ids_of(day)
     for table in (MESSAGES, ATTEMPTS):
         if not exists(cursor, leaf_of(table, day)):
-            attach(cursor, table, new_leaf(cursor, table, leaf_of(table, day)), str(low), str(high))
+            leaf = new_leaf(cursor, table, leaf_of(table, day))
+            cursor.execute(TIME_INDEX.format(leaf=leaf, when=WHEN[table]))
+            attach(cursor, table, leaf, str(low), str(high))
     if not exists(cursor, leaf_of(DELIVERIES, day)):
         leaf = new_leaf(cursor, DELIVERIES, leaf_of(DELIVERIES, day))
         cursor.execute(FILED_INDEXES.format(leaf=leaf))

@@ -13,5 +13,8 @@ class StorageDay(models.Model):
     The day stays listed while something unfinished needs messages of it.
     """
 
+    summarized_at = models.DateTimeField(null=True)
+    """When all that is filed under it was summarized last; retention may wait for it."""
+
     def __str__(self) -> str:
         return self.day.isoformat()

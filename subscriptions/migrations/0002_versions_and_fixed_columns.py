@@ -57,6 +57,24 @@ CREATE TRIGGER kind BEFORE INSERT OR UPDATE OF kind ON subscriptions_subscriptio
   FOR EACH ROW EXECUTE FUNCTION take_over_kind();
 """
 
+STATUS_CHANGES = """
+CREATE FUNCTION note_status_of_subscriber() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO subscriptions_statuschange (subscriber_id, status, at) VALUES (NEW.id, NEW.status, clock_timestamp());
+  RETURN NULL;
+END $$;
+CREATE FUNCTION note_status_of_subscription() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO subscriptions_statuschange (subscriber_id, subscription_id, status, at)
+  VALUES (NEW.subscriber_id, NEW.id, NEW.status, clock_timestamp());
+  RETURN NULL;
+END $$;
+CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscriber FOR EACH ROW
+  WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION note_status_of_subscriber();
+CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
+  WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION note_status_of_subscription();
+"""
+
 MANY = """
 -- A statement planned while there are few subscriptions must not read all of them when there are many: the planner
 -- goes by the pages of a table and by what ANALYZE saw. So these have some pages from the start, and keep them; and
@@ -76,6 +94,8 @@ DELETE FROM subscriptions_subscriber;
 """
 
 UNDO = """
+DROP FUNCTION note_status_of_subscription() CASCADE;
+DROP FUNCTION note_status_of_subscriber() CASCADE;
 DROP INDEX subscription_candidates;
 DROP FUNCTION take_over_kind() CASCADE;
 DROP FUNCTION forget_filter_term() CASCADE;
@@ -86,4 +106,4 @@ DROP FUNCTION refuse_change() CASCADE;
 
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
-    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + KIND + MANY, UNDO)]
+    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + KIND + STATUS_CHANGES + MANY, UNDO)]

@@ -1,0 +1,38 @@
+"""Runs and what they brought: one module a model, re-exported here.
+
+Each summary has the columns of its table in `pipeline.tables`, and is replaced a window at a time.
+"""
+
+from analytics.models.anomalies import Anomaly
+from analytics.models.audit import OrderingAudit
+from analytics.models.backlog import Backlog
+from analytics.models.budgets import ErrorBudget
+from analytics.models.callbacks import CallbackCount
+from analytics.models.endpoints import EndpointHealth
+from analytics.models.findings import AuditFinding
+from analytics.models.latency import Latency
+from analytics.models.reliability import Reliability
+from analytics.models.runs import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.models.senders import SenderLoad
+from analytics.models.shares import EndpointShare
+from analytics.models.volume import Volume
+
+__all__ = [
+    "Anomaly",
+    "AuditFinding",
+    "Backlog",
+    "CallbackCount",
+    "EndpointHealth",
+    "EndpointShare",
+    "ErrorBudget",
+    "Latency",
+    "OrderingAudit",
+    "Reliability",
+    "Run",
+    "RunKind",
+    "RunState",
+    "RunWindow",
+    "SenderLoad",
+    "Volume",
+    "WindowState",
+]

@@ -1,0 +1,231 @@
+"""The tables of the lake: their columns, as Spark writes them, and what is unique in them."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of one layer."""
+
+    layer: str
+    name: str
+    columns: str
+    """A Spark DDL schema."""
+    key: tuple[str, ...] = ()
+    """What no two rows of a window (of a day, for a table made of whole days) have in common; none: not checked."""
+
+    @property
+    def path(self) -> str:
+        """Where it is below the lake's root."""
+        return f"{self.layer}/{self.name}"
+
+
+# --- bronze: facts as extracted ----------------------------------------------------------------------
+
+DELIVERY_COLUMNS: Final = (
+    "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
+    " size int, attempts int, times_set_aside int, due_at timestamp, sequence long, uncertain boolean,"
+    " created_at timestamp, finished_at timestamp"
+)
+"""`event_type_id` is the subscription's, or its message's for one by pattern and for the reply to a callback."""
+
+DELIVERIES: Final = Table("bronze", "deliveries", DELIVERY_COLUMNS, ("id",))
+"""Those that ended in the window (by `finished_at`)."""
+UNFINISHED: Final = Table("bronze", "unfinished", DELIVERY_COLUMNS, ("id",))
+"""Those made before the window's end that had not ended by then, of which something was sent; `finished_at` null."""
+ATTEMPTS: Final = Table(
+    "bronze",
+    "attempts",
+    "id long, delivery_id long, number int, started_at timestamp, duration_ms int, status_code int, error string",
+    ("id",),
+)
+"""Those started in the window."""
+MESSAGES: Final = Table(
+    "bronze",
+    "messages",
+    "id long, event_type_id long, publisher_id long, size int, outcome string, deliveries_count int, answers long,"
+    " published_at timestamp",
+    ("id",),
+)
+"""Those published in the window, replies to callbacks among them (`answers`)."""
+WAITING: Final = Table("bronze", "waiting", "subscription_id long, line_id long, since timestamp, deliveries long")
+"""How many unfinished at the window's end were made in each five minutes, or before its start; the source counts."""
+CALLBACKS: Final = Table("bronze", "callbacks", "id long, event_type_id long, created_at timestamp", ("id",))
+"""Those made in the window."""
+SUBSCRIBERS: Final = Table("bronze", "subscribers", "id long, name string", ("id",))
+SUBSCRIPTIONS: Final = Table(
+    "bronze",
+    "subscriptions",
+    "id long, subscriber_id long, event_type_id long, event_pattern string, kind string, endpoint string",
+    ("id",),
+)
+"""`endpoint` without user, password, query and fragment."""
+EVENT_TYPES: Final = Table("bronze", "event_types", "id long, name string, kind string", ("id",))
+PUBLISHERS: Final = Table("bronze", "publishers", "id long, name string", ("id",))
+LINES: Final = Table("bronze", "lines", "id long, lane string, subscriber_id long, sender int", ("id",))
+STATUS_CHANGES: Final = Table(
+    "bronze", "status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
+)
+"""When subscriptions (or, without `subscription_id`, whole subscribers) were activated and inactivated."""
+
+BRONZE: Final = (
+    DELIVERIES,
+    UNFINISHED,
+    ATTEMPTS,
+    MESSAGES,
+    WAITING,
+    CALLBACKS,
+    SUBSCRIBERS,
+    SUBSCRIPTIONS,
+    EVENT_TYPES,
+    PUBLISHERS,
+    LINES,
+    STATUS_CHANGES,
+)
+
+# --- silver: typed, deduplicated, joined ------------------------------------------------------------
+
+WHOSE: Final = (
+    "subscriber_id long, subscriber string, subscription_id long, endpoint string, event_type_id long,"
+    " event_type string, kind string"
+)
+"""Names are empty where what they name has been deleted; of a reply to a callback there is no subscriber."""
+
+SILVER_DELIVERIES: Final = Table(
+    "silver",
+    "deliveries",
+    f"id long, message_id long, group_id long, sender int, {WHOSE}, status string, size int, attempts int,"
+    " times_set_aside int, due_at timestamp, sequence long, uncertain boolean, created_at timestamp,"
+    " finished_at timestamp, latency_ms long",
+    ("id",),
+)
+"""The finished and the unfinished; `finished_at` and `latency_ms` (since made) are null for the latter."""
+SILVER_ATTEMPTS: Final = Table(
+    "silver",
+    "attempts",
+    f"id long, delivery_id long, number int, {WHOSE}, started_at timestamp, ended_at timestamp, duration_ms int,"
+    " status_code int, error_class string, failed boolean, holds boolean",
+    ("id",),
+)
+"""`error_class`: 2xx, 3xx, 4xx, 503, 5xx, other, or the kind of failure; `holds`: nothing may overtake meanwhile."""
+SILVER_MESSAGES: Final = Table(
+    "silver",
+    "messages",
+    "id long, event_type_id long, event_type string, kind string, publisher_id long, publisher string, size int,"
+    " outcome string, deliveries_count int, answers long, published_at timestamp",
+    ("id",),
+)
+
+SILVER: Final = (SILVER_DELIVERIES, SILVER_ATTEMPTS, SILVER_MESSAGES)
+
+# --- gold: summaries --------------------------------------------------------------------------------
+
+RELIABILITY: Final = Table(
+    "gold",
+    "reliability",
+    "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
+    " deliveries long, delivered long, eligible long, first_attempt long, attempts long, by_status map<string,long>",
+    ("hour", "subscriber_id", "event_type_id", "kind"),
+)
+"""Deliveries by the hour they ended: `eligible` are all but the neutral, `first_attempt` those delivered at once."""
+LATENCY: Final = Table(
+    "gold",
+    "latency",
+    "hour timestamp, subscriber_id long, subscriber string, event_type_id long, event_type string, kind string,"
+    " measure string, count long, p50_ms double, p90_ms double, p95_ms double, p99_ms double, max_ms long,"
+    " histogram map<int,long>",
+    ("hour", "subscriber_id", "event_type_id", "kind", "measure"),
+)
+"""`measure`: `delivery` (published to delivered) or `attempt` (how long an endpoint took); quantiles of `histogram`."""
+ENDPOINTS: Final = Table(
+    "gold",
+    "endpoints",
+    "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
+    " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
+    ("hour", "subscription_id", "event_type", "kind"),
+)
+"""Attempts by the hour they started; `held_seconds`: how long nothing could overtake before the next one."""
+BACKLOG: Final = Table(
+    "gold", "backlog", "at timestamp, subscriber_id long, subscriber string, deliveries long", ("at", "subscriber_id")
+)
+"""Unfinished deliveries at every fifth minute, where there were any."""
+VOLUME: Final = Table(
+    "gold",
+    "volume",
+    "hour timestamp, publisher_id long, publisher string, event_type_id long, event_type string, kind string,"
+    " messages long, bytes long, deliveries long, by_outcome map<string,long>",
+    ("hour", "publisher_id", "event_type_id"),
+)
+"""What was published (replies to callbacks are not)."""
+SENDERS: Final = Table(
+    "gold",
+    "senders",
+    "hour timestamp, sender int, messages long, deliveries long, by_status map<string,long>",
+    ("hour", "sender"),
+)
+"""What each QUEUE sender ended: `messages` that were taken by somebody."""
+SHARES: Final = Table(
+    "gold",
+    "shares",
+    "hour timestamp, group_of long, subscription_id long, subscriber_id long, subscriber string, event_type string,"
+    " endpoint string, deliveries long, delivered long, redundant long",
+    ("hour", "group_of", "subscription_id"),
+)
+"""What each endpoint took of its QUEUE group; a group goes by its first subscription, `group_of`."""
+CALLBACKS_SUMMARY: Final = Table(
+    "gold",
+    "callbacks",
+    "hour timestamp, event_type_id long, event_type string, asked long, answered long, forwarded long",
+    ("hour", "event_type_id"),
+)
+AUDIT: Final = Table(
+    "gold",
+    "audit",
+    "hour timestamp, subscriber_id long, subscriber string, checked long, inversions long, explained_inversions long,"
+    " duplicates long, explained_duplicates long",
+    ("hour", "subscriber_id"),
+)
+"""The ordering audit of what ended in an hour, in the order in which it was first sent (behaviour 4.10, 4.11)."""
+FINDINGS: Final = Table(
+    "gold",
+    "findings",
+    "hour timestamp, at timestamp, subscriber_id long, subscriber string, finding string, delivery_id long,"
+    " other_id long, explanation string",
+    ("finding", "delivery_id", "other_id"),
+)
+"""Each inversion and duplicate of it; `explanation` is empty where there is none, which must not be."""
+BUDGETS: Final = Table(
+    "gold",
+    "budgets",
+    "day date, subscriber_id long, subscriber string, eligible long, bad long, objective double,"
+    " eligible_28 long, bad_28 long, spent double",
+    ("day", "subscriber_id"),
+)
+"""Error budgets: of the day, and of the 28 days up to it; `spent`: share of what may fail, 1.0 when all is spent."""
+ANOMALIES: Final = Table(
+    "gold",
+    "anomalies",
+    "hour timestamp, subscriber_id long, subscriber string, metric string, value double, median double,"
+    " spread double, score double, past int",
+    ("hour", "subscriber_id", "metric"),
+)
+"""Hours far from the same hour of the last four weeks: `score` is the robust z."""
+
+HOURLY: Final = (
+    RELIABILITY,
+    LATENCY,
+    ENDPOINTS,
+    BACKLOG,
+    VOLUME,
+    SENDERS,
+    SHARES,
+    CALLBACKS_SUMMARY,
+    AUDIT,
+    FINDINGS,
+)
+"""Made of one window each."""
+DAILY: Final = (BUDGETS, ANOMALIES)
+"""Made of all that is known of a day, and of the days before."""
+
+GOLD: Final = HOURLY + DAILY

@@ -1,0 +1,1 @@
+"""Facts to summaries: pure functions of data frames."""

@@ -1,0 +1,42 @@
+"""The broker's words for the Spark application, read off the enums and rules that own them."""
+
+from typing import Final
+
+from analytics.pipeline.job import Vocabulary
+from delivery.models import MessageOutcome
+from delivery.outcomes import CALLBACK, QUEUE, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
+from delivery.reasons import KINDS, NO_ANSWER, UNKNOWN
+from delivery.statuses import UNFINISHED, DeliveryStatus
+from subscriptions.models import EventKind
+
+REPLY: Final = "CALLBACK"
+"""What the replies to callbacks count as, beside the kinds of events."""
+
+NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
+"""Somebody else took it, or somebody ended it: nothing that an endpoint did."""
+
+NO_STATUS: Final = 0
+RULES: Final[dict[str, RetryRules]] = {EventKind.TOPIC: TEAMFORGE, EventKind.QUEUE: QUEUE, REPLY: CALLBACK}
+"""A SYNC call is never held."""
+
+
+def vocabulary() -> Vocabulary:
+    """Return the words of this version of the broker."""
+    return Vocabulary(
+        statuses=tuple(DeliveryStatus.values),
+        unfinished=tuple(sorted(UNFINISHED)),
+        delivered=DeliveryStatus.DELIVERED.value,
+        neutral=tuple(status.value for status in NEUTRAL),
+        kinds=(*EventKind.values, REPLY),
+        queue_kind=EventKind.QUEUE.value,
+        outcomes=tuple(MessageOutcome.values),
+        failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),
+        unknown_failure=UNKNOWN,
+        holding=tuple((kind, _holding(rules)) for kind, rules in RULES.items()),
+    )
+
+
+def _holding(rules: RetryRules) -> tuple[int, ...]:
+    outcomes: dict[int, Outcome] = {status: Answered(status) for status in range(100, 600)}
+    outcomes[NO_STATUS] = Unreachable("")
+    return tuple(status for status, outcome in outcomes.items() if decide(outcome, rules) is Decision.HOLD_THE_LINE)
