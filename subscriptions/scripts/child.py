@@ -11,10 +11,10 @@ import resource
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
+from subscriptions.niceness import stand_back
 from subscriptions.scripts.frames import Frame, packed, take_frame
 from subscriptions.scripts.interpreter import answer
 
@@ -27,12 +27,6 @@ PR_SET_PDEATHSIG: Final = 1
 PR_SET_NO_NEW_PRIVS: Final = 38
 NICENESS: Final = 5
 """The broker's own work comes first; much more, and a busy machine would let scripts run into the limit of time."""
-AUTOGROUP: Final = Path("/proc/self/autogroup")
-"""Where Linux shares the CPU out to sessions first (sched(7)), niceness counts within a session only. In its own one
-a script cannot take what its worker is given, and that session is as nice as the process."""
-AUTOGROUP_SECONDS: Final = 2.0
-"""Linux takes the niceness of one session in 0.1 s, whoever asks."""
-LOOK_SECONDS: Final = 0.02
 DATA_BYTES: Final = 128 * 1024 * 1024
 SPARE_CPU_SECONDS: Final = 2
 
@@ -44,7 +38,7 @@ def drop_privileges(parent: int) -> None:
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit()  # it had gone before
-    stand_back()
+    stand_back(NICENESS)
     for limit, most in {
         resource.RLIMIT_DATA: DATA_BYTES,
         resource.RLIMIT_CORE: 0,
@@ -52,21 +46,6 @@ def drop_privileges(parent: int) -> None:
         resource.RLIMIT_NOFILE: 0,
     }.items():
         resource.setrlimit(limit, (most, most))
-
-
-def stand_back() -> None:
-    """Let others have the CPU first."""
-    os.nice(NICENESS)
-    until = time.monotonic() + AUTOGROUP_SECONDS
-    while time.monotonic() < until:
-        try:
-            AUTOGROUP.write_text(str(NICENESS))
-        except BlockingIOError:
-            time.sleep(LOOK_SECONDS)
-        except OSError:
-            return  # there are no such groups here
-        else:
-            return
 
 
 def serve(prelude: str) -> None:

