@@ -11,6 +11,7 @@ import resource
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
