@@ -25,13 +25,21 @@ WITH asked AS (
 freed AS (
   UPDATE delivery_queuegroup g SET due_at = NULL
    WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = {RELEASED}
-  RETURNING g.delivery_ids)
-UPDATE delivery_open d SET status = 'PENDING', due_at = NULL, reason = 'released; ' || d.reason
- WHERE d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
-   AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
-RETURNING d.id, d.line_id
+  RETURNING g.delivery_ids),
+released AS (
+  UPDATE delivery_open d SET status = 'PENDING', due_at = NULL, reason = 'released; ' || d.reason
+   WHERE d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
+     AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
+  RETURNING d.id, d.line_id, d.sequence),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT line_id, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
+SELECT id, line_id FROM released
 """
-"""With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it."""
+"""With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
+
+The line's history says so, since nothing else will once it has been sent: who was sent before it was not wrong.
+"""
 
 
 class NotHeld(Exception):

@@ -68,6 +68,8 @@ STATUS_CHANGES: Final = Table(
     "bronze", "status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
 )
 """When subscriptions (or, without `subscription_id`, whole subscribers) were activated and inactivated."""
+RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp")
+"""When deliveries that were HELD were released (the histories of lines tell)."""
 
 BRONZE: Final = (
     DELIVERIES,
@@ -82,6 +84,7 @@ BRONZE: Final = (
     PUBLISHERS,
     LINES,
     STATUS_CHANGES,
+    RELEASES,
 )
 
 # --- silver: typed, deduplicated, joined ------------------------------------------------------------

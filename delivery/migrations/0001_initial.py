@@ -140,7 +140,12 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
-                ("kind", models.CharField(choices=[("NUMBER_UNCERTAIN", "Number Uncertain")], max_length=24)),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("NUMBER_UNCERTAIN", "Number Uncertain"), ("RELEASED", "Released")], max_length=24
+                    ),
+                ),
                 ("sequence", models.BigIntegerField(null=True)),
                 ("delivery_id", models.BigIntegerField(null=True)),
                 ("reason", models.TextField(default="")),
@@ -447,7 +452,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="lineevent",
             constraint=models.CheckConstraint(
-                condition=models.Q(("kind__in", ["NUMBER_UNCERTAIN"])), name="line_event_kind"
+                condition=models.Q(("kind__in", ["NUMBER_UNCERTAIN", "RELEASED"])), name="line_event_kind"
             ),
         ),
         migrations.AddConstraint(

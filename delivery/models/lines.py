@@ -99,6 +99,9 @@ class LineEventKind(models.TextChoices):
     NUMBER_UNCERTAIN = "NUMBER_UNCERTAIN"
     """A number that may never have been sent: its delivery ended after an unclean end (behaviour 4.10)."""
 
+    RELEASED = "RELEASED"
+    """What was HELD may be sent: later than what was published after it (behaviour 3.6, 4.10)."""
+
 
 class LineEvent(models.Model):
     """One thing worth knowing in a line's history; append-only."""

@@ -11,7 +11,7 @@ from django.urls import reverse
 from delivery.cancelling import cancel_deliveries_of
 from delivery.claiming import claim
 from delivery.holding import release
-from delivery.models import UNTIL_RELEASED, Delivery, Message
+from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
 from delivery.standing import LineState, Standing, standings_of
 from delivery.sweeping import lines_with_due_work, still_due
 from subscriptions.models import Subscription
@@ -62,6 +62,8 @@ def test_what_is_released_is_sent_in_order_of_id(held: Delivery, wanted: Subscri
     released = Delivery.objects.get(pk=held.pk)
     assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
     assert release([held.pk]) == []
+    told = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
+    assert [*told] == [(line_of(wanted.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
 
 
 @pytest.mark.behaviour("3.6")
