@@ -27,9 +27,8 @@ from delivery.storing import Accepted, NewMessage
 from delivery.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Status, Subscriber, Subscription
-from tests.receiver import wait_until
+from tests.receiver import PATIENCE, wait_until
 
-STOP_SECONDS = 20.0
 UNDER_WAY = 16
 """Messages that each QUEUE sender has under way at a time."""
 PLENTY = 64 * 1024 * 1024
@@ -68,8 +67,8 @@ class Worker(threading.Thread):
 
     def stop(self) -> None:
         self._stopping.set()
-        self.join(STOP_SECONDS)
-        assert self.driver.stop(STOP_SECONDS), "the driver did not stop"
+        self.join(PATIENCE)
+        assert self.driver.stop(PATIENCE), "the driver did not stop"
         assert not self.failures
 
 
@@ -128,26 +127,25 @@ def attempts_of(delivery_id: int) -> list[tuple[int, int | None]]:
     return [*Attempt.objects.filter(delivery_id=delivery_id).order_by("id").values_list("number", "status_code")]
 
 
-def wait_until_done(seconds: float = 15.0) -> None:
+def wait_until_done(seconds: float = PATIENCE) -> None:
     """Wait until nothing is pending any more."""
     wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
-def hurry_until_done(seconds: float = 15.0) -> None:
+def hurry_until_done() -> None:
     """Cut every pause short until nothing is pending any more."""
 
     def hurried() -> bool:
         make_due()
         return unfinished() == 0
 
-    wait_until(hurried, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
+    wait_until(hurried, saying=lambda: [*Delivery.objects.open().values()[:5]])
 
 
-def wait_until_held(subscriber: Subscriber, seconds: float = 10.0) -> Line:
+def wait_until_held(subscriber: Subscriber) -> Line:
     """Wait until the subscriber's line is held and let go; return it."""
     wait_until(
         lambda: Line.objects.filter(subscriber=subscriber, lease_until=None, held_since__isnull=False).exists(),
-        seconds,
         saying=lambda: Line.objects.filter(subscriber=subscriber).values(),
     )
     return line_of(subscriber)

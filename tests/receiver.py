@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 LOOPBACK = "127.0.0.1"
+PATIENCE = 60.0
+"""Seconds to wait for what must come in the end, however busy the machine is: it costs nothing where it comes."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -168,7 +170,11 @@ class Receiver(threading.Thread):
         self._scripts: dict[str, _Script] = defaultdict(lambda: _Script([answer()]))
         self._loop = asyncio.new_event_loop()
         self._server: asyncio.Server | None = None
-        self._port = 0
+        self._place = socket.socket()
+        """Bound to the port all the time, so that nobody else gets it while nobody listens there."""
+        self._place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._place.bind((LOOPBACK, 0))
+        self._port: int = self._place.getsockname()[1]
         self._connections: set[asyncio.Task[None]] = set()
         self.start()
         self.open_port()
@@ -209,6 +215,7 @@ class Receiver(threading.Thread):
         self.close_port()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self.join()
+        self._place.close()
 
     # --- what it saw ---------------------------------------------------------
 
@@ -225,11 +232,10 @@ class Receiver(threading.Thread):
         async def run() -> None:
             await action
 
-        asyncio.run_coroutine_threadsafe(run(), self._loop).result(5)
+        asyncio.run_coroutine_threadsafe(run(), self._loop).result(PATIENCE)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, self._port, backlog=1024)
-        self._port = self._server.sockets[0].getsockname()[1]
+        self._server = await asyncio.start_server(self._serve, LOOPBACK, self._port, backlog=1024, reuse_address=True)
 
     async def _close(self) -> None:
         if self._server:
@@ -283,7 +289,9 @@ def receiving() -> Iterator[Receiver]:
         receiver.stop()
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 10.0, *, saying: Callable[[], object] = str) -> None:
+def wait_until(
+    condition: Callable[[], object], seconds: float = PATIENCE, *, saying: Callable[[], object] = str
+) -> None:
     """Wait until the condition holds; fail after `seconds`, with what `saying` returns."""
     end = time.monotonic() + seconds
     while not condition():

@@ -38,8 +38,6 @@ from tests.receiver import Receiver, answer, wait_until
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
-LONGEST_PAUSE = 5.0
-
 
 @pytest.fixture
 def wanted(receiver: Receiver, storage: None) -> Subscription:
@@ -110,8 +108,10 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     begin_and_vanish(line, worker="sender-1")
     restarted = lone_worker("sender-1")
     restarted.start()
-    wait_until_done(LEASE_SECONDS / 2)
-    restarted.stop()
+    try:
+        wait_until_done(LEASE_SECONDS / 2)
+    finally:
+        restarted.stop()
     assert [request.is_flagged for request in receiver.log] == [True, False]
     assert not restarted.driver.is_alive()
 
@@ -119,10 +119,12 @@ def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
 @pytest.mark.behaviour("11.3")
 def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receiver, wanted: Subscription) -> None:
     publish_numbered(wanted.event_type, 2)
-    alone = lone_worker("sender-1")  # Redis takes its hints, and there is no Celery to read them
+    alone = lone_worker("alone")  # Redis takes its hints, and there is no Celery to read them
     alone.start()
-    wait_until_done(LONGEST_PAUSE)
-    alone.stop()
+    try:
+        wait_until_done()
+    finally:
+        alone.stop()
     assert receiver.bodies("/a") == [b"0", b"1"]
 
 
@@ -133,14 +135,14 @@ def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
-    stopped = lone_worker("sender-1")
+    stopped = lone_worker("stopped")
     stopped.start()
     wait_until(lambda: receiver.log)
     stopping = threading.Thread(target=stopped.stop)
     stopping.start()
     wait_until(lambda: stopped.driver.free_places() == 0)
     gate.open()
-    stopping.join(10)
+    stopping.join()
     line.refresh_from_db()
     assert (statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
     with working():
@@ -202,7 +204,7 @@ def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver
         for first in range(0, 40, 4):
             for one in wanted:
                 publish_numbered(one.event_type, 4, first)
-        wait_until_done(20)
+        wait_until_done()
     for number in range(5):
         assert receiver.bodies(f"/{number}") == [b"%d" % body for body in range(40)]
         assert receiver.most_at_once[f"/{number}"] == 1
