@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery import caller
+from delivery import caller, pauses
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import client_of, client_of_admin
@@ -38,6 +38,13 @@ def management(db: None) -> Client:
 @pytest.fixture
 def admin(db: None) -> Client:
     return client_of_admin()
+
+
+@pytest.fixture
+def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pauses be thirty times as long: none is over before the test ends it."""
+    monkeypatch.setattr(pauses, "FIRST_PAUSE_SECONDS", 30.0)
+    monkeypatch.setattr(pauses, "LONGEST_PAUSE_SECONDS", 1800.0)
 
 
 @pytest.fixture
