@@ -19,6 +19,10 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Attempts", "swap_horiz", "delivery.attempt"),
         ("Filter lab", "science", "delivery.message", "filter_lab"),
     ),
+    "Summaries": (
+        ("Summaries", "monitoring", "analytics.run", "overview"),
+        ("Runs", "play_circle", "analytics.run"),
+    ),
     "Configuration": (
         ("Subscribers", "inbox", "subscriptions.subscriber"),
         ("Subscriptions", "link", "subscriptions.subscription"),

@@ -216,6 +216,9 @@ SPECTACULAR_SETTINGS = {
         "CallbackState": "delivery.callback_standing.CallbackState",
         "LineState": "delivery.standing.LineState",
         "GroupState": "delivery.queue_standing.GroupState",
+        "RunKind": "analytics.models.RunKind",
+        "RunState": "analytics.models.RunState",
+        "WindowState": "analytics.models.WindowState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from django.core.signing import BadSignature, Signer
-from django.db.models import Model, QuerySet
+from django.db.models import Model, Q, QuerySet
 from rest_framework import serializers
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
@@ -54,6 +54,13 @@ class Order:
     list_name: str
     column: str = "id"
     descending: bool = False
+    first: str = ""
+    """The column of times that goes before it and need not be unique; empty: none."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that is sorted by."""
+        return (self.first, self.column) if self.first else (self.column,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +99,10 @@ def page_of(
     back, key = _read(cursor, order) if cursor else (False, None)
     downwards = order.descending != back
     if cursor:
-        rows = rows.filter(**{f"{order.column}__{'lt' if downwards else 'gt'}": key})
+        rows = rows.filter(_beyond(order, key, "lt" if downwards else "gt"))
     if find:
         rows = find(rows, Stretch(key, downwards, limit + 1))
-    found = list(rows.order_by(f"{'-' if downwards else ''}{order.column}")[: limit + 1])
+    found = list(rows.order_by(*(f"{'-' if downwards else ''}{column}" for column in order.columns))[: limit + 1])
     more, kept = len(found) > limit, found[:limit]
     kept = kept[::-1] if back else kept
     has_previous, has_next = (more, True) if back else (cursor is not None, more)
@@ -132,8 +139,22 @@ def _signer(order: Order) -> Signer:
     return Signer(salt=f"cursor.{order.list_name}")
 
 
+def _beyond(order: Order, key: Any, comparison: str) -> Q:
+    """Return what is true of the rows on the other side of `key`."""
+    if not order.first:
+        return Q(**{f"{order.column}__{comparison}": key})
+    first, last = key
+    among_equals = Q(**{order.first: first, f"{order.column}__{comparison}": last})
+    return Q(**{f"{order.first}__{comparison}": first}) | among_equals
+
+
+def _key_of(order: Order, row: Model) -> Any:
+    key = getattr(row, order.column)
+    return [getattr(row, order.first).isoformat(), key] if order.first else key
+
+
 def _write(order: Order, *, back: bool, row: Model) -> str:
-    return _signer(order).sign_object([back, getattr(row, order.column)])
+    return _signer(order).sign_object([back, _key_of(order, row)])
 
 
 def _read(cursor: str, order: Order) -> tuple[bool, Any]:

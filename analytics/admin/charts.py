@@ -1,0 +1,118 @@
+"""Figures as Chart.js takes them: what is drawn is also said in words, and told apart by more than its colour."""
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from analytics.ranges import Range
+
+GREY: Final = "#9ca3af"
+COLOURS: Final = ("#2563eb", "#f59e0b", "#7c3aed", "#0891b2", "#db2777", "#65a30d", "#64748b")
+STATUS_COLOURS: Final = {
+    "DELIVERED": "#16a34a",
+    "REDUNDANT": "#94a3b8",
+    "CANCELLED": "#64748b",
+    "REJECTED": "#dc2626",
+    "3xxNOTSUPPORTED": "#be185d",
+    "FAILED": "#7f1d1d",
+    "EXPIRED": "#f59e0b",
+}
+DASHES: Final = ((), (6, 3), (2, 2))
+OTHERS: Final = "all others"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One chart of a page."""
+
+    kind: str
+    """bar or line."""
+    data: str
+    options: str
+    summary: str
+    """What it shows, for whoever does not see it."""
+
+
+def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]]) -> Chart:
+    """Return bars step by step, in which each series has a part."""
+    drawn = [_bars(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
+    return _chart("bar", title, asked, drawn, stacked=True)
+
+
+def lines(title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]], *, unit: str = "") -> Chart:
+    """Return a line for each series; where it has no value the line is broken."""
+    drawn = [_line(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
+    return _chart("line", title, asked, drawn, stacked=False, unit=unit)
+
+
+def single_bars(title: str, values: Mapping[str, float]) -> Chart:
+    """Return a bar for each name."""
+    drawn = [{"label": title, "data": [*values.values()], "backgroundColor": COLOURS[0], "maxBarThickness": 48}]
+    return Chart("bar", _json({"labels": [*values], "datasets": drawn}), _options(stacked=False, legend=False), title)
+
+
+def most(found: Mapping[tuple[dt.datetime, str], int], kept: int) -> dict[str, dict[dt.datetime, float]]:
+    """Return the `kept` series with the greatest sums, the greatest first; the rest added up as one."""
+    sums: dict[str, int] = {}
+    for (_, name), number in found.items():
+        sums[name] = sums.get(name, 0) + number
+    greatest = sorted(sums, key=lambda name: (-sums[name], name))[:kept]
+    return _series(found, [*greatest, OTHERS], lambda name: name if name in greatest else OTHERS)
+
+
+def in_order(found: Mapping[tuple[dt.datetime, str], int], names: Iterable[str]) -> dict[str, dict[dt.datetime, float]]:
+    """Return the series in the order of `names`, without those that are empty."""
+    return _series(found, [*names], lambda name: name)
+
+
+def _series(
+    found: Mapping[tuple[dt.datetime, str], int], names: Sequence[str], name_of: Callable[[str], str]
+) -> dict[str, dict[dt.datetime, float]]:
+    series: dict[str, dict[dt.datetime, float]] = {name: {} for name in names}
+    for (at, name), number in found.items():
+        values = series.setdefault(name_of(name), {})
+        values[at] = values.get(at, 0) + number
+    return {name: values for name, values in series.items() if values}
+
+
+def _bars(name: str, values: Mapping[dt.datetime, float], asked: Range, number: int) -> dict[str, Any]:
+    colour = STATUS_COLOURS.get(name, COLOURS[number % len(COLOURS)])
+    return {"label": name, "data": [values.get(at, 0) for at in asked.steps()], "backgroundColor": colour}
+
+
+def _line(name: str, values: Mapping[dt.datetime, float], asked: Range, number: int) -> dict[str, Any]:
+    colour = COLOURS[number % len(COLOURS)]
+    style = {"borderColor": colour, "backgroundColor": colour, "borderDash": DASHES[number % len(DASHES)]}
+    points = {"borderWidth": 2, "pointRadius": 2, "tension": 0}
+    return {"label": name, "data": [values.get(at) for at in asked.steps()], **style, **points}
+
+
+def _chart(
+    kind: str, title: str, asked: Range, drawn: Sequence[Mapping[str, Any]], *, stacked: bool, unit: str = ""
+) -> Chart:
+    form = "%d %b" if asked.step == "day" else "%d %b %H:%M"
+    labels = [at.strftime(form) for at in asked.steps()]
+    return Chart(kind, _json({"labels": labels, "datasets": drawn}), _options(stacked=stacked, unit=unit), title)
+
+
+def _options(*, stacked: bool, legend: bool = True, unit: str = "") -> str:
+    ticks = {"color": GREY, "maxRotation": 0}
+    words = {"color": GREY, "boxWidth": 12}
+    across = {"stacked": stacked, "grid": {"display": False}, "ticks": {**ticks, "autoSkip": True, "maxTicksLimit": 8}}
+    title = {"display": bool(unit), "text": unit, "color": GREY}
+    up = {"stacked": stacked, "beginAtZero": True, "title": title, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
+    return _json(
+        {
+            "animation": False,
+            "maintainAspectRatio": False,
+            "interaction": {"mode": "index", "intersect": False},
+            "plugins": {"legend": {"display": legend, "position": "bottom", "align": "start", "labels": words}},
+            "scales": {"x": across, "y": up},
+        }
+    )
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

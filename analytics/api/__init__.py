@@ -1,0 +1,1 @@
+"""Summaries and runs over HTTP."""

@@ -1,0 +1,141 @@
+"""What the summaries say of a range, for all subscribers and for one."""
+
+import datetime as dt
+
+import pytest
+from django.db import models as django_models
+
+from analytics.figures.audit import audit, findings
+from analytics.figures.backlog import highest_backlog
+from analytics.figures.endpoints import Failing, failing_endpoints
+from analytics.figures.latency import latencies, latency
+from analytics.figures.queues import balance, messages_by_sender, shares
+from analytics.figures.reliability import Totals, outcomes, totals
+from analytics.figures.selecting import Selection
+from analytics.figures.volume import messages_and_bytes, messages_by_publisher
+from analytics.models import AuditFinding, Backlog, EndpointShare, SenderLoad, Volume
+from analytics.pipeline import tables
+from analytics.pipeline.quantiles import bucket_of
+from analytics.ranges import Range
+from analytics.summaries import SUMMARIES
+from tests import summarized
+from tests.summarized import BILLING, CREATED, HOUR, MAILER, NOON, TODAY
+
+pytestmark = pytest.mark.django_db
+ALL, THEIRS = Selection(TODAY), Selection(TODAY, subscriber_id=1)
+FIELDS = {
+    "timestamp": django_models.DateTimeField,
+    "date": django_models.DateField,
+    "string": django_models.TextField,
+    "int": django_models.IntegerField,
+    "long": django_models.BigIntegerField,
+    "double": django_models.FloatField,
+    "map<string,long>": django_models.JSONField,
+    "map<int,long>": django_models.JSONField,
+}
+
+
+def test_every_summary_of_the_lake_has_a_table_with_its_columns() -> None:
+    assert {summary.table for summary in SUMMARIES.values()} == {*tables.GOLD}
+    for name, summary in SUMMARIES.items():
+        found = {field.name: type(field) for field in summary.model._meta.fields if not field.primary_key}
+        assert found == {column: FIELDS[kind] for column, kind in summary.columns.items()}, name
+        assert summary.model._meta.db_table == f"analytics_{name}"
+
+
+def test_outcomes_are_added_up_step_by_step() -> None:
+    summarized.reliability(NOON, BILLING, DELIVERED=3, REJECTED=1)
+    summarized.reliability(NOON, MAILER, DELIVERED=2)
+    summarized.reliability(NOON + HOUR, BILLING, REDUNDANT=1)
+    assert outcomes(ALL) == {(NOON, "DELIVERED"): 5, (NOON, "REJECTED"): 1, (NOON + HOUR, "REDUNDANT"): 1}
+    assert outcomes(THEIRS)[NOON, "DELIVERED"] == 3
+
+
+def test_a_week_is_added_up_day_by_day() -> None:
+    week = Range(TODAY.start - dt.timedelta(days=6), TODAY.end)
+    summarized.reliability(NOON, BILLING, DELIVERED=3)
+    summarized.reliability(NOON + HOUR, BILLING, DELIVERED=4)
+    assert outcomes(Selection(week)) == {(TODAY.start, "DELIVERED"): 7}
+
+
+def test_what_is_outside_the_range_does_not_count() -> None:
+    summarized.reliability(TODAY.start - HOUR, BILLING, DELIVERED=1)
+    summarized.reliability(TODAY.end, BILLING, DELIVERED=1)
+    assert totals(ALL) == Totals(0, 0, 0, 0)
+    assert (totals(ALL).success_rate, totals(ALL).first_attempt_rate) == (None, None)
+
+
+def test_the_success_rate_is_of_the_eligible() -> None:
+    summarized.reliability(NOON, BILLING, DELIVERED=6, REJECTED=2, REDUNDANT=4)
+    assert (totals(ALL).success_rate, totals(ALL).first_attempt_rate) == (0.75, 0.5)
+
+
+def test_quantiles_are_those_of_all_that_was_delivered() -> None:
+    summarized.latency(NOON, {bucket_of(10): 50})
+    summarized.latency(NOON + HOUR, {bucket_of(1000): 50})
+    summarized.latency(NOON, {bucket_of(50_000): 9}, measure="attempt")
+    whole = latency(ALL)
+    assert whole is not None
+    assert whole.p50 == pytest.approx(10, rel=0.01)
+    assert whole.p95 == pytest.approx(1000, rel=0.01)
+    assert latencies(ALL)[NOON].p99 == pytest.approx(10, rel=0.01)
+    assert latency(Selection(TODAY, subscriber_id=2)) is None
+
+
+def test_the_backlog_is_the_most_that_waited_at_one_moment() -> None:
+    for minutes, whose, waiting in ((0, BILLING, 5), (0, MAILER, 7), (5, BILLING, 9), (60, MAILER, 1)):
+        Backlog.objects.create(at=NOON + dt.timedelta(minutes=minutes), **whose, deliveries=waiting)
+    assert highest_backlog(ALL) == {NOON: 12, NOON + HOUR: 1}
+    assert highest_backlog(THEIRS) == {NOON: 9}
+
+
+def test_volume_is_told_by_publisher() -> None:
+    for publisher, messages in (("shop", 2), ("crm", 3), ("shop", 4)):
+        Volume.objects.create(
+            hour=NOON, publisher=publisher, **CREATED, messages=messages, bytes=messages * 10, deliveries=0
+        )
+    assert messages_by_publisher(ALL) == {(NOON, "shop"): 6, (NOON, "crm"): 3}
+    assert messages_and_bytes(ALL) == (9, 90)
+
+
+def test_the_balance_is_the_busiest_over_the_mean() -> None:
+    for sender, messages in enumerate((10, 10, 10, 10, 20)):
+        SenderLoad.objects.create(hour=NOON, sender=sender, messages=messages, deliveries=0)
+    assert balance(messages_by_sender(ALL)) == pytest.approx(20 / 12)
+    assert balance({}) is None
+
+
+def test_shares_are_of_what_the_group_delivered() -> None:
+    for subscription_id, delivered in ((4, 3), (5, 1)):
+        EndpointShare.objects.create(
+            **{"hour": NOON, "group_of": 4, "subscription_id": subscription_id, **BILLING, "event_type": "Render"},
+            endpoint="https://a.example",
+            deliveries=4,
+            delivered=delivered,
+            redundant=4 - delivered,
+        )
+    assert [(one.subscription_id, one.delivered, one.delivered_of_group) for one in shares(ALL)] == [
+        (4, 3, 4),
+        (5, 1, 4),
+    ]
+
+
+def test_the_worst_endpoints_come_first_with_what_they_mostly_failed_of() -> None:
+    summarized.endpoint(NOON, 4, 30.0, **{"2xx": 1, "503": 3})
+    summarized.endpoint(NOON + HOUR, 4, 60.0, **{"503": 1, "4xx": 2})
+    summarized.endpoint(NOON, 5, **{"4xx": 1})
+    summarized.endpoint(NOON, 6, **{"2xx": 9})
+    summarized.endpoint(NOON, None, **{"timed out": 2})
+    worst, replies, least = failing_endpoints(ALL)
+    assert worst == Failing(4, "Billing", "https://4.example", 7, 2, 6, 90.0, {"2xx": 1, "503": 4, "4xx": 2})
+    assert worst.failure_rate == pytest.approx(6 / 7)
+    assert worst.commonest == "503"
+    assert (replies.subscription_id, replies.commonest, least.subscription_id) == (None, "timed out", 5)
+
+
+def test_what_has_no_explanation_comes_first() -> None:
+    summarized.one_of_each()
+    explained = {"finding": "inversion", "explanation": "held", "delivery_id": 1, "other_id": 2}
+    AuditFinding.objects.create(hour=NOON, at=NOON + HOUR, **BILLING, **explained)
+    assert (audit(ALL).checked, audit(ALL).unexplained) == (10, 1)
+    assert [one.explanation for one in findings(ALL)] == ["", "held"]

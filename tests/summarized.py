@@ -1,0 +1,84 @@
+"""Summaries as a run would have loaded them."""
+
+import datetime as dt
+from typing import Any
+
+from analytics.models import (
+    Anomaly,
+    AuditFinding,
+    Backlog,
+    CallbackCount,
+    EndpointHealth,
+    EndpointShare,
+    ErrorBudget,
+    Latency,
+    OrderingAudit,
+    Reliability,
+    SenderLoad,
+    Volume,
+)
+from analytics.ranges import Range
+
+NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+TODAY = Range(NOON - 12 * HOUR, NOON + 12 * HOUR)
+
+BILLING: dict[str, Any] = {"subscriber_id": 1, "subscriber": "Billing"}
+MAILER: dict[str, Any] = {"subscriber_id": 2, "subscriber": "Mailer"}
+CREATED: dict[str, Any] = {"event_type_id": 7, "event_type": "Created"}
+
+
+def reliability(hour: dt.datetime, whose: dict[str, Any], **by_status: int) -> Reliability:
+    ended, delivered = sum(by_status.values()), by_status.get("DELIVERED", 0)
+    eligible = ended - by_status.get("REDUNDANT", 0)
+    counts = {"deliveries": ended, "eligible": eligible, "delivered": delivered, "first_attempt": delivered // 2}
+    return Reliability.objects.create(
+        hour=hour, **whose, **CREATED, kind="TOPIC", attempts=ended, by_status=by_status, **counts
+    )
+
+
+def latency(hour: dt.datetime, histogram: dict[int, int], measure: str = "delivery") -> Latency:
+    quantiles = dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms"), 0.0)
+    counts = {"count": sum(histogram.values()), "max_ms": 0, "histogram": histogram}
+    return Latency.objects.create(hour=hour, **BILLING, **CREATED, kind="TOPIC", measure=measure, **quantiles, **counts)
+
+
+def endpoint(hour: dt.datetime, subscription_id: int | None, held_seconds: float = 0.0, **by_class: int) -> None:
+    attempts = sum(by_class.values())
+    EndpointHealth.objects.create(
+        **{"hour": hour, **BILLING, "subscription_id": subscription_id, "event_type": "Created", "kind": "TOPIC"},
+        endpoint=f"https://{subscription_id}.example",
+        attempts=attempts,
+        retries=1,
+        failures=attempts - by_class.get("2xx", 0),
+        held_seconds=held_seconds,
+        by_class=by_class,
+    )
+
+
+def one_of_each() -> None:
+    """Give every summary a row of noon."""
+    reliability(NOON, BILLING, DELIVERED=8, REJECTED=1, REDUNDANT=1)
+    latency(NOON, {0: 1, 100: 9})
+    endpoint(NOON, 4, 90.0, **{"2xx": 8, "503": 2})
+    Backlog.objects.create(at=NOON, **BILLING, deliveries=3)
+    Volume.objects.create(hour=NOON, publisher="shop", **CREATED, messages=5, bytes=2048, deliveries=9)
+    SenderLoad.objects.create(hour=NOON, sender=0, messages=3, deliveries=3)
+    EndpointShare.objects.create(
+        **{"hour": NOON, "group_of": 4, "subscription_id": 4, **BILLING, "event_type": "Render"},
+        endpoint="https://four.example",
+        deliveries=2,
+        delivered=1,
+        redundant=1,
+    )
+    CallbackCount.objects.create(hour=NOON, **CREATED, asked=3, answered=2, forwarded=1)
+    OrderingAudit.objects.create(
+        **{"hour": NOON, **BILLING, "checked": 10, "inversions": 2, "explained_inversions": 1},
+        duplicates=1,
+        explained_duplicates=1,
+    )
+    AuditFinding.objects.create(hour=NOON, at=NOON, **BILLING, finding="inversion", delivery_id=5, other_id=6)
+    budget = {"eligible": 9, "bad": 1, "objective": 0.999, "eligible_28": 5000, "bad_28": 2, "spent": 0.4}
+    ErrorBudget.objects.create(day=NOON.date(), **BILLING, **budget)
+    unusual = {"value": 0.25, "median": 0.01, "spread": 0.01, "score": 16.2, "past": 28}
+    Anomaly.objects.create(hour=NOON, **BILLING, metric="failure_rate", **unusual)

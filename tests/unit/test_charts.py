@@ -1,0 +1,35 @@
+"""What is drawn: a value for each step, the greatest series, nothing left out."""
+
+import datetime as dt
+import json
+
+from analytics.admin.charts import OTHERS, in_order, lines, most, stacked_bars
+from analytics.ranges import HOUR, Range
+
+NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
+THREE_HOURS = Range(NOON, NOON + 3 * HOUR)
+
+
+def test_bars_have_a_value_for_every_step() -> None:
+    data = json.loads(stacked_bars("t", THREE_HOURS, {"a": {NOON + HOUR: 5}}).data)
+    assert data["labels"] == ["04 May 12:00", "04 May 13:00", "04 May 14:00"]
+    assert data["datasets"][0]["data"] == [0, 5, 0]
+
+
+def test_a_line_is_broken_where_there_is_no_value() -> None:
+    data = json.loads(lines("t", THREE_HOURS, {"p50": {NOON: 1.5}}, unit="ms").data)
+    assert data["datasets"][0]["data"] == [1.5, None, None]
+
+
+def test_lines_are_told_apart_by_more_than_their_colour() -> None:
+    data = json.loads(lines("t", THREE_HOURS, {"p50": {}, "p95": {}, "p99": {}}).data)
+    assert len({str(one["borderDash"]) for one in data["datasets"]}) == 3
+
+
+def test_the_greatest_series_are_kept_and_the_rest_is_added_up() -> None:
+    found = {(NOON, "small"): 1, (NOON, "big"): 9, (NOON + HOUR, "middle"): 5, (NOON + HOUR, "tiny"): 1}
+    assert most(found, 2) == {"big": {NOON: 9}, "middle": {NOON + HOUR: 5}, OTHERS: {NOON: 1, NOON + HOUR: 1}}
+
+
+def test_a_series_that_no_order_names_is_drawn_all_the_same() -> None:
+    assert in_order({(NOON, "NEW"): 2, (NOON, "B"): 1}, ["A", "B"]) == {"B": {NOON: 1}, "NEW": {NOON: 2}}
