@@ -149,7 +149,7 @@ ENDPOINTS: Final = Table(
     "endpoints",
     "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
     " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
-    ("hour", "subscription_id", "event_type", "kind"),
+    ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
 )
 """Attempts by the hour they started; `held_seconds`: how long nothing could overtake before the next one."""
 BACKLOG: Final = Table(

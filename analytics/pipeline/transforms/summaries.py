@@ -6,10 +6,21 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.tables import Table
+from analytics.pipeline.tables import CALLBACKS_SUMMARY, ENDPOINTS, LATENCY, RELIABILITY, VOLUME, Table
+from analytics.pipeline.transforms.callbacks import callbacks
+from analytics.pipeline.transforms.endpoints import endpoints
 from analytics.pipeline.transforms.facts import Silver
+from analytics.pipeline.transforms.latency import latency
+from analytics.pipeline.transforms.reliability import reliability
+from analytics.pipeline.transforms.volume import volume
 
 Summary = Callable[[Silver, Window, Vocabulary], DataFrame]
 
-HOURLY_SUMMARIES: Final[Mapping[Table, Summary]] = {}
-"""By the table that the result is a part of, rows of this window only."""
+HOURLY_SUMMARIES: Final[Mapping[Table, Summary]] = {
+    RELIABILITY: lambda silver, _, words: reliability(silver.deliveries, words),
+    LATENCY: lambda silver, _, words: latency(silver.deliveries, silver.attempts, words),
+    ENDPOINTS: lambda silver, window, _: endpoints(silver.attempts, window),
+    VOLUME: lambda silver, *_: volume(silver.messages),
+    CALLBACKS_SUMMARY: lambda silver, _, words: callbacks(silver, words),
+}
+"""By the table that the result is a part of: rows of this window only."""

@@ -1,0 +1,44 @@
+"""Literal frames for the tests of transforms: rows that name only the columns that matter."""
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from analytics.pipeline.job import Window
+from analytics.pipeline.tables import BRONZE, Table
+from analytics.pipeline.transforms.facts import Facts
+
+Row = Mapping[str, Any]
+
+DAY: Final = dt.datetime(2026, 7, 1, tzinfo=dt.UTC)
+WINDOW: Final = Window(DAY, DAY + dt.timedelta(days=1))
+
+
+def at(text: str) -> dt.datetime:
+    """Return a moment of the day, `10:30`, `10:30:05` or `10:30:05.125`."""
+    return dt.datetime.combine(DAY, dt.time.fromisoformat(text), dt.UTC)
+
+
+def frame(spark: SparkSession, table: Table, rows: Iterable[Row] = ()) -> DataFrame:
+    """Return a frame with the columns of `table`; what a row does not name is null."""
+    schema = StructType.fromDDL(table.columns)
+    assert isinstance(schema, StructType)
+    listed = [dict(row) for row in rows]
+    assert all(row.keys() <= set(schema.names) for row in listed), f"{table.path} has no such column"
+    return spark.createDataFrame([tuple(map(row.get, schema.names)) for row in listed], schema)
+
+
+def facts(spark: SparkSession, **rows: Iterable[Row]) -> Facts:
+    """Return the facts in which tables have these rows, and the others none."""
+    return Facts(**{table.name: frame(spark, table, rows.get(table.name, ())) for table in BRONZE})
+
+
+def rows_of(made: DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a frame: instants in UTC, maps as dicts."""
+    return [
+        {name: dict(value) if isinstance(value, list) else value for name, value in row.items()}
+        for row in made.toArrow().to_pylist()
+    ]
