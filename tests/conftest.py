@@ -10,9 +10,10 @@ import pytest
 from django.conf import settings
 
 from delivery import storage_days, wakeups
+from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
 from tests.real_broker import Broker, running_broker
-from tests.receiver import Receiver, receiving
+from tests.receiver import PATIENCE, Receiver, receiving
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
@@ -28,6 +29,21 @@ def pytest_configure() -> None:
     """Give each process that runs tests a Redis database of its own, for they run side by side."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
+
+
+@pytest.fixture(autouse=True)
+def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
+    monkeypatch.setattr(processes, "TOTAL_SECONDS", PATIENCE)
+    for module in (once, runner, waiting):
+        monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
+
+
+@pytest.fixture
+def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a script without end run until the test ends it."""
+    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)
+    monkeypatch.setattr(seats, "TRIAL_CPU_SECONDS", PATIENCE)
 
 
 @pytest.fixture
