@@ -7,7 +7,9 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from django.apps import apps
 from django.conf import settings
+from django.db.models.signals import post_migrate
 
 from delivery import storage_days, wakeups
 from subscriptions.scripts import once, processes, runner, seats, waiting
@@ -46,11 +48,19 @@ def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seats, "TRIAL_CPU_SECONDS", PATIENCE)
 
 
-@pytest.fixture
-def storage(transactional_db: None) -> None:
-    """Open the storage days anew, since the flush after a transactional test took them away; forget all hints."""
+def open_days(**_: object) -> None:
+    """Open the storage days anew: the flush after a transactional test, which tells so, took them away."""
     storage_days.open_days(datetime.now(UTC).date(), ahead=1)
+
+
+post_migrate.connect(open_days, sender=apps.get_app_config("delivery"))
+
+
+@pytest.fixture
+def storage(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget all hints, and that Redis was away."""
     wakeups._redis().flushdb()
+    monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
 
 
 @pytest.fixture
