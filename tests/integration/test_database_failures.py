@@ -30,7 +30,7 @@ from tests.driving import (
     working,
 )
 from tests.factories import event_type, subscription
-from tests.receiver import PATIENCE, Receiver, answer, wait_until
+from tests.receiver import PATIENCE, Behaviour, Receiver, answer, wait_until
 
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -49,7 +49,10 @@ def test_connections_cut_again_and_again_lose_and_repeat_nothing(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
     gates = [receiver.gate("/a") for _ in range(4)]
-    receiver.on("/a", *(one for gate in gates for one in (*[answer()] * 60, gate)), answer())
+    behaviours: list[Behaviour] = []
+    for gate in gates:
+        behaviours += [*[answer()] * 60, gate]
+    receiver.on("/a", *behaviours, answer())
     bodies = publish_numbered(wanted.event_type, 300)
     for number, gate in enumerate(gates, start=1):
         wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
