@@ -2,14 +2,17 @@
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from dataclasses import fields
+from typing import Any, Final, cast
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.tables import BRONZE, Table
-from analytics.pipeline.transforms.facts import Facts
+from analytics.pipeline.tables import BRONZE, SILVER, Table
+from analytics.pipeline.transforms.facts import Facts, Silver
 
 Row = Mapping[str, Any]
 
@@ -24,16 +27,21 @@ def at(text: str) -> dt.datetime:
 
 def frame(spark: SparkSession, table: Table, rows: Iterable[Row] = ()) -> DataFrame:
     """Return a frame with the columns of `table`; what a row does not name is null."""
-    schema = StructType.fromDDL(table.columns)
-    assert isinstance(schema, StructType)
+    schema = cast("StructType", StructType.fromDDL(table.columns))
     listed = [dict(row) for row in rows]
     assert all(row.keys() <= set(schema.names) for row in listed), f"{table.path} has no such column"
-    return spark.createDataFrame([tuple(map(row.get, schema.names)) for row in listed], schema)
+    return spark.createDataFrame(pa.Table.from_pylist(listed, to_arrow_schema(schema, timezone="UTC")), schema)
 
 
 def facts(spark: SparkSession, **rows: Iterable[Row]) -> Facts:
     """Return the facts in which tables have these rows, and the others none."""
     return Facts(**{table.name: frame(spark, table, rows.get(table.name, ())) for table in BRONZE})
+
+
+def silver_of(spark: SparkSession, **rows: Iterable[Row]) -> Silver:
+    """Return silver in which tables have these rows, and the others none."""
+    tables = {table.name: table for table in (*BRONZE, *SILVER)}
+    return Silver(**{one.name: frame(spark, tables[one.name], rows.get(one.name, ())) for one in fields(Silver)})
 
 
 def rows_of(made: DataFrame) -> list[dict[str, Any]]:

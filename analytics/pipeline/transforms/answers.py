@@ -1,5 +1,6 @@
 """What an attempt came to, of its answer or of what kept it away."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Final
 
@@ -35,8 +36,17 @@ def failed() -> Column:
 
 def holds(words: Vocabulary) -> Column:
     """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (behaviour 4.7, 4.8)."""
+    return _is_among(words.holding)
+
+
+def ends(words: Vocabulary) -> Column:
+    """Return whether the delivery, of this `kind`, is never sent again (behaviour 4.3 to 4.5); after 2xx none is."""
+    return ~failed() | _is_among(words.ending)
+
+
+def _is_among(statuses_of_kinds: Sequence[tuple[str, Sequence[int]]]) -> Column:
     status = F.coalesce("status_code", F.lit(NO_STATUS))
-    cases = [(F.col("kind") == kind) & status.isin(*statuses) for kind, statuses in words.holding if statuses]
+    cases = [(F.col("kind") == kind) & status.isin(*statuses) for kind, statuses in statuses_of_kinds if statuses]
     return F.coalesce(reduce(Column.__or__, cases, F.lit(False)), F.lit(False))
 
 

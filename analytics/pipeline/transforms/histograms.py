@@ -18,12 +18,28 @@ def with_quantiles(times: DataFrame, keys: Sequence[str]) -> DataFrame:
 
     Counted before anything is exchanged: what travels is at most a row for each bucket and task.
     """
+    in_buckets = times.groupBy(*keys, bucket_of(F.col("ms")).alias("bucket"))
+    return _described(in_buckets.agg(F.count("*").alias("many"), F.max("ms").alias("max_ms")), keys)
+
+
+def merged(summaries: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the same of rows that have a `histogram` and `max_ms` each."""
+    buckets = summaries.select(*keys, "max_ms", F.explode("histogram").alias("bucket", "many"))
+    in_buckets = buckets.groupBy(*keys, "bucket")
+    return _described(in_buckets.agg(F.sum("many").alias("many"), F.max("max_ms").alias("max_ms")), keys)
+
+
+def bucket_of(ms: Column) -> Column:
+    """Return the bucket of a time in milliseconds."""
+    clipped = F.least(ms.cast("double"), F.lit(float(LONGEST)))
+    return F.when(ms > 0, F.ceil(F.log(clipped) / F.log(F.lit(GROWTH))).cast("int")).otherwise(NO_TIME)
+
+
+def _described(in_buckets: DataFrame, keys: Sequence[str]) -> DataFrame:
     in_keys = Rows.partitionBy(*keys)
     entries = F.array_sort(F.collect_list(F.struct("bucket", "many")))
     return (
-        times.groupBy(*keys, bucket_of(F.col("ms")).alias("bucket"))
-        .agg(F.count("*").alias("many"), F.max("ms").alias("max_ms"))
-        .withColumns(
+        in_buckets.withColumns(
             {
                 "seen": F.sum("many").over(in_keys.orderBy("bucket")),
                 "all": F.sum("many").over(in_keys),
@@ -37,12 +53,6 @@ def with_quantiles(times: DataFrame, keys: Sequence[str]) -> DataFrame:
             *(_quantile(part).alias(name) for name, part in THOUSANDTHS.items()),
         )
     )
-
-
-def bucket_of(ms: Column) -> Column:
-    """Return the bucket of a time in milliseconds."""
-    clipped = F.least(ms.cast("double"), F.lit(float(LONGEST)))
-    return F.when(ms > 0, F.ceil(F.log(clipped) / F.log(F.lit(GROWTH))).cast("int")).otherwise(NO_TIME)
 
 
 def _quantile(part: int) -> Column:
