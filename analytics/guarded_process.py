@@ -36,7 +36,7 @@ class GuardedProcess:
         folder: Path,
         *,
         log: Path,
-        on_report: Callable[[Report], None],
+        on_report: Callable[[Report], object],
     ) -> None:
         reports, reporting = os.pipe()
         self._log = RunLog(log)

@@ -49,5 +49,5 @@ def spark_environment(
 
 
 def is_here(master: str) -> bool:
-    """Say whether Spark runs on this machine, not on a cluster."""
-    return master.startswith("local")
+    """Say whether Spark runs in one process on this machine, not on a cluster."""
+    return master == "local" or master.startswith("local[")

@@ -44,7 +44,7 @@ def run_application(
     environment: Mapping[str, str],
     log: Path,
     seconds: float,
-    on_report: Callable[[Report], None],
+    on_report: Callable[[Report], object],
     stopping: threading.Event,
 ) -> Ended:
     """Run the application on a job, for so many seconds at most, or until `stopping`; nothing of it is left then.

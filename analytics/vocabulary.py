@@ -1,5 +1,6 @@
 """The broker's words for the Spark application, read off the enums and rules that own them."""
 
+from collections.abc import Callable
 from typing import Final
 
 from analytics.pipeline.job import Vocabulary
@@ -27,16 +28,27 @@ def vocabulary() -> Vocabulary:
         unfinished=tuple(sorted(UNFINISHED)),
         delivered=DeliveryStatus.DELIVERED.value,
         neutral=tuple(status.value for status in NEUTRAL),
+        redundant=DeliveryStatus.REDUNDANT.value,
         kinds=(*EventKind.values, REPLY),
         queue_kind=EventKind.QUEUE.value,
         outcomes=tuple(MessageOutcome.values),
         failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),
         unknown_failure=UNKNOWN,
-        holding=tuple((kind, _holding(rules)) for kind, rules in RULES.items()),
+        holding=tuple((kind, _answers(rules, _holds)) for kind, rules in RULES.items()),
+        ending=tuple((kind, _answers(rules, _ends)) for kind, rules in RULES.items()),
     )
 
 
-def _holding(rules: RetryRules) -> tuple[int, ...]:
+def _answers(rules: RetryRules, come_to: Callable[[Decision], bool]) -> tuple[int, ...]:
+    """Return the statuses that come to what is asked for."""
     outcomes: dict[int, Outcome] = {status: Answered(status) for status in range(100, 600)}
     outcomes[NO_STATUS] = Unreachable("")
-    return tuple(status for status, outcome in outcomes.items() if decide(outcome, rules) is Decision.HOLD_THE_LINE)
+    return tuple(status for status, outcome in outcomes.items() if come_to(decide(outcome, rules)))
+
+
+def _holds(decision: Decision) -> bool:
+    return decision is Decision.HOLD_THE_LINE
+
+
+def _ends(decision: Decision) -> bool:
+    return decision.final_status is not None

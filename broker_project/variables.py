@@ -15,6 +15,7 @@ REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[[0-9*]+(,\s*[0-9]+)*\])?|yarn|(spark|k8s)://\S+")
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
+PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
 YES_OR_NO = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
@@ -95,6 +96,7 @@ def hosts_of(address: str) -> list[str]:
 
 HINTS = {
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
+    "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
     "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
     "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",
     "BROKER_SPARK_MEMORY": "a number and m or g, such as 1g",

@@ -5,8 +5,8 @@ In the order in which a message meets them:
 taken in: `refusals`, `drafts`, `payloads`, `raw_json`, `forwarded_headers`, `documents`, `queue_groups`,
 `callback_tokens` (rules) · `callback_terms` · `idempotency` · `placing`, `store_statements`, `storing` ·
 `making_callbacks` · `publishing` · `accepting` · `replying` (what endpoints post to callbacks)
-kept: `statuses`, `due_times`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_messages`,
-`expiring` (what callbacks leave) · `maintaining`
+kept: `statuses`, `due_times`, `filing` · `models` · `storage_days` (the partitions) · `retaining`, `kept_days`,
+`kept_messages`, `expiring` (what callbacks leave) · `maintaining`
 woken: `wakeups` (hints in Redis) · `sweeping` (what a lost hint hides) · `running` (a worker process) · `tasks`
 claimed: `claiming` (lease, epoch, mending) · `pages`, `loading`, `addressing`, `reading` · `hands`
 (what is sent next) · `crowds`, `groups`, `parking`, `queue_reading` (the same of QUEUE groups)

@@ -21,22 +21,28 @@ STOP_SECONDS: Final = 1.0
 log = structlog.get_logger(__name__)
 
 
-def maintain(*, keep_days: int, is_stopping: Callable[[], bool] = lambda: False) -> None:
-    """Make partitions ahead, end and drop what is past its time; safe at any time, and by several at once."""
+def maintain(
+    *, keep_days: int, until_summarized: bool = False, is_stopping: Callable[[], bool] = lambda: False
+) -> None:
+    """Make partitions ahead, end and drop what is past its time; safe at any time, and by several at once.
+
+    What ended is kept for so many days, and, if it is wanted so, until it has been summarized.
+    """
     today = storage_days.today()
     storage_days.open_days(today)
     expire_replies()
     remove_ended_lines()
     forget_callbacks(keep_days=keep_days)
-    drop_past_days(today, keep_days=keep_days, is_stopping=is_stopping)
+    drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 
 class Maintainer(threading.Thread):
     """A thread that maintains the tables now and every hour: beat, which asks for it too, may be away."""
 
-    def __init__(self, stopping: threading.Event, *, keep_days: int) -> None:
+    def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
         super().__init__(name="maintainer", daemon=True)
         self._keep_days = keep_days
+        self._until_summarized = until_summarized
         self._stopping = stopping
 
     def run(self) -> None:
@@ -52,7 +58,11 @@ class Maintainer(threading.Thread):
 
     def _maintain(self) -> bool:
         try:
-            maintain(keep_days=self._keep_days, is_stopping=self._stopping.is_set)
+            maintain(
+                keep_days=self._keep_days,
+                until_summarized=self._until_summarized,
+                is_stopping=self._stopping.is_set,
+            )
         except Error as failure:
             log.warning("maintenance.failed", reason=str(failure))
             return False

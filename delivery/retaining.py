@@ -11,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
 
 from delivery import storage_days
+from delivery.kept_days import warn_of
 from delivery.kept_messages import copy_of_needed, is_well_kept, make_room, put_back
 from delivery.storage_days import ATTEMPTS, DAYS_AHEAD, DELIVERIES, MESSAGES, exists, leaf_of
 
@@ -28,13 +29,16 @@ WITH lived AS (
   SELECT x.day FROM delivery_storageday x
    WHERE x.day < %s AND EXISTS (SELECT FROM delivery_storageday y WHERE y.day = x.day + {DAYS_AHEAD})
    ORDER BY x.day DESC LIMIT %s)
-SELECT day FROM delivery_storageday d
+SELECT day, %s AND summarized_at IS NULL AND dropped_at IS NULL FROM delivery_storageday d
  WHERE (SELECT count(*) FROM lived WHERE lived.day > d.day) >= %s
    -- a line abandoned then may find the last number it gave only among what was filed then: mended first
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
  ORDER BY day
 """
-"""Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older."""
+"""Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older.
+
+Says of each whether it waits for its summary.
+"""
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
 GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
@@ -44,18 +48,25 @@ TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
 log = structlog.get_logger(__name__)
 
 
-def drop_past_days(today: dt.date, *, keep_days: int, is_stopping: Callable[[], bool] = lambda: False) -> list[dt.date]:
+def drop_past_days(
+    today: dt.date,
+    *,
+    keep_days: int,
+    until_summarized: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> list[dt.date]:
     """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
 
-    Days on which no broker ran do not count where more than a week of them came one after the other.
-    Messages that something unfinished needs are kept, and go once nothing does. Returns the days that are gone or
-    have become smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day
-    once it `is_stopping`.
+    Messages that something unfinished needs are kept, and go once nothing does; what is to be kept `until_summarized`
+    stays whole until then, and is warned of once a day. Days on which no broker ran do not count where more than a
+    week of them came one after the other. Returns the days that are gone or have become smaller. Holds nobody up: what
+    it cannot have at once it leaves for the next time, whole. Begins no day once it `is_stopping`.
     """
     with connection.cursor() as cursor:
-        cursor.execute(PAST, [today, keep_days, keep_days])
-        days = [day for (day,) in cursor.fetchall()]
-    return [day for day in days if not is_stopping() and _drop(day)]
+        cursor.execute(PAST, [today, keep_days, until_summarized, keep_days])
+        past = cursor.fetchall()
+    warn_of([day for day, waits in past if waits], today)
+    return [day for day, waits in past if not waits and not is_stopping() and _drop(day)]
 
 
 def _drop(day: dt.date) -> bool:

@@ -36,14 +36,16 @@ class Worker(threading.Thread):
     has come by the next sweep, it drives them itself, through the same function as a turn.
     """
 
-    def __init__(self, name: str, *, keep_days: int, under_way: int, terms: CallbackTerms) -> None:
+    def __init__(
+        self, name: str, *, keep_days: int, under_way: int, terms: CallbackTerms, until_summarized: bool = False
+    ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
         self.driver = Driver(worker=self.worker, under_way=under_way, terms=terms, on_failure=self._on_failure)
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
-        self._maintainer = Maintainer(self._stopping, keep_days=keep_days)
+        self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
@@ -120,14 +122,17 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(name: str, *, keep_days: int, under_way: int, terms: CallbackTerms) -> Worker:
+def worker(name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 
     `under_way`: messages that each QUEUE sender has under way at a time.
     """
     with _lock:
         if not _workers:
-            _workers.append(Worker(name, keep_days=keep_days, under_way=under_way, terms=terms))
+            started = Worker(
+                name, keep_days=keep_days, until_summarized=until_summarized, under_way=under_way, terms=terms
+            )
+            _workers.append(started)
             _workers[0].start()
         return _workers[0]
 

@@ -34,7 +34,7 @@ def sweep() -> None:
 @shared_task(name="delivery.maintain")
 def maintain() -> None:
     """Make partitions ahead, drop what is past its time."""
-    maintaining.maintain(keep_days=settings.RETENTION_DAYS)
+    maintaining.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
 
 
 @shared_task(name="delivery.forget_idempotency_keys")
@@ -59,6 +59,7 @@ def _worker() -> running.Worker:
     return running.worker(
         settings.WORKER_NAME,
         keep_days=settings.RETENTION_DAYS,
+        until_summarized=settings.SUMMARIES,
         under_way=settings.QUEUE_UNDER_WAY,
         terms=callback_terms(),
     )

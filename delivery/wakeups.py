@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import redis
 import structlog
@@ -91,6 +91,11 @@ def asleep(queue: str, line_ids: Iterable[int]) -> bool:
     """Unmark lines that have been let go, so that the next publish wakes them again. Never raises."""
     keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
     return not keys or _guarded(lambda: _redis().delete(*keys))
+
+
+def hint(task: str, arguments: Sequence[Any], queue: str) -> bool:
+    """Ask the workers of `queue` for a task of another kind; tell whether the hint was taken. Never raises."""
+    return _guarded(lambda: _hints().send_task(task, args=arguments, queue=queue, retry=False, ignore_result=True))
 
 
 def _pop(queue: str, popped: list[int]) -> None:

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from django.apps import apps
 from django.conf import settings
+from django.db.models.signals import post_migrate
 
 from delivery import storage_days, wakeups
+from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
 from tests.real_broker import Broker, running_broker
-from tests.receiver import Receiver, receiving
+from tests.receiver import PATIENCE, Receiver, receiving
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
@@ -30,11 +33,34 @@ def pytest_configure() -> None:
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
 
 
+@pytest.fixture(autouse=True)
+def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
+    monkeypatch.setattr(processes, "TOTAL_SECONDS", PATIENCE)
+    for module in (once, runner, waiting):
+        monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
+
+
 @pytest.fixture
-def storage(transactional_db: None) -> None:
-    """Open the storage days anew, since the flush after a transactional test took them away; forget all hints."""
+def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a script without end run until the test ends it."""
+    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)
+    monkeypatch.setattr(seats, "TRIAL_CPU_SECONDS", PATIENCE)
+
+
+def open_days(**_: object) -> None:
+    """Open the storage days anew: the flush after a transactional test, which tells so, took them away."""
     storage_days.open_days(datetime.now(UTC).date(), ahead=1)
+
+
+post_migrate.connect(open_days, sender=apps.get_app_config("delivery"))
+
+
+@pytest.fixture
+def storage(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget all hints, and that Redis was away."""
     wakeups._redis().flushdb()
+    monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
 
 
 @pytest.fixture

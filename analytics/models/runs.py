@@ -36,7 +36,7 @@ class RunState(models.TextChoices):
     """Something of it failed; the summaries that it did not reach are what they were."""
 
     ABANDONED = "ABANDONED"
-    """It vanished: what it had not done is done again."""
+    """It vanished, or its worker was stopped: what it had not done is done again, by itself if it was a range."""
 
 
 UNENDED = (RunState.WAITING, RunState.RUNNING)
@@ -67,6 +67,7 @@ class Run(models.Model):
             models.CheckConstraint(
                 name="run_range", condition=Q(start=None, end=None) | Q(start__lt=F("end"), kind=RunKind.RANGE)
             ),
+            models.UniqueConstraint(name="run_alone", fields=["state"], condition=Q(state=RunState.RUNNING)),
         ]
         indexes = [models.Index(name="run_unended", fields=["id"], condition=Q(state__in=UNENDED))]
 
@@ -110,7 +111,10 @@ class RunWindow(models.Model):
     ended_at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        constraints = [models.CheckConstraint(name="run_window_state", condition=Q(state__in=WindowState.values))]
+        constraints = [
+            models.CheckConstraint(name="run_window_state", condition=Q(state__in=WindowState.values)),
+            models.UniqueConstraint(name="run_window_once", fields=["run", "start", "end"]),
+        ]
         indexes = [models.Index(name="run_window_start", fields=["start", "end", "-id"])]
 
     def __str__(self) -> str:

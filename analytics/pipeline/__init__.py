@@ -6,7 +6,8 @@ of the broker's words (statuses, kinds, what holds a line) comes with its `job`.
 said: `job` (what is to be done, and in which words) · `reports` (what it tells while it runs)
 kept: `tables` (the columns of every table in the lake)
 read: `extraction` (closed windows of PostgreSQL, a slice a task)
-made: `transforms` (facts to summaries: `DataFrame -> DataFrame`) · `checks`
+made: `quantiles` · `transforms` (facts to summaries: `DataFrame -> DataFrame`)
 stored: `lake` (days, staging, manifests) · `loading` (summaries into PostgreSQL)
-done: `session` · `application`
+checked: `looks` (what a table holds, in figures) · `checks` (what must be so)
+done: `session` · `run_lock` · `making` (layer by layer) · `summarizing` (a window) · `failures` · `application` (a run)
 """

@@ -37,6 +37,8 @@ class Vocabulary:
     delivered: str
     neutral: tuple[str, ...]
     """Final statuses that say nothing of the endpoint: they are no failure, nor part of a rate."""
+    redundant: str
+    """That of them in which a delivery ends when another endpoint of its group took the message."""
     kinds: tuple[str, ...]
     """Kinds of events, and what replies to callbacks count as: the last one."""
     queue_kind: str
@@ -47,6 +49,8 @@ class Vocabulary:
     unknown_failure: str
     holding: tuple[tuple[str, tuple[int, ...]], ...]
     """For each kind, after which answers nothing may overtake; 0 stands for no answer."""
+    ending: tuple[tuple[str, tuple[int, ...]], ...]
+    """For each kind, after which answers a delivery is never sent again."""
 
     @property
     def reply_kind(self) -> str:

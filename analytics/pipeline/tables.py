@@ -108,10 +108,13 @@ SILVER_ATTEMPTS: Final = Table(
     "silver",
     "attempts",
     f"id long, delivery_id long, number int, {WHOSE}, started_at timestamp, ended_at timestamp, duration_ms int,"
-    " status_code int, error_class string, failed boolean, holds boolean",
+    " next_at timestamp, status_code int, error_class string, failed boolean, holds boolean",
     ("id",),
 )
-"""`error_class`: 2xx, 3xx, 4xx, 503, 5xx, other, or the kind of failure; `holds`: nothing may overtake meanwhile."""
+"""`error_class`: 2xx, 3xx, 4xx, 503, 5xx, other, or the kind of failure; `holds`: nothing may overtake meanwhile.
+
+`next_at`: when its delivery was tried again, else when it ended; null where neither is known by the window's end.
+"""
 SILVER_MESSAGES: Final = Table(
     "silver",
     "messages",
@@ -146,7 +149,7 @@ ENDPOINTS: Final = Table(
     "endpoints",
     "hour timestamp, subscription_id long, subscriber_id long, subscriber string, event_type string, endpoint string,"
     " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
-    ("hour", "subscription_id", "event_type", "kind"),
+    ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
 )
 """Attempts by the hour they started; `held_seconds`: how long nothing could overtake before the next one."""
 BACKLOG: Final = Table(

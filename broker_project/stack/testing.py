@@ -34,6 +34,9 @@ PRODUCTION_SETTINGS = {
 
 MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
+SPARK_TESTS = "tests/spark"
+"""They share a session, which takes both cores: one process, and nothing beside it."""
+WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +74,9 @@ STEPS = (
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
-    Step("tests", (*PYTEST, "-n", "2", "-m", "not faults"), report="tests.xml"),
-    Step("fault tests", (*PYTEST, "-m", "faults and (selected or not case)"), report="faults.xml"),
+    Step("tests", (*PYTEST, "-n", "2", "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),
+    Step("Spark tests", (*PYTEST, SPARK_TESTS), report="spark.xml"),
+    Step("fault tests", (*PYTEST, "-m", "faults and (selected or not case)", WITHOUT_SPARK), report="faults.xml"),
 )
 NO_TESTS_COLLECTED = 5
 

@@ -23,6 +23,7 @@ class Migration(migrations.Migration):
                 ("day", models.DateField(primary_key=True, serialize=False)),
                 ("dropped_at", models.DateTimeField(null=True)),
                 ("summarized_at", models.DateTimeField(null=True)),
+                ("kept_on", models.DateField(null=True)),
             ],
         ),
         migrations.CreateModel(

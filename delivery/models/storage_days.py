@@ -16,5 +16,8 @@ class StorageDay(models.Model):
     summarized_at = models.DateTimeField(null=True)
     """When all that is filed under it was summarized last; retention may wait for it."""
 
+    kept_on = models.DateField(null=True)
+    """On which day it was last said that it is past its time, and kept until it is summarized."""
+
     def __str__(self) -> str:
         return self.day.isoformat()

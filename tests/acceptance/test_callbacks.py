@@ -35,7 +35,7 @@ class Work:
 
     def address(self) -> str:
         """Wait for the job; return the address that its endpoint was given."""
-        wait_until(lambda: self.receiver.of(WORK), TIMEOUT)
+        wait_until(lambda: self.receiver.of(WORK))
         return self.receiver.of(WORK)[0].headers["callbackurl"]
 
     def state(self, message_id: int) -> str:
@@ -66,7 +66,7 @@ def test_of_twenty_posts_at_once_one_is_stored_and_delivered(work: Work) -> None
         answers = [*threads.map(reply, [address] * AT_ONCE)]
     assert sorted(one.status_code for one in answers) == [200] * (AT_ONCE - 1) + [201]
     assert len({one.json()["id"] for one in answers}) == 1
-    wait_until(lambda: work.state(message_id) == "DELIVERED", TIMEOUT)
+    wait_until(lambda: work.state(message_id) == "DELIVERED")
     assert work.receiver.bodies(DONE) == [b"done"]
     assert reply(address, b"other").status_code == 409
 
@@ -82,7 +82,7 @@ def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
     assert reply(address, b"x" * 2 * 1024 * 1024).status_code == 413
     assert reply(address).status_code == 201
     assert reply(address, b"other").status_code == 409
-    wait_until(lambda: work.state(message_id) == "DELIVERED", TIMEOUT)
+    wait_until(lambda: work.state(message_id) == "DELIVERED")
     logs = {path.name: path.read_text(errors="replace") for path in work.broker.stack.logs.iterdir()}
     assert "callbacks/" in "".join(logs.values()), "a refused request is logged"
     assert [name for name, text in logs.items() if token in text] == []

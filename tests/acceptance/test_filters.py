@@ -59,7 +59,7 @@ def test_only_what_a_documented_example_is_true_for_is_delivered(name: str, brok
         address = f"{broker.web}/api/v1/events/{event_type}"
         answer = publisher.post(address, json.dumps(body), headers=headers, timeout=TIMEOUT)
         counts.append(answer.json()["deliveries"])
-    wait_until(lambda: broker.has_finished([subscribed]), 20)
+    wait_until(lambda: broker.has_finished([subscribed]))
     broker.inactivate_all()
     assert counts == [0, 1]
     assert [json.loads(request.body) for request in receiver.of(f"/{name}")] == [example.qualifying]

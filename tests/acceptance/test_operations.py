@@ -5,7 +5,7 @@ import requests
 from celery import Celery
 from django.conf import settings
 
-from tests.real_broker import Broker
+from tests.real_broker import TIMEOUT, Broker
 
 pytestmark = pytest.mark.faults
 
@@ -17,7 +17,7 @@ def worker_names(broker: Broker) -> set[str]:
 
 
 def test_health_says_that_all_is_well(broker: Broker) -> None:
-    live, ready = (requests.get(f"{broker.web}/{path}", timeout=5) for path in ("livez", "readyz"))
+    live, ready = (requests.get(f"{broker.web}/{path}", timeout=TIMEOUT) for path in ("livez", "readyz"))
     assert (live.status_code, live.json()) == (200, {"status": "ok"})
     assert (ready.status_code, set(ready.json().values())) == (200, {"ok"})
 
@@ -27,7 +27,7 @@ def test_every_declared_queue_is_consumed_by_every_worker(broker: Broker) -> Non
     declared = {queue.name for queue in settings.CELERY_TASK_QUEUES}
     workers = worker_names(broker)
     with Celery(broker=broker.stack.environment["REDIS_URL"], set_as_current=False) as asking:
-        answers = asking.control.inspect(timeout=10, limit=len(workers)).active_queues() or {}
+        answers = asking.control.inspect(timeout=TIMEOUT, limit=len(workers)).active_queues() or {}
     consumed = {name: {queue["name"] for queue in queues} for name, queues in answers.items()}
     assert consumed == dict.fromkeys(workers, declared)
 
@@ -35,12 +35,14 @@ def test_every_declared_queue_is_consumed_by_every_worker(broker: Broker) -> Non
 @pytest.mark.parametrize("path", ["/", "/workers", "/tasks", "/broker", "/api/workers", "/api/tasks"])
 def test_flower_asks_for_its_login(broker: Broker, path: str) -> None:
     name, _, password = broker.stack.flower_login.partition(":")
-    answers = (requests.get(broker.stack.flower + path, auth=auth, timeout=5) for auth in (None, OTHER_LOGIN))
+    answers = (requests.get(broker.stack.flower + path, auth=auth, timeout=TIMEOUT) for auth in (None, OTHER_LOGIN))
     assert [answer.status_code for answer in answers] == [401, 401]
-    assert requests.get(broker.stack.flower + path, auth=(name, password), timeout=5).status_code == 200
+    assert requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT).status_code == 200
 
 
 def test_flower_shows_the_workers(broker: Broker) -> None:
     name, _, password = broker.stack.flower_login.partition(":")
-    workers = requests.get(f"{broker.stack.flower}/api/workers?refresh=1", auth=(name, password), timeout=20).json()
+    workers = requests.get(
+        f"{broker.stack.flower}/api/workers?refresh=1", auth=(name, password), timeout=TIMEOUT
+    ).json()
     assert workers.keys() == worker_names(broker)

@@ -98,7 +98,7 @@ def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, 
     gate = receiver.gate(PATH, answer(200, b"too late"))
     with pytest.raises(requests.ReadTimeout):
         asking.ask(seconds=0.5)
-    assert len(receiver.of(PATH)) == 1
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
     gate.open()
     wait_until(lambda: asking.broker.get("messages", event_type=asking.event_type)["items"])
     (delivery,) = asking.recorded()

@@ -66,7 +66,7 @@ def another_web(broker: Broker, folder: Path) -> Iterator[str]:
     environment = {**os.environ, **service.environment}
     process = subprocess.Popen(service.command, cwd=ROOT, env=environment, start_new_session=True)
     try:
-        wait_until(service.is_ready, TIMEOUT)
+        wait_until(service.is_ready)
         yield f"http://{LOOPBACK}:{port}"
     finally:
         process.terminate()

@@ -43,7 +43,7 @@ class Regions:
 
     def reached(self) -> dict[str, int]:
         """Return how many requests each endpoint got, once all are through."""
-        wait_until(lambda: self.broker.has_finished(self.subscribers), 20)
+        wait_until(lambda: self.broker.has_finished(self.subscribers))
         return {path: len(self.receiver.of(f"/{path}")) for path in ("eu", "EU", "all")}
 
 

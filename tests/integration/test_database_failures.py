@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
-from delivery import batches, sending, settling
+from delivery import batches, runs, sending, settling
 from delivery.driving import MOST_BODY_BYTES
 from delivery.models import Attempt, Delivery, QueueGroup
 from delivery.queue_settling import settle_groups
@@ -26,12 +26,11 @@ from tests.driving import (
     publish_numbered,
     statuses,
     terminate_backends,
-    unfinished,
     wait_until_done,
     working,
 )
 from tests.factories import event_type, subscription
-from tests.receiver import Receiver, answer, wait_until
+from tests.receiver import PATIENCE, Behaviour, Receiver, answer, wait_until
 
 DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 
@@ -49,13 +48,19 @@ def budget_left(worker: Worker) -> int:
 def test_connections_cut_again_and_again_lose_and_repeat_nothing(
     receiver: Receiver, worker: Worker, wanted: Subscription
 ) -> None:
+    gates = [receiver.gate("/a") for _ in range(4)]
+    behaviours: list[Behaviour] = []
+    for gate in gates:
+        behaviours += [*[answer()] * 60, gate]
+    receiver.on("/a", *behaviours, answer())
     bodies = publish_numbered(wanted.event_type, 300)
-    cuts = 0
-    while unfinished():
-        cuts += terminate_backends()
-        seen = len(receiver.log)
-        wait_until(lambda: len(receiver.log) > seen + 60 or not unfinished(), 30)  # noqa: B023 - called at once
-    assert cuts > 3
+    for number, gate in enumerate(gates, start=1):
+        wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
+        assert terminate_backends(), "wherever it is in the sixty that go on meanwhile"
+        wait_until(lambda: len(receiver.log) == 61 * number)  # noqa: B023 - called at once
+        assert terminate_backends(), "while an answer is waited for"
+        gate.open()
+    wait_until_done()
     assert receiver.bodies("/a") == bodies
     assert [request.sequence for request in receiver.log] == [*range(1, 301)]
 
@@ -202,8 +207,12 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
     assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
 
 
-def test_a_turn_that_finds_nothing_to_claim_ends_at_once(worker: Worker, wanted: Subscription) -> None:
+def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
+    worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sending, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(runs, "STILL_SECONDS", PATIENCE)
     before = time.monotonic()
     assert sending.drive([], worker.driver) == []
-    assert time.monotonic() - before < 0.3
+    assert time.monotonic() - before < PATIENCE / 2
     assert Delivery.objects.count() == 0

@@ -195,7 +195,7 @@ def test_a_subscription_being_deleted_does_not_make_a_publish_fail(
 
     with ThreadPoolExecutor(1) as threads:
         publishing = threads.submit(in_thread, publish, client)
-        wait_until(lambda: is_waiting_for_a_lock(elsewhere), seconds=10)
+        wait_until(lambda: is_waiting_for_a_lock(elsewhere))
         elsewhere.commit()
 
     assert publishing.result().json()["outcome"] == "UNROUTED"

@@ -222,7 +222,7 @@ def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
         publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: worker.driver.lines._unsettled or len(worker.driver.lines) > 0)
         publish_numbered(topic.event_type, 20)
-        wait_until(lambda: len(receiver.of("/topic")) == 20, 20)
+        wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
         monkeypatch.setattr(batches, "settle_groups", settle_groups)
         wait_until_done()

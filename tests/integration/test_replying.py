@@ -130,7 +130,7 @@ def at_once(
     threads = [threading.Thread(target=call, args=[one]) for one in calls]
     for thread in threads:
         thread.start()
-    wait_until(lambda: waiting_for_locks() == len(calls))
+    wait_until(lambda: waiting_for_locks() >= len(calls))
     elsewhere.commit()
     for thread in threads:
         thread.join()

@@ -33,7 +33,7 @@ from tests.driving import (
     statuses,
 )
 from tests.factories import subscription
-from tests.receiver import wait_until
+from tests.receiver import PATIENCE, wait_until
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
 IN_FLIGHT = DeliveryStatus.IN_FLIGHT
@@ -155,7 +155,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
         wait_until(_somebody_waits)
         by()
         cursor.execute("SELECT pg_advisory_unlock(7)")
-    thread.join(10)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -165,7 +165,10 @@ def ask_to_cancel(delivery_id: int) -> None:
 
 def _somebody_waits() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'advisory'")
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()"
+        )
         count: int = cursor.fetchone()[0]
         return count > 0
 
@@ -240,7 +243,7 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     with transaction.atomic():
         Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber)
         thread.start()
-        thread.join(10)
+        thread.join(PATIENCE)
     assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
     assert (statuses(wanted), statuses(other)) == ([IN_FLIGHT], [DELIVERED])
     assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})

@@ -32,7 +32,6 @@ from tests.factories import subscription
 from tests.receiver import Receiver, answer, hang, wait_until
 
 CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
-MOVES_ON_WITHIN = 5.0
 
 
 @pytest.fixture
@@ -132,7 +131,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive(
     end_pauses_far_off(wanted.subscriber)
     publish_bodies(beside.event_type, b"waiting")
     inactivate(wanted)
-    wait_until(lambda: receiver.bodies("/b") == [b"waiting"], MOVES_ON_WITHIN)
+    wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
     wait_until(lambda: line_of(wanted.subscriber).held_since is None)
     assert statuses(wanted) == [PENDING]
     Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/again"), status=Status.ACTIVE)
@@ -151,7 +150,7 @@ def test_a_line_moves_on_when_its_head_becomes_inactive_under_way(
         wait_until(lambda: receiver.of("/a"))
         inactivate(wanted)
         wait_until(lambda: receiver.log[0].ended)
-        wait_until(lambda: receiver.bodies("/b") == [b"waiting"], MOVES_ON_WITHIN)
+        wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
     assert (len(receiver.of("/a")), statuses(wanted)) == (1, [PENDING])
 
 
@@ -175,7 +174,7 @@ def test_a_change_makes_a_waiting_line_due_at_once(
         fields = {"endpoint": receiver.url(path)}
     changed: Any = wanted if whose == "subscription" else wanted.subscriber
     type(changed).objects.filter(pk=changed.pk).update(**fields)
-    wait_until_done(MOVES_ON_WITHIN)
+    wait_until_done()
     assert [request.body for request in receiver.log] == [b"0", b"0", b"1"]
     old, new = receiver.log[0], receiver.log[1]
     assert (old.path, old.headers.get("x-new")) == ("/a", None)
@@ -280,6 +279,6 @@ def test_a_head_that_was_never_sent_leaves_no_gap_when_it_is_cancelled(
     wait_until_held(wanted.subscriber)
     publish_bodies(beside.event_type, b"next")
     cancel_deliveries_of(wanted.pk, reason="unwanted")
-    wait_until_done(MOVES_ON_WITHIN)
+    wait_until_done()
     assert [(request.path, request.sequence) for request in receiver.log] == [("/b", 1)]
     assert LineEvent.objects.count() == 0

@@ -175,7 +175,9 @@ def test_of_two_saved_at_the_same_moment_the_later_waits_and_is_refused(price: E
 
     def waits_or_is_saved() -> bool:
         with connection.cursor() as cursor:
-            cursor.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid <> pg_backend_pid()")
+            cursor.execute(
+                "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+            )
             return saved.done() or cursor.fetchone() is not None
 
     with ThreadPoolExecutor(1) as threads:

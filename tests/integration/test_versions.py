@@ -10,6 +10,7 @@ from django.test import Client
 from subscriptions.models import Subscriber, Subscription
 from tests import factories
 from tests.clients import client_of
+from tests.receiver import PATIENCE
 
 JSON = "application/json"
 ROOT = "/api/v1/subscribers"
@@ -52,7 +53,7 @@ def test_of_many_changes_of_one_version_exactly_one_goes_through() -> None:
     together = Barrier(len(clients))
 
     def change(client: Client, number: int) -> int:
-        together.wait(timeout=10)
+        together.wait(timeout=PATIENCE)
         body = {"max_queued_to_send": 100 + number}
         try:
             return client.patch(f"{ROOT}/shop", body, content_type=JSON, headers={"If-Match": '"1"'}).status_code

@@ -49,7 +49,7 @@ def deliver(server: Server, number: int, *, secret: str = SECRET) -> int:
         "webhook-signature": Webhook(secret).sign(f"id {number}", now, body),
     }
     address = f"http://{LOOPBACK}:{server.server_port}/Paid"
-    return requests.post(address, body, headers=headers, timeout=5).status_code
+    return requests.post(address, body, headers=headers, timeout=60).status_code
 
 
 @pytest.mark.parametrize("receiver", ["warehouse"], indirect=True)

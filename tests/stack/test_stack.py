@@ -8,6 +8,7 @@ import requests
 
 from broker_project.stack import stacks
 from broker_project.stack.application import is_listening
+from tests.real_broker import TIMEOUT
 from tests.stack.test_supervisor import until
 
 pytestmark = pytest.mark.faults
@@ -24,7 +25,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[stacks.Stack]:
 
 
 def status_of(url: str) -> int:
-    return requests.get(url, timeout=5).status_code
+    return requests.get(url, timeout=TIMEOUT).status_code
 
 
 def test_everything_answers(stack: stacks.Stack) -> None:
@@ -44,13 +45,13 @@ def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     queues = {"topic", *(f"queue.{sender}" for sender in range(5)), "callbacks", "maintenance"}
 
     def shown(path: str) -> requests.Response:
-        return requests.get(stack.flower + path, auth=(name, password), timeout=20)
+        return requests.get(stack.flower + path, auth=(name, password), timeout=TIMEOUT)
 
     def of_workers() -> list[set[str]]:
         workers = shown("/api/workers?refresh=1").json().values()
         return [{queue["name"] for queue in worker.get("active_queues", [])} for worker in workers]
 
-    until(lambda: of_workers() == [queues] * (os.cpu_count() or 1), seconds=30)
+    until(lambda: of_workers() == [queues] * (os.cpu_count() or 1))
     page = shown("/broker").text
     assert [queue for queue in queues if f">{queue}<" not in page] == []
 
@@ -61,7 +62,7 @@ def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:
     killed = worker.pid
     worker.kill()
     until(lambda: worker.pid not in {None, killed})
-    until(worker.service.is_ready, seconds=30)
+    until(worker.service.is_ready)
     assert is_listening(stack.environment["REDIS_URL"], f"celery@{name}")
 
 
@@ -71,4 +72,4 @@ def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
     killed = child.pid
     child.kill()
     until(lambda: child.pid not in {None, killed})
-    until(child.service.is_ready, seconds=30)
+    until(child.service.is_ready)

@@ -40,6 +40,7 @@ WRONG = [
     ("BROKER_PUBLIC_URL", "https://broker.example.org:0"),
     ("BROKER_LAKE", "lake"),
     ("BROKER_SUMMARIES", "1"),
+    ("BROKER_OBJECTIVE_PERCENT", "100"),
     ("BROKER_SPARK_MASTER", "host:7077"),
     ("BROKER_SPARK_MEMORY", "1 GB"),
 ]
@@ -73,6 +74,7 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
         (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "yarn", "yarn"),
         (lambda name: variables.matching(name, variables.PATH_OR_URL, ""), "s3a://bucket/lake", "s3a://bucket/lake"),
         (lambda name: variables.matching(name, variables.JAVA_MEMORY, ""), "900m", "900m"),
+        (lambda name: variables.matching(name, variables.PERCENT, ""), "99.95", "99.95"),
         (lambda name: variables.number(name, least=2, default=20), "2", 2),
         (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
         (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),

@@ -40,6 +40,8 @@ def test_yaml_means_what_json_would() -> None:
     }
 
 
+AT_ONCE_SECONDS = 20.0
+"""Of CPU. A slow machine takes two for the longest; what is not refused in time takes minutes, or all memory."""
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n"
 
 
@@ -78,7 +80,7 @@ def test_what_is_no_file_of_event_types_is_refused_at_once(content: bytes, says:
     with pytest.raises(UnreadableFile) as refused:
         entries_in(content)
     assert says in str(refused.value)
-    assert time.process_time() - begun < 2
+    assert time.process_time() - begun < AT_ONCE_SECONDS
 
 
 @pytest.mark.parametrize(

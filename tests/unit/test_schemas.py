@@ -253,6 +253,10 @@ def test_nothing_is_ever_fetched(reference: str) -> None:
             listening.accept()
 
 
+SOON_SECONDS = 20.0
+"""Of CPU, on a slow machine too; what is exponential takes hours."""
+
+
 def branch(of: int) -> dict[str, Any]:
     return {"properties": {"x": {"$ref": "#"}, "k": {"const": of}}}
 
@@ -276,7 +280,7 @@ def branch(of: int) -> dict[str, Any]:
 def test_hostile_payloads_are_judged_soon(schema: dict[str, Any], payload: str) -> None:
     begun = time.process_time()
     violations = told(schema, payload)
-    assert time.process_time() - begun < 3
+    assert time.process_time() - begun < SOON_SECONDS
     assert 1 <= len(violations) <= 101
 
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from subscriptions.scripts import processes
 from subscriptions.scripts.jobs import Failed, Made
 from subscriptions.scripts.runner import ScriptRunner
 from tests.script_running import NO_ASYNC, run, running
@@ -23,12 +22,6 @@ Array.prototype.toJSON = function () { delete Array.prototype.toJSON; return nes
 def runner() -> Iterator[ScriptRunner]:
     with running() as one:
         yield one
-
-
-@pytest.fixture(autouse=True)
-def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no script run into the limit of time, however busy the machine is."""
-    monkeypatch.setattr(processes, "TOTAL_SECONDS", 60.0)
 
 
 @pytest.mark.behaviour("8.3")

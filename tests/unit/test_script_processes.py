@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from subscriptions.scripts import seats
+from subscriptions.scripts import processes, seats
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from subscriptions.scripts.processes import ScriptProcess
 from subscriptions.scripts.waiting import Pace
-from tests.receiver import wait_until
+from tests.receiver import PATIENCE, wait_until
 from tests.script_running import pids, results, run, running
 
 
@@ -60,17 +60,26 @@ def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
 
 
 @pytest.mark.behaviour("8.3")
-def test_what_takes_too_long_or_loses_its_process_is_lost() -> None:
+@pytest.mark.usefixtures("unhurried_cpu")
+@pytest.mark.parametrize(
+    ("end", "seconds", "reason"),
+    [(signal.SIGKILL, PATIENCE, "its process is gone"), (signal.SIGSTOP, 2.0, "it took longer than 2 s")],
+)
+def test_what_takes_too_long_or_loses_its_process_is_lost(
+    monkeypatch: pytest.MonkeyPatch, end: signal.Signals, seconds: float, reason: str
+) -> None:
     with running() as runner:
         run(runner, "")
-        for end, reason in [(signal.SIGKILL, "its process is gone"), (signal.SIGSTOP, "it took longer than 2 s")]:
+        with monkeypatch.context() as limited:
+            limited.setattr(processes, "TOTAL_SECONDS", seconds)
             runner.run("it", Job("while (1);"))
             os.kill(pids(runner)[0], end)
             assert results(runner, 1) == {"it": Lost(reason)}
-            assert run(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
+        assert run(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
 
 
 @pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
 def test_a_script_that_crashes_its_process_has_failed() -> None:
     with running() as runner:
         run(runner, "")
@@ -120,7 +129,8 @@ def _runs(pid: int) -> bool:
 
 
 @pytest.mark.behaviour("8.3")
-def test_slow_scripts_do_not_keep_quick_ones_waiting() -> None:
+def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)  # none of the slow ones ends meanwhile
     with running(2) as runner:
         quick = [Job("$outmessage = 'quick'", owner=number) for number in range(3)]
         for job in quick:
@@ -136,7 +146,7 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting() -> None:
 
 @pytest.mark.behaviour("8.3")
 def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "CPU_SECONDS", 1.5)  # however slow the machine is
+    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)  # however slow the machine is
     with running(2) as runner:
         for _ in range(2):
             assert run(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
@@ -147,6 +157,7 @@ def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytes
 
 
 @pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
 def test_who_ends_its_process_is_slow() -> None:
     with running() as runner:
         for _ in range(2):

@@ -9,6 +9,11 @@ from subscriptions.scripts.jobs import Job
 from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Entry, Waiting
 
 
+@pytest.fixture(autouse=True)
+def _unhurried_scripts() -> None:
+    """Leave the limits as they are: here the time is an argument."""
+
+
 def taken(waiting: Waiting) -> Entry | None:
     """Take one as a single process would that runs them all."""
     return waiting.take(slow=False) or waiting.take(slow=True)

@@ -1,0 +1,103 @@
+"""What is to be summarized at an instant: the windows that are closed, and not summarized as things are now."""
+
+import datetime as dt
+from collections.abc import Collection
+from typing import Final
+
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import F, Min
+
+from analytics.models import Run, RunKind, RunWindow, WindowState
+from analytics.pipeline.job import Window
+from analytics.windows import HOUR_LAG, Calendar, due_days, due_hours, first_growing, whole, windows_between
+from delivery.models import StorageDay
+
+OLDEST_TRANSACTION: Final = """
+SELECT min(xact_start) FROM pg_stat_activity
+ WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
+
+
+def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
+    """Return which days the database has, and which of them may still change; a SYNC call takes `call_seconds`."""
+    with connection.cursor() as cursor:
+        cursor.execute(OLDEST_TRANSACTION)
+        (oldest,) = cursor.fetchone()
+    days = StorageDay.objects.filter(dropped_at=None).values_list("day", flat=True)
+    return Calendar(now, frozenset(days), first_growing(now, oldest, call_seconds=call_seconds))
+
+
+def due(run: Run, known: Calendar) -> list[Window]:
+    """Return the windows that a run has to do, the oldest first."""
+    match run.kind:
+        case RunKind.HOURS:
+            return hours(known)
+        case RunKind.DAYS:
+            return days(known)
+        case _:
+            return _of_range(run, known)
+
+
+def hours(known: Calendar) -> list[Window]:
+    """Return the closed hours, of days that still grow, that have not passed; before the tables were there is none."""
+    return due_hours(known, _passed(), since=_first_instant())
+
+
+def days(known: Calendar) -> list[Window]:
+    """Return the sealed days that have not passed, or under which something was filed since."""
+    passed = _passed()
+    return due_days(known, passed, _touched(known, passed))
+
+
+def missed_days(known: Calendar) -> list[Window]:
+    """Return the sealed days that have not passed: what `days` returns, but does not cost counting rows."""
+    return due_days(known, _passed(), ())
+
+
+def _of_range(run: Run, known: Calendar) -> list[Window]:
+    """Return what of the range is to be done, or what is left of it where it was begun before."""
+    assert run.start is not None  # noqa: S101 - the constraint run_range
+    assert run.end is not None  # noqa: S101
+    wanted = windows_between(known, run.start, run.end)
+    done = _passed_since(run.requested_at)
+    if not run.again:
+        passed = _passed()
+        touched = _touched(known, passed)
+        done |= {window for window in passed if window.day not in touched}
+    return [window for window in wanted if window not in done]
+
+
+def _passed() -> set[Window]:
+    """Return what was summarized after it was closed; what was summarized before does not count."""
+    return _windows(run__started_at__gte=F("end") + HOUR_LAG)
+
+
+def _passed_since(instant: dt.datetime) -> set[Window]:
+    return _windows(ended_at__gte=instant)
+
+
+def _windows(**conditions: object) -> set[Window]:
+    rows = RunWindow.objects.filter(state=WindowState.PASSED, **conditions).values_list("start", "end").distinct()
+    return {Window(start, end) for start, end in rows}
+
+
+def _touched(known: Calendar, passed: Collection[Window]) -> set[dt.date]:
+    """Return the sealed days whose leaves hold something else than they did when they were last summarized."""
+    return {day for day in known.sealed() if whole(day) in passed and _is_touched(day)}
+
+
+def _is_touched(day: dt.date) -> bool:
+    # Not at the top: it brings Spark's classes with it, 40 MB that most workers never need.
+    from analytics.pipeline.extraction import has_grown  # noqa: PLC0415
+
+    window = whole(day)
+    last = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED).latest("id")
+    return has_grown(connection, day, last.inputs)
+
+
+def _first_instant() -> dt.datetime:
+    """Return since when there are tables: before, nothing can have happened."""
+    applied = MigrationRecorder(connection).migration_qs.filter(app="delivery")
+    first: dt.datetime = applied.aggregate(first=Min("applied"))["first"]
+    return first

@@ -1,0 +1,106 @@
+"""What is selected for each table of bronze, from which tables of the broker, and by which time or id it is sliced."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from analytics.pipeline import tables
+from analytics.pipeline.job import Window
+from analytics.pipeline.tables import Table
+
+MESSAGES: Final = "delivery_message"
+DELIVERIES: Final = "delivery_delivery"
+ATTEMPTS: Final = "delivery_attempt"
+OPEN: Final = "delivery_open"
+"""The leaf of the unfinished deliveries."""
+
+EVENT_TYPE: Final = (
+    "COALESCE((SELECT s.event_type_id FROM subscriptions_subscription s WHERE s.id = r.subscription_id),"
+    " (SELECT m.event_type_id FROM delivery_message m WHERE m.id = r.message_id))"
+)
+"""Messages are looked up for subscriptions by pattern, deleted ones, and replies only."""
+
+ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^([^/]*//)[^/]*@', '\1')"
+"""Without user, password, query and fragment; with the method that may stand before it."""
+
+WAITS: Final = """
+SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
+  FROM {rows} r WHERE {condition} GROUP BY 1, 2, 3"""
+SINCE: Final = "GREATEST('{start}', to_timestamp(ceil(extract(epoch FROM r.created_at) / 300) * 300))"
+"""The five minutes in which something began to wait go by their end, and by the window's start what did before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the rows of one table of bronze come from."""
+
+    rows: str
+    """A table of the broker; for partitioned ones its leaves are read by name."""
+    by: str
+    """A column that never changes: slices are pieces of it, so that no row is in two of them, or in none."""
+    computed: Mapping[str, str] = field(default_factory=dict)
+    """Columns that are not simply columns of it."""
+    only: str = "true"
+    """Which of its rows `r`."""
+
+
+SOURCES: Final = {
+    tables.DELIVERIES: Source(DELIVERIES, "finished_at", {"event_type_id": EVENT_TYPE}),
+    tables.UNFINISHED: Source(
+        DELIVERIES,
+        "created_at",
+        {"event_type_id": EVENT_TYPE, "finished_at": "NULL"},
+        "(r.attempts > 0 OR r.sequence IS NOT NULL)",
+    ),
+    tables.WAITING: Source(DELIVERIES, "created_at"),
+    tables.ATTEMPTS: Source(ATTEMPTS, "started_at"),
+    tables.MESSAGES: Source(MESSAGES, "published_at"),
+    tables.CALLBACKS: Source("delivery_callback", "created_at"),
+    tables.STATUS_CHANGES: Source("subscriptions_statuschange", "at"),
+    tables.RELEASES: Source("delivery_lineevent", "at", only="r.kind = 'RELEASED'"),
+    tables.SUBSCRIBERS: Source("subscriptions_subscriber", "id"),
+    tables.SUBSCRIPTIONS: Source("subscriptions_subscription", "id", {"endpoint": ENDPOINT}),
+    tables.EVENT_TYPES: Source("subscriptions_eventtype", "id"),
+    tables.PUBLISHERS: Source("subscriptions_publisher", "id"),
+    tables.LINES: Source("delivery_line", "id"),
+}
+
+IN_WINDOW: Final = frozenset({tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS})
+"""Their rows lie in the window."""
+UP_TO_ITS_END: Final = frozenset({tables.UNFINISHED, tables.WAITING, tables.STATUS_CHANGES, tables.RELEASES})
+"""All that was there by the window's end."""
+UNENDED: Final = frozenset({tables.UNFINISHED, tables.WAITING})
+"""Of deliveries that ended after the window, if at all."""
+
+Stretch = tuple[str | None, str | None]
+"""From (inclusive) and to (exclusive) which time or id; None: without an end."""
+
+
+def stretch_of(table: Table, window: Window) -> Stretch:
+    """Return which rows of a table a window has."""
+    if table in IN_WINDOW:
+        return window.start.isoformat(), window.end.isoformat()
+    return None, window.end.isoformat() if table in UP_TO_ITS_END else None
+
+
+def within(table: Table, stretch: Stretch) -> str:
+    """Return the condition of a table's rows `r` in a stretch, as SQL."""
+    source = SOURCES[table]
+    ends = zip((">=", "<"), stretch, strict=True)
+    return " AND ".join([source.only, *(f"r.{source.by} {sign} '{end}'" for sign, end in ends if end is not None)])
+
+
+def selected(table: Table, window: Window, rows: str, stretch: Stretch) -> str:
+    """Return the query for a stretch of a table, its columns in their order; `rows` is as `leaves.rows_of` says."""
+    condition = within(table, stretch)
+    if table == tables.WAITING:
+        since = SINCE.format(start=window.start.isoformat())
+        return WAITS.format(since=since, rows=rows, condition=condition)
+    computed = SOURCES[table].computed
+    columns = ", ".join(f"{computed.get(name, f'r.{name}')} AS {name}" for name in names_of(table))
+    return f"SELECT {columns} FROM {rows} r WHERE {condition}"
+
+
+def names_of(table: Table) -> Sequence[str]:
+    """Return the names of a table's columns."""
+    return [column.split()[0] for column in table.columns.split(", ")]

@@ -1,0 +1,79 @@
+"""Whose a delivery is: names for its ids, from small tables that every executor is given whole."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from analytics.pipeline.job import Vocabulary
+from analytics.pipeline.transforms.facts import Facts
+
+
+def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFrame:
+    """Add `sender`, subscriber, endpoint, event type and kind; null is what is not known.
+
+    A delivery is its subscription's subscriber's, or, where that subscription has been deleted, its line's. Its kind
+    is its subscription's, or else its event type's; without a subscription it is the reply to a callback.
+    """
+    of_subscription = F.coalesce("subscription_kind", "event_kind")
+    return (
+        deliveries.join(_lines(facts), "line_id", "left")
+        .join(_subscriptions(facts), "subscription_id", "left")
+        .join(known_event_types(facts.event_types), "event_type_id", "left")
+        .withColumns(
+            {
+                "subscriber_id": F.coalesce("subscriber_id", "line_subscriber_id"),
+                "subscriber": F.coalesce("subscriber", "line_subscriber"),
+                "kind": F.when(F.isnull("subscription_id"), words.reply_kind).otherwise(of_subscription),
+            }
+        )
+    )
+
+
+def known_event_types(event_types: DataFrame) -> DataFrame:
+    """Return `event_type_id`, `event_type` and `event_kind`, ready to be joined."""
+    return F.broadcast(
+        event_types.dropDuplicates(["id"]).select(
+            F.col("id").alias("event_type_id"), F.col("name").alias("event_type"), F.col("kind").alias("event_kind")
+        )
+    )
+
+
+def known_publishers(publishers: DataFrame) -> DataFrame:
+    """Return `publisher_id` and `publisher`, ready to be joined."""
+    return F.broadcast(
+        publishers.dropDuplicates(["id"]).select(F.col("id").alias("publisher_id"), F.col("name").alias("publisher"))
+    )
+
+
+def _subscribers(facts: Facts) -> DataFrame:
+    return F.broadcast(
+        facts.subscribers.dropDuplicates(["id"]).select(
+            F.col("id").alias("subscriber_id"), F.col("name").alias("subscriber")
+        )
+    )
+
+
+def _subscriptions(facts: Facts) -> DataFrame:
+    owned = (
+        facts.subscriptions.dropDuplicates(["id"])
+        .select(
+            "subscriber_id", F.col("id").alias("subscription_id"), F.col("kind").alias("subscription_kind"), "endpoint"
+        )
+        .join(_subscribers(facts), "subscriber_id", "left")
+    )
+    return F.broadcast(owned)
+
+
+def _lines(facts: Facts) -> DataFrame:
+    """Return those of subscribers and senders; of callbacks there are as many as replies, and they say nothing."""
+    owned = (
+        facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL")
+        .dropDuplicates(["id"])
+        .join(_subscribers(facts), "subscriber_id", "left")
+        .select(
+            F.col("id").alias("line_id"),
+            "sender",
+            F.col("subscriber_id").alias("line_subscriber_id"),
+            F.col("subscriber").alias("line_subscriber"),
+        )
+    )
+    return F.broadcast(owned)

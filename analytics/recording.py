@@ -1,0 +1,145 @@
+"""What stands of a run in the database: that it is under way, each window as it is done, and how it ended.
+
+The connection is held for moments only, and a database that goes away meanwhile is waited for.
+"""
+
+import datetime as dt
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final
+
+import structlog
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.pipeline.job import Window
+from analytics.pipeline.run_lock import LOCK
+from analytics.run_ends import Heard
+from delivery.models import StorageDay
+from subscriptions.database import forget_connection
+
+START_SECONDS: Final = 180
+"""How long Spark may take to start and take its lock; until then it cannot be told from one that is gone."""
+AWAY_SECONDS: Final = 600.0
+"""How long the end of a run waits for the database; then it counts as vanished."""
+AGAIN_SECONDS: Final = 1.0
+AWAY: Final = (InterfaceError, OperationalError)
+
+VANISHED: Final = "The worker that it ran in is gone. What it had not done is done again."
+GONE: Final = f"""
+UPDATE analytics_run SET state = '{RunState.ABANDONED}', ended_at = clock_timestamp(), error = %s
+ WHERE state = '{RunState.RUNNING}' AND started_at < clock_timestamp() - make_interval(secs => %s)
+   AND NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
+                    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
+                      AND (l.classid::bigint << 32) | l.objid::bigint = {LOCK})
+RETURNING id
+"""
+"""Spark holds the lock as long as it lives, and lives no longer than the worker that has started it."""
+
+TO_BE_DONE: Final = Q(state=RunState.WAITING) | Q(state=RunState.ABANDONED, kind=RunKind.RANGE)
+"""What a schedule had begun comes due by itself."""
+
+TOLD: Final = ("state", "inputs", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
+"""Of a window: the columns of `RunWindow` of that name."""
+
+Report = Mapping[str, Any]
+
+log = structlog.get_logger(__name__)
+
+
+def begin(run_id: int) -> Run | None:
+    """Let a run be the one under way; None where there is one already, or this one is done."""
+    abandon_vanished()
+    try:
+        with transaction.atomic():
+            begun = Run.objects.filter(TO_BE_DONE, pk=run_id).update(
+                state=RunState.RUNNING, started_at=Now(), ended_at=None, error=""
+            )
+    except IntegrityError:  # run_alone
+        return None
+    return Run.objects.get(pk=run_id) if begun else None
+
+
+def waiting() -> list[int]:
+    """Return the runs that are to be done, the oldest first."""
+    return [*Run.objects.filter(TO_BE_DONE).order_by("id").values_list("id", flat=True)]
+
+
+def abandon_vanished() -> None:
+    """Mark the runs whose worker is gone."""
+    with connection.cursor() as cursor:
+        cursor.execute(GONE, [VANISHED, START_SECONDS])
+        for (run_id,) in cursor.fetchall():
+            log.warning("summaries.vanished", run=run_id)
+
+
+class Record:
+    """Writes down one run while it goes on."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.heard = Heard()
+        self.log = ""
+        """What was printed."""
+        self._unwritten: deque[Report] = deque()
+
+    def window(self, report: Report) -> None:
+        """Write down what became of a window, now or when the database is back."""
+        self.heard.window(_window(report), report)
+        self._unwritten.append(report)
+        try:
+            self._write()
+        except AWAY as failure:
+            log.warning("summaries.database_away", run=self.run.pk, reason=str(failure))
+        finally:
+            forget_connection()
+
+    def end(self, state: RunState, error: str, stopping: threading.Event) -> None:
+        """Write down how it ended; wait for the database unless the process is to end.
+
+        Raises:
+            django.db.Error: it has not come back in time.
+
+        """
+        until = time.monotonic() + AWAY_SECONDS
+        while True:
+            try:
+                self._write()
+                self._end(state, error)
+            except AWAY:
+                if time.monotonic() > until or stopping.wait(AGAIN_SECONDS):
+                    raise
+            else:
+                return
+            finally:
+                forget_connection()
+
+    def _write(self) -> None:
+        while self._unwritten:
+            _write_window(self.run, self._unwritten[0])
+            self._unwritten.popleft()
+
+    def _end(self, state: RunState, error: str) -> None:
+        """A run that was taken for vanished is not, unless somebody else has begun it anew."""
+        ours = Run.objects.filter(pk=self.run.pk, started_at=self.run.started_at)
+        ours.filter(state__in=(RunState.RUNNING, RunState.ABANDONED)).update(
+            state=state, error=error, log=self.log, ended_at=Now()
+        )
+
+
+def _write_window(run: Run, report: Report) -> None:
+    window, told = _window(report), {name: report[name] for name in TOLD}
+    with transaction.atomic():
+        RunWindow.objects.update_or_create(
+            run=run, start=window.start, end=window.end, defaults={**told, "ended_at": Now()}
+        )
+        if window.is_day and report["state"] == WindowState.PASSED:
+            StorageDay.objects.filter(day=window.day).update(summarized_at=Now())
+
+
+def _window(report: Report) -> Window:
+    return Window(*(dt.datetime.fromisoformat(report["window"][name]) for name in ("start", "end")))

@@ -1,0 +1,82 @@
+"""What became of a run, in words that say what to do: of how Spark ended, and of what it had told until then."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from analytics.java import NoJava
+from analytics.models import RunState, WindowState
+from analytics.pipeline.job import Window
+from analytics.spark_process import End, Ended
+
+SIGKILL_STATUS: Final = 137
+MOST_SAID: Final = 3
+"""Windows whose errors are told with the run; all are told with the windows."""
+AGAIN: Final = "What it had not done is done again."
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a run ends."""
+
+    state: RunState
+    error: str = ""
+    """Why, and what to do; nothing where it has passed."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What a run has told."""
+
+    states: dict[Window, WindowState] = field(default_factory=dict)
+    errors: dict[Window, str] = field(default_factory=dict)
+    error: str = ""
+    """Why it ended before its windows were done."""
+
+    def window(self, window: Window, report: Mapping[str, Any]) -> None:
+        """Take in what became of a window."""
+        self.states[window] = WindowState(report["state"])
+        if report["error"]:
+            self.errors[window] = report["error"]
+
+
+def ending(ended: Ended, windows: Collection[Window], heard: Heard, minutes: int) -> Ending:
+    """Return how a run ends, all of whose windows were to be done within so many minutes."""
+    undone = [window for window in windows if heard.states.get(window) is not WindowState.PASSED]
+    if ended.end is End.STOPPED:
+        return Ending(RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
+    if not undone:
+        return Ending(RunState.PASSED)
+    if ended.end is End.TOO_LONG:
+        return Ending(
+            RunState.FAILED,
+            f"It was ended after {minutes} minutes with {len(undone)} of {len(windows)} windows to do. {AGAIN} Give"
+            " runs more time (BROKER_SUMMARY_MINUTES), or Spark more cores (BROKER_SPARK_MASTER).",
+        )
+    return Ending(RunState.FAILED, _reason(ended.status, undone, heard))
+
+
+def not_begun(failure: Exception) -> Ending | None:
+    """Return how a run ends that could not be started; None where that is nothing that an operator can mend."""
+    match failure:
+        case NoJava():
+            return Ending(RunState.FAILED, f"{failure}.")
+        case OSError():
+            return Ending(RunState.FAILED, f"Spark cannot be started: {failure}.")
+        case _:
+            return None
+
+
+def _reason(status: int, undone: Collection[Window], heard: Heard) -> str:
+    failed = [f"{window}: {error}" for window, error in heard.errors.items() if window in undone]
+    if failed:
+        more = [f"and {len(failed) - MOST_SAID} more"] if len(failed) > MOST_SAID else []
+        return "\n".join((f"{len(undone)} windows are not summarized.", *failed[:MOST_SAID], *more))
+    if heard.error:
+        return heard.error
+    if status == SIGKILL_STATUS:
+        return (
+            "Spark was killed, as Linux does where memory runs out: the machine needs more of it, or Spark less"
+            f" (BROKER_SPARK_MEMORY). {AGAIN}"
+        )
+    return f"Spark ended with status {status} before all was done: see the log."

@@ -1,0 +1,133 @@
+"""A run from its beginning to its end: what is due is found, Spark started, and all it tells is written down."""
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from analytics import recording
+from analytics.due import calendar, due
+from analytics.models import Run, RunState
+from analytics.pipeline.job import Job, Window
+from analytics.recording import Record
+from analytics.run_ends import Ending, ending, not_begun
+from analytics.spark_process import Ended, run_application
+from analytics.spark_terms import SparkTerms
+from analytics.vocabulary import vocabulary
+from subscriptions.database import forget_connection
+
+SLICE_ROWS: Final = 100_000
+"""What one reading transaction copies, a quarter of a second: vacuum is not kept waiting."""
+MOST_LOG_BYTES: Final = 64 * 1024
+"""Of what Spark printed so much is kept of the beginning, and as much of the end."""
+SECRETLY: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+NO_LAKE: Final = "There is no lake: set BROKER_LAKE to a folder that Spark can write to, for all workers alike."
+
+Application = Callable[..., Ended]
+"""What does a job, in the way of `run_application`."""
+
+log = structlog.get_logger(__name__)
+
+
+def take_up(terms: SparkTerms, *, stopping: threading.Event, application: Application = run_application) -> None:
+    """Do all runs that wait, those whose hint was lost too, the oldest first, until another one is under way."""
+    for run_id in recording.waiting():
+        if stopping.is_set() or not run(run_id, terms, stopping=stopping, application=application):
+            return
+
+
+def run(
+    run_id: int,
+    terms: SparkTerms,
+    *,
+    stopping: threading.Event,
+    tell: Callable[[str], object] = lambda _: None,
+    application: Application = run_application,
+) -> Run | None:
+    """Do a run that waits, or a range that was abandoned; return it as it ended.
+
+    None where another run is under way, or this one has been done: nothing has happened then. No connection to the
+    database is held while Spark runs. `tell` gets the progress, for people.
+    """
+    begun = recording.begin(run_id)
+    if begun is None:
+        return None
+    record, end = Record(begun), Ending(RunState.FAILED, "It was interrupted. The same range goes on where it ended.")
+    start = partial(
+        application,
+        master=terms.master,
+        database_url=terms.database_url,
+        environment=terms.environment,
+        seconds=60.0 * terms.minutes,
+        stopping=stopping,
+    )
+    try:
+        end = _summarize(record, terms, start, tell)
+    finally:
+        record.end(end.state, end.error, stopping)
+        log.info("summaries.ended", run=run_id, state=end.state, error=end.error)
+    return Run.objects.get(pk=run_id)
+
+
+def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Callable[[str], object]) -> Ending:
+    """Find what is due, let Spark do it, and return how that ended."""
+    assert record.run.started_at  # noqa: S101 - it has begun
+    windows = due(record.run, calendar(record.run.started_at, call_seconds=terms.call_seconds))
+    forget_connection()
+    log.info("summaries.begun", run=record.run.pk, windows=len(windows))
+    if not windows:
+        return Ending(RunState.PASSED)
+    if not terms.lake:
+        return Ending(RunState.FAILED, NO_LAKE)
+    tell(f"{len(windows)} windows to be summarized, from {windows[0]} on; Spark starts ...")
+    with tempfile.TemporaryDirectory(prefix="broker-run-") as folder:
+        job, printed = Path(folder, "job.json"), Path(folder, "log")
+        with os.fdopen(os.open(job, SECRETLY, 0o600), "w") as file:
+            file.write(_job(record.run, windows, terms).as_json())
+        try:
+            ended = start(job, log=printed, on_report=lambda report: _hear(report, record, tell))
+        except Exception as failure:
+            if known := not_begun(failure):
+                return known
+            raise
+        finally:
+            record.log = _kept(printed)
+    return ending(ended, windows, record.heard, terms.minutes)
+
+
+def _job(run: Run, windows: Sequence[Window], terms: SparkTerms) -> Job:
+    return Job(
+        run=run.pk,
+        windows=tuple(windows),
+        lake=terms.lake,
+        master=terms.master,
+        memory=terms.memory,
+        vocabulary=vocabulary(),
+        objective=terms.objective,
+        slice_rows=SLICE_ROWS,
+    )
+
+
+def _hear(report: Mapping[str, Any], record: Record, tell: Callable[[str], object]) -> None:
+    match report:
+        case {"window": _}:
+            record.window(report)
+        case {"progress": text}:
+            tell(text)
+        case {"error": text}:
+            record.heard.error = text
+        case {"ready": seconds}:
+            tell(f"Spark is ready after {seconds:.1f} s")
+
+
+def _kept(printed: Path) -> str:
+    """Return what was printed, or its beginning and its end, as PostgreSQL takes it."""
+    text = printed.read_bytes() if printed.exists() else b""
+    if len(text) > 2 * MOST_LOG_BYTES:
+        text = text[:MOST_LOG_BYTES] + b"\n...\n" + text[-MOST_LOG_BYTES:]
+    return text.decode(errors="replace").replace("\0", "")

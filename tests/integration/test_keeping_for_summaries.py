@@ -1,0 +1,65 @@
+"""Days that were not summarized: retention leaves them, and says so."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import structlog
+from django.db.models.functions import Now
+
+from delivery.kept_days import days_kept
+from delivery.maintaining import maintain
+from delivery.models import StorageDay
+from delivery.storage_days import DAYS_AHEAD, open_days, today
+
+KEEP_DAYS = 14
+
+
+@pytest.fixture
+def past(storage: None) -> dt.date:
+    """A day past its time, of a broker that has run ever since; it has partitions."""
+    day = today() - dt.timedelta(days=KEEP_DAYS + 1)
+    lived = [day + dt.timedelta(days=number) for number in range(KEEP_DAYS + 2 + DAYS_AHEAD)]
+    StorageDay.objects.bulk_create([StorageDay(day=one) for one in lived], ignore_conflicts=True)
+    open_days(day, ahead=0)
+    return day
+
+
+def is_kept(day: dt.date) -> bool:
+    return StorageDay.objects.filter(day=day, dropped_at=None).exists()
+
+
+def warnings(logged: list[Any]) -> list[list[str]]:
+    return [event["days"] for event in logged if event["event"] == "storage_day.waits_for_summary"]
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_past_its_time_waits_for_its_summary(past: dt.date) -> None:
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(past), days_kept()) == (True, [past])
+    StorageDay.objects.filter(day=past).update(summarized_at=Now())
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(past), days_kept()) == (False, [])
+
+
+@pytest.mark.behaviour("11.4")
+def test_where_no_summaries_are_wanted_nothing_waits_for_them(past: dt.date) -> None:
+    maintain(keep_days=KEEP_DAYS, until_summarized=False)
+    assert (is_kept(past), days_kept()) == (False, [])
+
+
+def test_what_is_kept_is_said_once_a_day_however_often_it_is_looked_at(past: dt.date) -> None:
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert warnings(logged) == [[str(past)]]
+    StorageDay.objects.update(kept_on=today() - dt.timedelta(days=1))
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert warnings(logged) == [[str(past)]]
+
+
+def test_what_was_dropped_before_summaries_were_wanted_waits_for_none(past: dt.date) -> None:
+    StorageDay.objects.filter(day=past).update(dropped_at=Now())
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (StorageDay.objects.filter(day=past).exists(), days_kept()) == (False, [])

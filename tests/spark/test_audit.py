@@ -1,0 +1,285 @@
+"""The ordering audit: what it finds, and what explains it; each case is a subscriber of its own in one frame."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from analytics.pipeline.tables import AUDIT, FINDINGS
+from analytics.pipeline.transforms.audit import EXAMPLES, audit, findings
+from analytics.vocabulary import vocabulary
+from tests.frames import Row, at, frame, rows_of, silver_of
+
+WORDS: Final = vocabulary()
+Found = tuple[str, int, int | None, str]
+"""What was found, the ids of the delivery and of the other one, and why it may be."""
+
+SHIFTED: Final = {"id", "delivery_id", "group_id", "subscription_id"}
+APART: Final = 1000
+"""Between the ids of two cases."""
+
+
+def sent(number: int | None, sequence: int | None, created: str, finished: str | None, **more: Any) -> Row:
+    """Return a delivery of subscription 3 as silver has it."""
+    return {
+        "id": number,
+        "sequence": sequence,
+        "created_at": at(created),
+        "finished_at": at(finished) if finished else None,
+        "subscription_id": 3,
+        "kind": "TOPIC",
+        "status": "DELIVERED" if finished else "PENDING",
+        "attempts": 1,
+        "times_set_aside": 0,
+        "uncertain": False,
+        **more,
+    }
+
+
+def tried(delivery: int, number: int, started: str, status: int | None, **more: Any) -> Row:
+    """Return an attempt as silver has it."""
+    holds = status is None or status == 503
+    judged = {"failed": status != 200, "holds": holds}
+    row = {"id": delivery * 10 + number, "delivery_id": delivery, "number": number, "started_at": at(started)}
+    return {**row, "status_code": status, "kind": "TOPIC", **judged, **more}
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happened to one subscriber, and what is found of it."""
+
+    name: str
+    deliveries: Sequence[Row]
+    found: Sequence[Found] = ()
+    attempts: Sequence[Row] = ()
+    status_changes: Sequence[Row] = ()
+    releases: Sequence[Row] = ()
+    checked: int = field(default=2)
+
+
+EARLY: Final = sent(1, 2, "10:00", "10:31")
+LATE: Final = sent(2, 1, "10:20", "10:30")
+"""Published twenty minutes later, and sent first."""
+
+
+def overtaken(**more: Any) -> Sequence[Row]:
+    """Return the two, with what is told of the one that was overtaken."""
+    return {**EARLY, **more}, LATE
+
+
+def inverted(explanation: str) -> Sequence[Found]:
+    return (("inversion", 1, 2, explanation),)
+
+
+CHANGED: Final[Row] = {"at": at("10:10"), "status": "INACTIVE"}
+OF_GROUP: Final = {"kind": "QUEUE", "group_id": 1}
+
+CASES: Final = [
+    Case("what is sent in order is in order", [sent(1, 1, "10:00", "10:30"), sent(2, 2, "10:20", "10:31")]),
+    Case("what overtakes is an inversion", overtaken(), inverted("")),
+    Case(
+        "the one with the greatest id is named",
+        [sent(1, 3, "10:00", "10:32"), sent(3, 1, "10:20", "10:30"), sent(2, 2, "10:10", "10:31")],
+        [("inversion", 1, 3, ""), ("inversion", 2, 3, "")],
+        checked=3,
+    ),
+    Case(
+        "publishes that began within five seconds may have overlapped",
+        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:05", "10:30")],
+        inverted("published at the same time"),
+    ),
+    Case(
+        "those that began later did not",
+        [sent(1, 2, "10:00:00", "10:31"), sent(2, 1, "10:00:05.001", "10:30")],
+        inverted(""),
+    ),
+    Case(
+        "what was HELD is sent after its release",
+        overtaken(),
+        inverted("released"),
+        releases=[{"delivery_id": 1, "at": at("10:30:30")}, {"delivery_id": 1, "at": at("10:30:40")}],
+    ),
+    Case("the release of another one explains nothing", overtaken(), inverted(""), releases=[{"delivery_id": 2}]),
+    Case(
+        "a script that was lost sets aside what was never sent",
+        overtaken(times_set_aside=1),
+        inverted("set aside before it was sent"),
+    ),
+    Case(
+        "also where its endpoint held the line later",
+        overtaken(times_set_aside=1, attempts=3),
+        inverted("set aside before it was sent"),
+        [tried(1, 1, "10:30:10", 503), tried(1, 2, "10:30:20", None), tried(1, 3, "10:30:30", 200)],
+    ),
+    Case(
+        "what was set aside by its answers had been sent by then",
+        overtaken(times_set_aside=1, attempts=2),
+        inverted(""),
+        [tried(1, 1, "10:30:10", 500), tried(1, 2, "10:30:20", 200)],
+    ),
+    Case(
+        "a subscription that was not active is skipped",
+        overtaken(),
+        inverted("not active"),
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+    ),
+    Case("and so is a subscriber", overtaken(), inverted("not active"), status_changes=[CHANGED]),
+    Case(
+        "another subscription's status explains nothing",
+        overtaken(),
+        inverted(""),
+        status_changes=[{**CHANGED, "subscription_id": 4}],
+    ),
+    Case(
+        "nor does a change before it was published, or after it ended",
+        overtaken(),
+        inverted(""),
+        status_changes=[{**CHANGED, "at": at("09:59")}, {**CHANGED, "at": at("10:31:01")}],
+    ),
+    Case(
+        "what was overtaken by something unfinished",
+        [EARLY, {**LATE, "finished_at": None, "status": "PENDING"}],
+        inverted(""),
+        checked=1,
+    ),
+    Case(
+        "what is unfinished is checked when it has ended",
+        [{**EARLY, "finished_at": None, "status": "PENDING"}, LATE],
+        checked=1,
+    ),
+    Case(
+        "a number that was given twice",
+        [sent(1, 1, "10:00", "10:30"), sent(2, 1, "10:20", None)],
+        [("number given twice", 2, 1, "")],
+        checked=1,
+    ),
+    Case(
+        "QUEUE deliveries, SYNC calls and what was never sent have no numbers and no order",
+        [sent(1, None, "10:20", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:31", status="CANCELLED")],
+        checked=0,
+    ),
+    Case(
+        "an attempt after an answer that ended it",
+        [sent(1, 1, "10:00", "10:30", status="REJECTED")],
+        [("sent again", 1, None, "")],
+        [tried(1, 1, "10:30", 404), tried(1, 2, "10:31", 503)],
+        checked=1,
+    ),
+    Case(
+        "two attempts of one number",
+        [sent(1, 1, "10:00", "10:30")],
+        [("sent again", 1, None, "")],
+        [tried(1, 1, "10:30", 503, id=10), tried(1, 1, "10:30", 503, id=11)],
+        checked=1,
+    ),
+    Case(
+        "attempts until it is answered, also those that began the day before",
+        [sent(1, 1, "10:00", "10:33", attempts=6)],
+        (),
+        [tried(1, 4, "10:30", None), tried(1, 5, "10:31", 500), tried(1, 6, "10:33", 200)],
+        checked=1,
+    ),
+    Case(
+        "what no answer came of may come twice, flagged",
+        [sent(1, 1, "10:00", "10:30", uncertain=True), sent(2, None, "10:00", "10:31", uncertain=True)],
+        [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
+        checked=1,
+    ),
+    Case(
+        "a group that two endpoints took",
+        [sent(1, None, "10:00", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:31", **OF_GROUP)],
+        [("taken twice", 2, 1, "")],
+        checked=0,
+    ),
+    Case(
+        "a group that one took",
+        [sent(1, None, "10:00", "10:30", **OF_GROUP), sent(2, None, "10:00", "10:30", **OF_GROUP, status="REDUNDANT")],
+        checked=0,
+    ),
+]
+
+
+def shifted(rows: Sequence[Row], number: int, **owner: Any) -> list[Row]:
+    """Return the rows with the ids that they have in the case of this number, and with their owner."""
+    shift = number * APART
+    return [
+        {**{key: value + shift if key in SHIFTED else value for key, value in row.items()}, **owner} for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def silver_rows() -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {"deliveries": [], "attempts": [], "status_changes": [], "releases": []}
+    for number, case in enumerate(CASES, 1):
+        owner = {"subscriber_id": number, "subscriber": f"S{number}"}
+        rows["deliveries"] += shifted(case.deliveries, number, **owner)
+        rows["attempts"] += shifted(case.attempts, number, **owner)
+        rows["status_changes"] += shifted(case.status_changes, number, subscriber_id=number)
+        rows["releases"] += shifted(case.releases, number)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
+    return rows_of(findings(silver_of(spark, **silver_rows), WORDS))
+
+
+@pytest.fixture(scope="module")
+def audited(spark: SparkSession, silver_rows: dict[str, list[Row]]) -> list[dict[str, Any]]:
+    return rows_of(audit(silver_of(spark, **silver_rows), WORDS))
+
+
+@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_findings(case: Case, found: list[dict[str, Any]]) -> None:
+    number = 1 + CASES.index(case)
+    shift = number * APART
+    ours = sorted((one for one in found if one["subscriber_id"] == number), key=lambda one: one["delivery_id"])
+    assert [
+        (one["finding"], one["delivery_id"] - shift, one["other_id"] and one["other_id"] - shift, one["explanation"])
+        for one in ours
+    ] == list(case.found)
+
+
+@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_audit_counts_them(case: Case, audited: list[dict[str, Any]]) -> None:
+    number = 1 + CASES.index(case)
+    kinds = [(finding == "inversion", explanation != "") for finding, _, _, explanation in case.found]
+    counts = {
+        "checked": case.checked,
+        "inversions": sum(is_inversion for is_inversion, _ in kinds),
+        "explained_inversions": kinds.count((True, True)),
+        "duplicates": sum(not is_inversion for is_inversion, _ in kinds),
+        "explained_duplicates": kinds.count((False, True)),
+    }
+    row = {"hour": at("10:00"), "subscriber_id": number, "subscriber": f"S{number}", **counts}
+    assert [one for one in audited if one["subscriber_id"] == number] == ([row] if any(counts.values()) else [])
+
+
+def test_a_finding_is_in_the_hour_in_which_the_later_one_ended(spark: SparkSession) -> None:
+    late = sent(1, 2, "10:00", "12:31", subscriber_id=1, subscriber="ABC")
+    given = silver_of(spark, deliveries=[late, {**LATE, "subscriber_id": 1, "subscriber": "ABC"}])
+    owner = {"subscriber_id": 1, "subscriber": "ABC"}
+    told = {"finding": "inversion", "delivery_id": 1, "other_id": 2, "explanation": ""}
+    assertDataFrameEqual(
+        findings(given, WORDS), frame(spark, FINDINGS, [{"hour": at("12:00"), "at": at("12:31"), **owner, **told}])
+    )
+    none = {"explained_inversions": 0, "duplicates": 0, "explained_duplicates": 0}
+    rows = [
+        {"hour": at("10:00"), **owner, "checked": 1, "inversions": 0, **none},
+        {"hour": at("12:00"), **owner, "checked": 1, "inversions": 1, **none},
+    ]
+    assertDataFrameEqual(audit(given, WORDS), frame(spark, AUDIT, rows))
+
+
+def test_of_many_findings_of_a_kind_a_hundred_are_kept_and_all_are_counted(spark: SparkSession) -> None:
+    first = sent(1000, 1, "10:20", "10:30", subscriber_id=1, subscriber="ABC")
+    overtaken = [{**EARLY, "id": n, "sequence": n + 1, "subscriber_id": 1, "subscriber": "ABC"} for n in range(1, 151)]
+    given = silver_of(spark, deliveries=[first, *overtaken])
+    kept = rows_of(findings(given, WORDS))
+    assert [one["delivery_id"] for one in sorted(kept, key=lambda one: one["delivery_id"])] == [*range(1, EXAMPLES + 1)]
+    assert [(one["checked"], one["inversions"]) for one in rows_of(audit(given, WORDS))] == [(151, 150)]
