@@ -19,7 +19,7 @@ from analytics.api.summaries import file_of, summary_named
 from analytics.figures.selecting import Selection
 from analytics.models import Run
 from analytics.ranges import DAY, LENGTHS, Range, latest
-from analytics.requesting import UnusableRange, request_run
+from analytics.requesting import NotARange, request_range
 from delivery.admin.read_only import ReadOnlyAdmin
 from subscriptions.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, page_of
 from subscriptions.models import Subscriber
@@ -106,10 +106,9 @@ class OverviewAdmin(ReadOnlyAdmin[Run]):
         return HttpResponseRedirect(reverse("admin:analytics_run_changelist"))
 
     def _request(self, request: HttpRequest, asked: Range, *, again: bool) -> None:
-        over = timezone.now().replace(minute=0, second=0, microsecond=0)
         try:
-            run = request_run(asked.start, min(asked.end, over), again=again, user=_user(request))
-        except UnusableRange as why:
+            run = request_range(asked.start, min(asked.end, timezone.now()), again=again, by=_user(request))
+        except NotARange as why:
             self.message_user(request, str(why), messages.ERROR)
         else:
             self.message_user(request, f"Run {run.pk} is asked for: the worker of the queue analytics takes it up.")

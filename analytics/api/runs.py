@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from analytics.models import Run, RunState, RunWindow
-from analytics.requesting import UnusableRange, request_run
+from analytics.requesting import NotARange, request_range
 from delivery.api.records import Records
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
@@ -22,7 +22,7 @@ from subscriptions.models import ApiKey
 
 WINDOWS_SHOWN: Final = 500
 
-register({UnusableRange: ProblemType(422, "unusable_range", "Unusable range")})
+register({NotARange: ProblemType(422, "not_a_range", "Nothing to summarize")})
 
 
 class RunQuery(PageQuery):
@@ -39,8 +39,8 @@ class NewRun(StrictSerializer):
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""
         bounds = {
-            "from": serializers.DateTimeField(help_text="A whole hour, UTC."),
-            "to": serializers.DateTimeField(help_text="A whole hour, not included."),
+            "from": serializers.DateTimeField(help_text="From when on."),
+            "to": serializers.DateTimeField(help_text="Not included; of an hour under way, what is over."),
         }
         return {**bounds, **super().get_fields()}
 
@@ -105,5 +105,5 @@ class Runs(Records[Run]):
         wanted = NewRun(data=request.data)
         wanted.is_valid(raise_exception=True)
         start, end = (wanted.validated_data[name].astimezone(dt.UTC) for name in ("from", "to"))
-        run = request_run(start, end, again=wanted.validated_data["again"])
+        run = request_range(start, end, again=wanted.validated_data["again"])
         return Response(RunSerializer(run).data, status=status.HTTP_202_ACCEPTED)

@@ -82,11 +82,13 @@ def test_each_topic_can_be_downloaded(admin: Client, suffix: str) -> None:
     assert "endpoints-20260504T0000" in answer["Content-Disposition"]
 
 
-def test_a_run_is_asked_for_by_a_button(admin: Client) -> None:
-    answer = admin.post("/admin/analytics/run/summarize/", {"range": "24h", "until": "2026-05-04"}, follow=True)
+def test_a_run_is_asked_for_by_a_button(storage: None, admin: Client) -> None:
+    answer = admin.post("/admin/analytics/run/summarize/", {"range": "3d", "again": "on"}, follow=True)
     run = Run.objects.get()
-    assert (run.kind, run.start, run.again) == (RunKind.RANGE, NOON - 12 * HOUR, False)
-    assert run.requested_by is not None
+    assert (run.kind, run.again, run.requested_by == User.objects.get()) == (RunKind.RANGE, True, True)
+    assert run.start is not None
+    assert run.end is not None
+    assert 71 * HOUR < run.end - run.start < 72 * HOUR, "as far as it is over"
     assert f"Run {run.pk} is asked for" in answer.content.decode()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from pyarrow import parquet
 
 from analytics.models import Reliability, Run, RunKind, RunWindow
@@ -131,12 +132,13 @@ def test_a_run_is_read_with_its_windows_and_its_log(management: Client) -> None:
     assert read(management, "summary-runs?state=FAILED")["items"] == []
 
 
-def test_a_run_can_be_asked_for(management: Client) -> None:
-    wanted = {"from": "2026-05-04T00:00:00Z", "to": "2026-05-05T00:00:00Z", "again": True}
+def test_a_run_can_be_asked_for(storage: None, management: Client) -> None:
+    start = timezone.now() - HOUR
+    wanted = {"from": start.isoformat(), "to": (start + HOUR / 2).isoformat(), "again": True}
     answer = management.post("/api/v1/summary-runs", wanted, content_type="application/json")
     assert answer.status_code == 202
     run = Run.objects.get(pk=answer.json()["id"])
-    assert (run.kind, run.again, run.end - run.start if run.end and run.start else None) == ("RANGE", True, 24 * HOUR)
+    assert (run.kind, run.again, run.start, run.end) == ("RANGE", True, start, start + HOUR / 2)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,6 @@ def test_a_run_can_be_asked_for(management: Client) -> None:
         ({"from": "2026-05-04T00:00:00Z"}, 400),
         ({"from": "2026-05-05T00:00:00Z", "to": "2026-05-04T00:00:00Z"}, 422),
         ({"from": "2999-01-01T00:00:00Z", "to": "2999-01-02T00:00:00Z"}, 422),
-        ({"from": "2026-05-04T00:30:00Z", "to": "2026-05-05T00:00:00Z"}, 422),
         ({"from": "2026-05-04T00:00:00Z", "to": "2026-05-05T00:00:00Z", "colour": "red"}, 400),
     ],
 )
