@@ -28,7 +28,7 @@ OPEN: Final = """
     WHERE subscriber.name LIKE 'bench-%'
 """
 """What may still be sent, or sent again."""
-SERVICES: Final = ("web", "beat", "flower", "redis", "postgres")
+SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,12 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Publishers", "campaign", "subscriptions.publisher"),
         ("API keys", "key", "subscriptions.apikey"),
     ),
+    "Schedules": (
+        ("Periodic tasks", "schedule", "django_celery_beat.periodictask"),
+        ("Intervals", "timer", "django_celery_beat.intervalschedule"),
+        ("Crontabs", "calendar_clock", "django_celery_beat.crontabschedule"),
+        ("Once", "event", "django_celery_beat.clockedschedule"),
+    ),
     "Housekeeping": (
         ("Line history", "history", "delivery.lineevent"),
         ("Idempotency keys", "content_copy", "delivery.idempotencykey"),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from kombu import Queue
 
@@ -11,6 +12,7 @@ from broker_project.redacting import without_tokens
 from broker_project.variables import (
     JAVA_MEMORY,
     PATH_OR_URL,
+    PERCENT,
     SPARK_MASTER_URL,
     database,
     env,
@@ -63,6 +65,8 @@ INSTALLED_APPS = [
     "subscriptions",
     "delivery",
     "analytics",
+    "django_celery_beat",
+    "broker_project",
 ]
 
 MIDDLEWARE = [
@@ -137,6 +141,8 @@ CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
 CELERY_TASK_IGNORE_RESULT = True
+CELERY_RESULT_EXPIRES = None
+"""There are no results: nothing to clean up."""
 CELERY_TASK_ACKS_LATE = False
 CELERY_WORKER_SEND_TASK_EVENTS = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
@@ -151,11 +157,36 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "health_check_interval": 10,
 }
 CELERY_TIMEZONE = "UTC"
+CELERY_BEAT_SCHEDULER = "broker_project.beat:Schedule"
 CELERY_BEAT_SCHEDULE = {
-    "sweep lines": {"task": "delivery.sweep", "schedule": 5.0, "options": {"expires": 5}},
-    "maintain tables": {"task": "delivery.maintain", "schedule": 3600.0},
-    "forget idempotency keys": {"task": "delivery.forget_idempotency_keys", "schedule": 600.0},
+    "sweep lines": {
+        "task": "delivery.sweep",
+        "schedule": 5.0,
+        "options": {"expire_seconds": 5},
+        "description": "Wakes lines with due work that nobody drives; workers do so too.",
+    },
+    "maintain tables": {
+        "task": "delivery.maintain",
+        "schedule": 3600.0,
+        "description": "Makes partitions ahead and drops what is past its time; workers do so too.",
+    },
+    "forget idempotency keys": {
+        "task": "delivery.forget_idempotency_keys",
+        "schedule": 600.0,
+        "description": "Deletes those whose time is over.",
+    },
+    "summarize closed hours": {
+        "task": "analytics.summarize_hours",
+        "schedule": crontab(minute="7"),
+        "description": "Spark summarizes the hours of today that have passed.",
+    },
+    "summarize closed days": {
+        "task": "analytics.summarize_days",
+        "schedule": crontab(minute="20", hour="0"),
+        "description": "Spark summarizes the days that no longer change; retention waits for it.",
+    },
 }
+"""Added by beat where they are not there; from then on they are what admins make of them."""
 
 # --- The broker ----------------------------------------------------------------------------------
 
@@ -186,6 +217,10 @@ SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60)
 SPARK_MASTER = matching("BROKER_SPARK_MASTER", SPARK_MASTER_URL, default="local[1]")
 SPARK_MEMORY = matching("BROKER_SPARK_MEMORY", JAVA_MEMORY, default="1g")
 """Of Spark's driver, which on one machine does all the work."""
+SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400)
+"""How long summaries, the lake and what is told of runs are kept."""
+OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
+"""The share of deliveries that should succeed; what is missing of it is the error budget."""
 
 # --- API -----------------------------------------------------------------------------------------
 

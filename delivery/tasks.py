@@ -2,6 +2,7 @@
 
 from celery import Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
+from celery.worker.consumer import Consumer
 from django.conf import settings
 
 from delivery import idempotency, maintaining, running, sending, sweeping, wakeups
@@ -44,15 +45,23 @@ def forget_idempotency_keys() -> None:
 
 
 @worker_ready.connect
-def start_delivering(**_signal: object) -> None:
-    """Drive lines from the start, not from the first task on: earlier work may be waiting."""
-    _worker()
+def start_delivering(sender: Consumer, **_signal: object) -> None:
+    """Drive lines from the start, not from the first task on: earlier work may be waiting.
+
+    Not in a worker that was started for other queues only.
+    """
+    if any(map(_is_of_lines, sender.app.amqp.queues.consume_from)):
+        _worker()
 
 
 @worker_shutdown.connect
 def stop_delivering(**_signal: object) -> None:
     """Let the requests under way end and be settled."""
     running.stop()
+
+
+def _is_of_lines(queue: str) -> bool:
+    return queue in {wakeups.TOPIC, wakeups.CALLBACKS} or queue.startswith("queue.")
 
 
 def _worker() -> running.Worker:

@@ -1,4 +1,4 @@
-"""The broker itself as services: web, workers, beat, and Flower to watch them."""
+"""The broker itself as services: web, workers, one more for summaries, beat, and Flower to watch them."""
 
 import os
 import signal
@@ -23,6 +23,8 @@ WEB_REQUESTS = "256"
 """Requests taken in at once; the others wait in the listening socket."""
 
 WORKER_THREADS = "8"
+ANALYTICS = "analytics"
+"""The queue of what takes minutes, and the worker that serves it alone, one after the other."""
 WORKER_NICENESS = "8"
 """Where cores are scarce publishers come first: whatever the deliveries do, publishing then takes a quarter less time,
 and a worker that goes on a little later settles more at once."""
@@ -36,9 +38,8 @@ REQUEST_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """One broker: where its files and ports are, and how it finds its stores."""
+    """One broker: where its ports are, and how it finds its stores."""
 
-    folder: Path
     environment: Mapping[str, str]
     web_port: int
     flower_port: int
@@ -49,7 +50,7 @@ class Application:
     def services(self) -> tuple[Service, ...]:
         """Return everything that runs beside the stores, in the order in which people name it."""
         workers = (self.worker(number + 1) for number in range(os.cpu_count() or 1))
-        return (self.web(), *workers, self.beat(), self.flower())
+        return (self.web(), *workers, self.analytics(), self.beat(), self.flower())
 
     def web(self) -> Service:
         """One granian process: its threads share the connection pool."""
@@ -71,14 +72,20 @@ class Application:
 
     def worker(self, number: int) -> Service:
         """One Celery process with threads and the driver of lines; its name stays the same over restarts."""
-        name = f"worker{number}"
+        return self._worker(f"worker{number}", "-X", ANALYTICS, "-c", WORKER_THREADS)
+
+    def analytics(self) -> Service:
+        """One Celery process that starts Spark when there is something to summarize."""
+        return self._worker(ANALYTICS, "-Q", ANALYTICS, "-c", "1")
+
+    def _worker(self, name: str, *serving: str) -> Service:
         identity = f"{name}.{self.installation}"
         habits = ("-E", "--without-mingle", "--without-gossip", "--loglevel", "INFO")
         return Service(
             name=name,
             command=(
                 *("nice", "-n", WORKER_NICENESS),
-                *celery("worker", "-P", "threads", "-c", WORKER_THREADS),
+                *celery("worker", "-P", "threads", *serving),
                 *habits,
                 *("-n", identity),
             ),
@@ -88,13 +95,11 @@ class Application:
         )
 
     def beat(self) -> Service:
-        """Celery's clock, with its schedule in the state folder."""
-        folder = self.folder / "beat"
+        """Celery's clock, with its schedule in the database."""
         return Service(
             name="beat",
-            command=celery("beat", "--schedule", str(folder / "schedule"), "--pidfile", "", "--loglevel", "INFO"),
+            command=celery("beat", "--pidfile", "", "--loglevel", "INFO"),
             environment=self.environment,
-            prepare=partial(folder.mkdir, parents=True, exist_ok=True),
         )
 
     def flower(self) -> Service:

@@ -83,7 +83,7 @@ def _start(
     flower_login = f"{ADMIN}:{kept.password('Flower password')}"
     installation = kept.secret("installation")[:8]
     flower_port = kept.port("Flower", FLOWER_PORT)  # late: nobody can hold it until Flower listens
-    application = Application(folder.path, environment, web_port, flower_port, flower_login, installation)
+    application = Application(environment, web_port, flower_port, flower_login, installation)
     say("starting web, workers, beat and Flower ...")
     supervisor.start(*application.services())
     web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))

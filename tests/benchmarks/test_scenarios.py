@@ -23,7 +23,7 @@ from tests.real_broker import Broker
 
 pytestmark = pytest.mark.faults
 
-GROUPS = ("web", "workers", "postgres", "redis", "beat+flower", "sink", "publisher")
+GROUPS = ("web", "workers", "postgres", "redis", "analytics", "beat+flower", "sink", "publisher")
 SHORT = Options(seconds=1.0, warm_seconds=0.3, bare_seconds=0.2, minutes=0.02, rate=20.0)
 
 

@@ -23,7 +23,7 @@ def more_workers(broker: Broker) -> Iterator[None]:
 
 @contextmanager
 def more_beats(broker: Broker, count: int) -> Iterator[None]:
-    """Run so many beats more inside, each with a schedule of its own."""
+    """Run so many beats more inside."""
     names = [f"beat-{number + 1}-{SECOND}" for number in range(count)]
     beats = [replace(_installation(broker, name).beat(), name=name) for name in names]
     with broker.stack.supervisor.meanwhile(*beats):
@@ -31,5 +31,4 @@ def more_beats(broker: Broker, count: int) -> Iterator[None]:
 
 
 def _installation(broker: Broker, name: str) -> Application:
-    folder = broker.stack.logs.parent / name
-    return Application(folder, broker.stack.environment, 0, 0, "", name)
+    return Application(broker.stack.environment, 0, 0, "", name)

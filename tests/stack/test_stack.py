@@ -51,9 +51,21 @@ def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
         workers = shown("/api/workers?refresh=1").json().values()
         return [{queue["name"] for queue in worker.get("active_queues", [])} for worker in workers]
 
-    until(lambda: of_workers() == [queues] * (os.cpu_count() or 1))
+    until(lambda: sorted(of_workers(), key=len) == [{"analytics"}, *[queues] * (os.cpu_count() or 1)])
     page = shown("/broker").text
-    assert [queue for queue in queues if f">{queue}<" not in page] == []
+    assert [queue for queue in (*queues, "analytics") if f">{queue}<" not in page] == []
+
+
+def test_only_workers_of_lines_drive_lines(stack: stacks.Stack) -> None:
+    until(lambda: "worker.started" in stack.supervisor["worker1"].log.read_text())
+    assert " ready." in stack.supervisor["analytics"].log.read_text()
+    assert "worker.started" not in stack.supervisor["analytics"].log.read_text()
+
+
+def test_beat_sends_what_the_database_says(stack: stacks.Stack) -> None:
+    log = stack.supervisor["beat"].log
+    until(lambda: "Sending due task sweep lines (delivery.sweep)" in log.read_text())
+    assert "Traceback" not in log.read_text()
 
 
 def test_a_killed_worker_comes_back_under_its_name(stack: stacks.Stack) -> None:

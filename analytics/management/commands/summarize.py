@@ -1,0 +1,107 @@
+"""`manage.py summarize`: summaries of a range of days or hours, now."""
+
+import datetime as dt
+import threading
+from argparse import ArgumentTypeError
+from collections.abc import Iterator
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from analytics import requesting, running
+from analytics.models import Run, RunState, RunWindow
+from analytics.pipeline.job import Window
+from analytics.spark_terms import spark_terms
+from analytics.windows import DAY, HOUR_LAG, midnight
+
+HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")
+
+
+class Command(BaseCommand):
+    """A range, summarized while one waits."""
+
+    help = (
+        "Summarizes a range of time, in UTC, and ends with a table of what was read and written. Days that no longer"
+        " change are summarized whole, those that still grow by the hour; of the hour under way what happened until"
+        " two minutes ago. What is summarized already is left out, so that the same command goes on where it was"
+        " interrupted."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Take the range, and whether everything is to be done again."""
+        form = "a day such as 2026-11-20, or an instant such as 2026-11-20T14:00"
+        parser.add_argument("--from", required=True, type=start_of, metavar="WHEN", dest="start", help=form)
+        parser.add_argument(
+            "--to", type=end_of, metavar="WHEN", dest="end", help="likewise; a day is included (default: until now)"
+        )
+        parser.add_argument("--again", action="store_true", help="also what is summarized already")
+
+    def handle(self, *_: Any, **options: Any) -> str:
+        """Do it; return the table."""
+        terms = spark_terms()
+        if not terms.lake:
+            raise CommandError(running.NO_LAKE)
+        latest = requesting.now() - HOUR_LAG
+        try:
+            run = requesting.new_range(options["start"], min(options["end"] or latest, latest), again=options["again"])
+        except requesting.NotARange as refused:
+            raise CommandError(str(refused)) from None
+        done = running.run(run.pk, terms, stopping=threading.Event(), tell=self.stderr.write)
+        if done is None:
+            raise CommandError(_held_up(run))
+        if done.state != RunState.PASSED:
+            raise CommandError("\n".join((*_table(done), done.error)))
+        return "\n".join(_table(done))
+
+
+def start_of(text: str) -> dt.datetime:
+    """Return the instant that a day begins, or that a text says."""
+    try:
+        return midnight(dt.date.fromisoformat(text)) if len(text) == len("2026-11-20") else _instant(text)
+    except ValueError:
+        raise ArgumentTypeError(
+            f"{text!r} is no day such as 2026-11-20, nor an instant such as 2026-11-20T14:00"
+        ) from None
+
+
+def end_of(text: str) -> dt.datetime:
+    """Return the instant that a day ends, or that a text says."""
+    start = start_of(text)
+    return start + DAY if len(text) == len("2026-11-20") else start
+
+
+def _instant(text: str) -> dt.datetime:
+    instant = dt.datetime.fromisoformat(text)
+    return instant.astimezone(dt.UTC) if instant.tzinfo else instant.replace(tzinfo=dt.UTC)
+
+
+def _held_up(run: Run) -> str:
+    """Say what is under way instead; this run is not to follow it by itself."""
+    Run.objects.filter(pk=run.pk, state=RunState.WAITING).delete()
+    other = Run.objects.filter(state=RunState.RUNNING).first()
+    since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
+    return f"Another run is under way{since}. Try again when it has ended; the admin shows it."
+
+
+def _table(run: Run) -> Iterator[str]:
+    windows = list(run.windows.order_by("start"))
+    if not windows:
+        yield "Nothing was to be done: all of it is summarized. --again does it once more."
+        return
+    rows = [HEADINGS, *map(_row, windows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, state, *figures in rows:
+        right = (figure.rjust(width) for figure, width in zip(figures, widths[2:], strict=True))
+        yield "  ".join((name.ljust(widths[0]), state.ljust(widths[1]), *right))
+
+
+def _row(window: RunWindow) -> tuple[str, ...]:
+    passed = sum(check["passed"] for check in window.checks)
+    return (
+        f"{Window(window.start, window.end)}",
+        window.state,
+        f"{sum(window.rows_read.values()):,}",
+        f"{sum(window.rows_written.values()):,}",
+        f"{passed} of {len(window.checks)}",
+        f"{window.seconds:.1f}",
+    )

@@ -1,0 +1,63 @@
+"""Beat's schedules in the admin, in its theme."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django_celery_beat import admin as beat
+from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
+
+from broker_project.celery import app
+from subscriptions.admin.theme import ModelAdmin, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+
+admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
+
+
+class TaskSelect(UnfoldAdminSelectWidget, beat.TaskSelectWidget):  # type: ignore[misc]
+    """A choice among the tasks there are."""
+
+
+class PeriodicTaskForm(beat.PeriodicTaskForm):  # type: ignore[misc]
+    """An entry as it is edited."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["regtask"].widget = TaskSelect()
+        self.fields["task"].widget = UnfoldAdminTextInputWidget()
+
+
+@admin.register(PeriodicTask)
+class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
+    """Which task is sent when. What the broker needs itself can be changed and switched off, not deleted."""
+
+    form = PeriodicTaskForm
+    change_form_template = None
+    date_hierarchy = None
+    ordering = ("name",)
+    list_display = ("name", "task", "enabled", "scheduler", "last_run_at", "total_run_count")
+    list_filter = ("enabled", "task")
+    readonly_fields = ("last_run_at", "total_run_count")
+    fieldsets = (
+        (None, {"fields": ("name", "regtask", "task", "enabled", "description")}),
+        ("When", {"fields": ("interval", "crontab", "clocked", "start_time", "one_off", *readonly_fields)}),
+        ("How", {"fields": ("args", "kwargs", "queue", "expires", "expire_seconds")}),
+    )
+
+    def has_delete_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
+        """Refuse to delete what beat would add again, as it was in the beginning."""
+        return super().has_delete_permission(request, obj) and not (obj and obj.name in app.conf.beat_schedule)
+
+
+@admin.register(IntervalSchedule)
+class ThemedIntervalScheduleAdmin(beat.IntervalScheduleAdmin, ModelAdmin):  # type: ignore[misc]
+    """Every so often."""
+
+
+@admin.register(CrontabSchedule)
+class ThemedCrontabScheduleAdmin(beat.CrontabScheduleAdmin, ModelAdmin):  # type: ignore[misc]
+    """At certain times of the day, the week or the year."""
+
+
+@admin.register(ClockedSchedule)
+class ThemedClockedScheduleAdmin(beat.ClockedScheduleAdmin, ModelAdmin):  # type: ignore[misc]
+    """Once, at an instant."""

@@ -1,0 +1,310 @@
+"""Runs: what is due is done by a process, what it reports is kept, and whatever happens to it comes right again."""
+
+import datetime as dt
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models.functions import Now
+
+from analytics import recording, requesting, running
+from analytics.guarded_process import GuardedProcess
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.pipeline.run_lock import LOCK
+from analytics.run_ends import AGAIN
+from analytics.running import Application
+from analytics.spark_process import Ended, ended
+from analytics.spark_terms import SparkTerms, spark_terms
+from analytics.windows import midnight
+from delivery.models import Message, StorageDay
+from delivery.storage_days import first_id, open_days, today
+from subscriptions.database import forget_connection
+from subscriptions.models import EventType
+from tests.driving import publish_bodies, terminate_backends
+
+PROGRAM = Path(__file__).parents[1] / "small_application.py"
+ROOT = PROGRAM.parents[1]
+DAY = dt.timedelta(days=1)
+PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
+
+
+def small(*behaviour: str) -> Application:
+    """Return the small program, so behaving, under the guard that Spark has."""
+
+    def start(job: Path, *, database_url: str, log: Path, on_report: Any, **limits: Any) -> Ended:
+        with tempfile.TemporaryDirectory() as folder:
+            command = (sys.executable, str(PROGRAM), str(job), *behaviour)
+            variables = {"DATABASE_URL": database_url, "PYTHONPATH": str(ROOT)}
+            process = GuardedProcess(command, variables, Path(folder), log=log, on_report=on_report)
+            return ended(process, seconds=limits["seconds"], stopping=limits["stopping"])
+
+    return start
+
+
+@pytest.fixture
+def sealed(storage: None) -> list[dt.date]:
+    """Two days that no longer change, beside yesterday, whose last transaction may not have ended yet."""
+    first = today() - 3 * DAY
+    open_days(first, ahead=3)
+    return [first, first + DAY]
+
+
+@pytest.fixture
+def terms(tmp_path: Path) -> SparkTerms:
+    return replace(spark_terms(), lake=str(tmp_path))
+
+
+@pytest.fixture
+def tables_of_long_ago(storage: None) -> Iterator[None]:
+    """Let the tables be there since the day before yesterday, so that there were hours to summarize."""
+    applied = dict(MigrationRecorder.Migration.objects.values_list("pk", "applied"))
+    MigrationRecorder.Migration.objects.update(applied=midnight(today() - 2 * DAY))
+    yield
+    for pk, at in applied.items():
+        MigrationRecorder.Migration.objects.filter(pk=pk).update(applied=at)
+
+
+def do(run: Run | None, terms: SparkTerms, *behaviour: str, **options: Any) -> Run:
+    assert run is not None
+    options = {"stopping": threading.Event(), **options}
+    done = running.run(run.pk, terms, application=small(*behaviour), **options)
+    assert done is not None
+    return done
+
+
+def range_of(days: list[dt.date], **options: Any) -> Run:
+    return requesting.new_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
+
+
+def windows_of(run: Run) -> list[tuple[dt.date, str]]:
+    return [(window.start.date(), window.state) for window in run.windows.order_by("id")]
+
+
+def days_due(terms: SparkTerms) -> Run | None:
+    return requesting.request_days(call_seconds=terms.call_seconds)
+
+
+# --- what is due ------------------------------------------------------------------------------------
+
+
+def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(days_due(terms), terms, "counts")
+    assert (done.state, done.error) == (RunState.PASSED, "")
+    assert windows_of(done)[:2] == [(sealed[0], PASSED), (sealed[1], PASSED)]
+    assert set(StorageDay.objects.filter(summarized_at=None).values_list("day", flat=True)).isdisjoint(sealed)
+    assert days_due(terms) is None
+
+
+def test_a_day_that_something_was_filed_under_since_is_summarized_again(
+    sealed: list[dt.date], terms: SparkTerms, event_type: EventType
+) -> None:
+    do(days_due(terms), terms, "counts")
+    (late,) = publish_bodies(event_type, b"late")
+    Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
+    assert windows_of(do(days_due(terms), terms, "counts")) == [(sealed[1], PASSED)]
+    assert days_due(terms) is None
+
+
+def test_a_day_whose_summary_failed_stays_due_and_unsummarized(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(days_due(terms), terms, "counts", "fails=1")
+    assert done.state == RunState.FAILED
+    assert f"{sealed[0]}: a check failed" in done.error
+    assert StorageDay.objects.get(day=sealed[0]).summarized_at is None
+    missed = requesting.request_missed_days(call_seconds=terms.call_seconds)
+    assert windows_of(do(missed, terms, "counts")) == [(sealed[0], PASSED)]
+
+
+def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkTerms) -> None:
+    open_days(today() - DAY, ahead=1)
+    now = requesting.now()
+    closed = (now - dt.timedelta(minutes=2) - midnight(today())) // dt.timedelta(hours=1)
+    requested = requesting.request_hours(call_seconds=terms.call_seconds)
+    done = do(requested, terms) if requested else None
+    todays = [window for window in (done.windows.all() if done else []) if window.start >= midnight(today())]
+    assert len(todays) in {closed, closed + 1}  # an hour may have closed meanwhile
+    assert requesting.request_hours(call_seconds=terms.call_seconds) is None or len(todays) == closed
+
+
+def test_before_there_were_tables_nothing_is_due(storage: None, terms: SparkTerms) -> None:
+    assert requesting.request_hours(call_seconds=terms.call_seconds) is None
+
+
+# --- ranges -----------------------------------------------------------------------------------------
+
+
+def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+    first = do(range_of(sealed), terms, "counts", "ends=2")
+    assert (first.state, windows_of(first)) == (RunState.FAILED, [(sealed[0], PASSED)])
+    assert windows_of(do(range_of(sealed), terms, "counts")) == [(sealed[1], PASSED)]
+    assert windows_of(do(range_of(sealed), terms, "counts")) == []
+
+
+def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_rest_of_it(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    do(range_of(sealed), terms, "counts")
+    again = range_of(sealed, again=True)
+    do(again, terms, "counts", "ends=2")
+    Run.objects.filter(pk=again.pk).update(state=RunState.ABANDONED)
+    RunWindow.objects.filter(run=again).update(lake_bytes=7)
+    do(again, terms, "counts")
+    assert [*again.windows.order_by("start").values_list("lake_bytes", flat=True)] == [7, 1_000]
+
+
+def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_later(
+    storage: None, terms: SparkTerms, tables_of_long_ago: None
+) -> None:
+    now = requesting.now()
+    done = do(requesting.new_range(now - dt.timedelta(seconds=1), now), terms)
+    (piece,) = done.windows.order_by("-start")[:1]
+    assert (piece.end, piece.state) == (now, PASSED)
+    assert not RunWindow.objects.filter(end__gt=now).exists()
+
+
+@pytest.mark.parametrize(
+    ("from_days", "to_days", "refusal"),
+    [(1, 0, "before it begins"), (2, 3, "lies in the future"), (-30, -20, "Nothing of that time is kept any more")],
+)
+def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
+    start, end = (midnight(today() + number * DAY) for number in (from_days, to_days))
+    with pytest.raises(requesting.NotARange, match=refusal):
+        requesting.request_range(start, end)
+    assert not Run.objects.exists()
+
+
+# --- one at a time ----------------------------------------------------------------------------------
+
+
+def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTerms) -> None:
+    barrier, runs = threading.Barrier(2), []
+
+    def beat() -> None:
+        barrier.wait()
+        runs.append(days_due(terms))
+        forget_connection()
+
+    beats = [threading.Thread(target=beat) for _ in range(2)]
+    for one in beats:
+        one.start()
+    for one in beats:
+        one.join()
+    assert (len(list(filter(None, runs))), Run.objects.count()) == (1, 1)
+
+
+def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: list[dt.date], terms: SparkTerms) -> None:
+    other = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
+    waiting = range_of(sealed)
+    assert running.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
+    running.take_up(terms, stopping=threading.Event(), application=small())
+    assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
+    Run.objects.filter(pk=other.pk).update(state=RunState.PASSED)
+    running.take_up(terms, stopping=threading.Event(), application=small())
+    assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
+
+
+def vanish(**fields: Any) -> Run:
+    """Return a run whose worker was killed ten minutes after it had begun."""
+    return Run.objects.create(state=RunState.RUNNING, started_at=Now() - dt.timedelta(minutes=10), **fields)
+
+
+def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_next(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
+    recording.abandon_vanished()
+    gone.refresh_from_db()
+    assert (gone.state, gone.error) == (RunState.ABANDONED, recording.VANISHED)
+    running.take_up(terms, stopping=threading.Event(), application=small())
+    gone.refresh_from_db()
+    assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
+
+
+def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkTerms) -> None:
+    gone = vanish(kind=RunKind.DAYS)
+    running.take_up(terms, stopping=threading.Event(), application=small())
+    next_one = days_due(terms)
+    assert next_one is None  # the vanished one counts as under way until somebody looks
+    recording.abandon_vanished()
+    assert do(days_due(terms), terms).state == RunState.PASSED
+    assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
+
+
+def test_a_run_that_holds_its_lock_is_alive_however_long_it_takes(
+    storage: None, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    alive = vanish(kind=RunKind.HOURS)
+    elsewhere.execute(f"SELECT pg_advisory_lock({LOCK})")
+    recording.abandon_vanished()
+    assert Run.objects.get(pk=alive.pk).state == RunState.RUNNING
+    elsewhere.execute(f"SELECT pg_advisory_unlock({LOCK})")
+    recording.abandon_vanished()
+    assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
+
+
+# --- how it ends ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("gives up", "the lake is not writable"),
+        ("dies", "Spark was killed, as Linux does where memory runs out"),
+        ("ends=1", "Spark ended with status 7 before all was done: see the log."),
+    ],
+)
+def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), terms, behaviour)
+    assert done.state == RunState.FAILED
+    assert done.error.startswith(said)
+    assert done.ended_at
+
+
+def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), replace(terms, minutes=0), "hangs")
+    assert done.state == RunState.FAILED
+    assert "BROKER_SUMMARY_MINUTES" in done.error
+
+
+def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+    stopping = threading.Event()
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set())
+    assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
+    running.take_up(terms, stopping=threading.Event(), application=small())
+    assert Run.objects.get(pk=done.pk).state == RunState.PASSED
+
+
+def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), replace(terms, lake=""))
+    assert (done.state, done.error) == (RunState.FAILED, running.NO_LAKE)
+
+
+def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
+    assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
+    much = do(range_of(sealed, again=True), terms, f"prints={4 * running.MOST_LOG_BYTES}").log
+    assert 2 * running.MOST_LOG_BYTES < len(much) < 2 * running.MOST_LOG_BYTES + 10
+
+
+# --- beside the database ----------------------------------------------------------------------------
+
+
+def test_no_connection_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:
+    held: list[object] = []
+    do(range_of(sealed), terms, tell=lambda _: held.append(connection.connection))
+    assert set(held) == {None}
+
+
+def test_a_run_survives_that_the_database_ends_every_connection(sealed: list[dt.date], terms: SparkTerms) -> None:
+    def cut(_told: str) -> None:
+        terminate_backends()
+        forget_connection()
+
+    done = do(range_of(sealed), terms, tell=cut)
+    assert (done.state, windows_of(done)) == (RunState.PASSED, [(day, PASSED) for day in sealed])

@@ -1,0 +1,193 @@
+"""Beat's schedule in the database: what is in it from the start, what admins make of it, and what is broken."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery.beat import event_t
+from django.conf import settings
+from django.db import OperationalError
+from django.test import Client
+from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
+
+from broker_project.beat import Entry, Schedule
+from broker_project.celery import app
+from tests.clients import Answer
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+ROOT = "/admin/django_celery_beat"
+OURS = {
+    "sweep lines": "every 5 seconds",
+    "maintain tables": "every 3600 seconds",
+    "forget idempotency keys": "every 600 seconds",
+    "summarize closed hours": "7 * * * * (m/h/dM/MY/d) UTC",
+    "summarize closed days": "20 0 * * * (m/h/dM/MY/d) UTC",
+}
+
+
+class Beat(Schedule):
+    """Celery's clock, whose tasks are only noted."""
+
+    sent: list[str]
+
+    def apply_entry(self, entry: Entry, producer: object = None) -> None:  # noqa: ARG002 - celery's signature
+        self.sent.append(entry.name)
+
+    def names(self) -> set[str]:
+        return set(self.schedule)
+
+    def due(self) -> set[str]:
+        """Return what is sent until nothing is due."""
+        self.sent = []
+        while self.tick(event_t=event_t) == 0:
+            pass
+        return set(self.sent)
+
+
+def beat() -> Beat:
+    """Start beat; it does not end with this process."""
+    started = Beat(app=app)
+    started._finalize.cancel()
+    return started
+
+
+@pytest.fixture
+def summaries(settings: Any) -> None:
+    settings.SUMMARIES = True
+
+
+def edit(admin: Client, task: PeriodicTask, **changes: str) -> Answer:
+    form = {
+        "name": task.name,
+        "task": task.task,
+        "enabled": "on",
+        "interval": str(task.interval_id or ""),
+        "args": "[]",
+        "kwargs": "{}",
+        **changes,
+    }
+    return admin.post(f"{ROOT}/periodictask/{task.pk}/change/", form, follow=True)
+
+
+def test_the_first_beat_finds_an_empty_schedule_and_fills_it(summaries: None) -> None:
+    assert beat().names() == OURS.keys()
+    assert {task.name: str(task.scheduler) for task in PeriodicTask.objects.all()} == OURS
+
+
+def test_where_there_are_no_summaries_nobody_asks_for_them() -> None:
+    assert not settings.SUMMARIES
+    assert beat().names() == {"sweep lines", "maintain tables", "forget idempotency keys"}
+
+
+def test_what_an_admin_has_changed_stays_over_a_restart(admin: Client, summaries: None) -> None:
+    beat().names()
+    slower = IntervalSchedule.objects.create(every=2, period=IntervalSchedule.HOURS)
+    edit(admin, PeriodicTask.objects.get(name="maintain tables"), interval=str(slower.pk))
+    edit(admin, PeriodicTask.objects.get(name="sweep lines"), enabled="")
+    again = beat()
+    assert again.names() == OURS.keys() - {"sweep lines"}
+    assert again.schedule["maintain tables"].schedule.run_every == timedelta(hours=2)
+
+
+def test_a_running_beat_hears_of_a_change(admin: Client, summaries: None) -> None:
+    running = beat()
+    assert "sweep lines" in running.names()
+    edit(admin, PeriodicTask.objects.get(name="sweep lines"), enabled="")
+    assert "sweep lines" not in running.names()
+
+
+def test_what_beat_notes_of_a_run_undoes_no_change_made_meanwhile() -> None:
+    running = beat()
+    entry = next(running.schedule["maintain tables"])
+    PeriodicTask.objects.filter(name="maintain tables").update(description="changed", queue="topic")
+    entry.save()
+    task = PeriodicTask.objects.get(name="maintain tables")
+    assert (task.description, task.queue, task.total_run_count) == ("changed", "topic", 1)
+
+
+def test_what_was_due_while_nobody_was_there_is_made_up_for(summaries: None) -> None:
+    beat().names()
+    before = datetime.now(UTC) - timedelta(days=1, hours=1)
+    PeriodicTask.objects.update(last_run_at=before)
+    hour = (datetime.now(UTC).hour + 12) % 24
+    far = CrontabSchedule.objects.create(minute="0", hour=str(hour))
+    PeriodicTask.objects.filter(name="summarize closed days").update(crontab=far)
+    assert beat().due() == OURS.keys()
+
+
+BROKEN = {
+    "no such day": {"crontab": {"day_of_month": "31", "month_of_year": "2"}},
+    "no crontab at all": {"crontab": {"minute": "sixty"}},
+    "headers": {"headers": "[]"},
+    "arguments": {"args": "{"},
+    "neither": {},
+}
+
+
+@pytest.mark.parametrize("fields", BROKEN.values(), ids=BROKEN)
+def test_a_broken_entry_stops_no_other(fields: dict[str, Any]) -> None:
+    beat().names()
+    every = IntervalSchedule.objects.first()
+    if "crontab" in fields:
+        fields = {"crontab": CrontabSchedule.objects.create(**fields["crontab"])}
+    elif fields:
+        fields = {"interval": every, **fields}
+    PeriodicTask.objects.bulk_create([PeriodicTask(name="broken", task="delivery.maintain", **fields)])
+    PeriodicTask.objects.update(last_run_at=datetime.now(UTC) - timedelta(days=1))
+    PeriodicTasks.update_changed()
+    assert beat().due() - {"broken"} == {"sweep lines", "maintain tables", "forget idempotency keys"}
+
+
+def test_a_database_that_is_away_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = beat()
+    before = running.names()
+    with monkeypatch.context() as away:
+        away.setattr(running, "enabled_models", refuse)
+        PeriodicTask.objects.filter(name="sweep lines").update(enabled=False)
+        PeriodicTasks.update_changed()
+        assert running.names() == before
+    assert running.names() == before - {"sweep lines"}, "seen at the next look"
+
+
+def refuse() -> None:
+    raise OperationalError("away")
+
+
+def test_a_beat_that_starts_before_the_database_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    starting = beat()
+    with monkeypatch.context() as away:
+        away.setattr(starting, "enabled_models", refuse)
+        assert starting.names() == set()
+    assert len(starting.names()) == 3
+
+
+def test_what_the_broker_needs_is_switched_off_and_never_deleted(admin: Client) -> None:
+    beat().names()
+    (interval,) = IntervalSchedule.objects.filter(every=5)
+    own = PeriodicTask.objects.create(name="own", task="delivery.sweep", interval=interval)
+    ours = PeriodicTask.objects.get(name="sweep lines")
+    for address, form in (
+        (f"{ROOT}/periodictask/{ours.pk}/delete/", {"post": "yes"}),
+        (f"{ROOT}/intervalschedule/{interval.pk}/delete/", {"post": "yes"}),
+        (f"{ROOT}/periodictask/", {"action": "delete_selected", "_selected_action": [ours.pk], "post": "yes"}),
+    ):
+        admin.post(address, form)
+    assert PeriodicTask.objects.filter(pk=ours.pk).exists()
+    admin.post(f"{ROOT}/periodictask/{own.pk}/delete/", {"post": "yes"})
+    assert not PeriodicTask.objects.filter(pk=own.pk).exists()
+
+
+@pytest.mark.parametrize("page", ["periodictask", "intervalschedule", "crontabschedule", "clockedschedule"])
+def test_every_page_shows(admin: Client, page: str, summaries: None) -> None:
+    beat().names()
+    for address in (f"{ROOT}/{page}/", f"{ROOT}/{page}/add/"):
+        assert admin.get(address).status_code == 200
+
+
+def test_an_entry_shows_what_it_does_and_lists_the_tasks_there_are(admin: Client) -> None:
+    beat().names()
+    task = PeriodicTask.objects.get(name="sweep lines")
+    page = admin.get(f"{ROOT}/periodictask/{task.pk}/change/").content.decode()
+    assert "Wakes lines with due work" in page
+    assert '<option value="delivery.maintain">' in page

@@ -1,0 +1,71 @@
+"""A small program in Spark's place: does a job as it is told by its arguments, and reports as Spark's does.
+
+Run by its path: the job, then any of `counts` (report what the leaves hold), `fails=N` (the Nth window, from 1),
+`ends=N` (with status 7 before the Nth), `dies` (is killed before the first), `hangs` (likewise stays for ever),
+`gives up` (tells why and ends), `prints=BYTES`.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from analytics.pipeline.job import Job, Window
+from analytics.pipeline.run_lock import only_run
+
+REPORTS = int(os.environ["BROKER_REPORT_FD"])
+
+
+def report(**told: Any) -> None:
+    os.write(REPORTS, json.dumps(told).encode() + b"\n")
+
+
+def report_window(window: Window, error: str, inputs: Mapping[str, int]) -> None:
+    report(progress=f"{window} is read")
+    report(
+        window={"start": window.start.isoformat(), "end": window.end.isoformat()},
+        state="FAILED" if error else "PASSED",
+        inputs=inputs,
+        rows_read={"deliveries": 3},
+        rows_written={"gold/reliability": 2},
+        checks=[{"name": "parity of deliveries", "passed": not error, "found": "3 of 3"}],
+        lake_bytes=1_000,
+        seconds=0.5,
+        error=error,
+    )
+
+
+def inputs_of(window: Window) -> dict[str, int]:
+    from analytics.pipeline.extraction import leaf_rows  # noqa: PLC0415 - it brings Spark's classes with it
+
+    with psycopg.connect(os.environ["DATABASE_URL"]) as connection:
+        return leaf_rows(connection, window.day)
+
+
+def main(job: Job, behaviour: Mapping[str, str]) -> int:
+    print("x" * int(behaviour.get("prints", 0)))
+    if "dies" in behaviour:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "hangs" in behaviour:
+        time.sleep(3600)
+    if "gives up" in behaviour:
+        report(error="the lake is not writable")
+        return 2
+    for number, window in enumerate(job.windows, 1):
+        if behaviour.get("ends") == str(number):
+            return 7
+        error = "a check failed" if behaviour.get("fails") == str(number) else ""
+        report_window(window, error, inputs_of(window) if "counts" in behaviour else {})
+    return int("fails" in behaviour)
+
+
+if __name__ == "__main__":
+    path, *told = sys.argv[1:]
+    with only_run(os.environ["DATABASE_URL"]):
+        sys.exit(main(Job.from_json(Path(path).read_text()), dict(one.partition("=")[::2] for one in told)))

@@ -1,0 +1,209 @@
+"""Facts made fit for summaries: each one once, whose it is, and what attempts came to."""
+
+from dataclasses import fields, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from analytics.pipeline.job import Vocabulary
+from analytics.pipeline.tables import BRONZE, SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
+from analytics.pipeline.transforms.facts import Facts
+from analytics.pipeline.transforms.silver import silver
+from analytics.vocabulary import vocabulary
+from tests.frames import Row, at, facts, frame, rows_of
+
+WORDS = vocabulary()
+ABC = {"subscribers": [{"id": 1, "name": "ABC"}]}
+CREATE = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
+SUBSCRIBED = {
+    "subscriptions": [{"id": 3, "subscriber_id": 1, "kind": "TOPIC", "endpoint": "https://abc.example"}],
+    "lines": [{"id": 5, "lane": "main", "subscriber_id": 1}],
+}
+KNOWN: dict[str, list[Row]] = {**ABC, **CREATE, **SUBSCRIBED}
+DELIVERY: Row = {
+    "id": 1,
+    "line_id": 5,
+    "subscription_id": 3,
+    "event_type_id": 7,
+    "status": "DELIVERED",
+    "created_at": at("10:00"),
+    "finished_at": at("10:00:01.5"),
+}
+OWNED: Row = {
+    "subscriber_id": 1,
+    "subscriber": "ABC",
+    "subscription_id": 3,
+    "endpoint": "https://abc.example",
+    "event_type_id": 7,
+    "event_type": "Project.Create",
+    "kind": "TOPIC",
+}
+CLEAN: Row = {
+    **OWNED,
+    "id": 1,
+    "status": "DELIVERED",
+    "created_at": at("10:00"),
+    "finished_at": at("10:00:01.5"),
+    "latency_ms": 1500,
+}
+NOBODYS: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
+
+
+def deliveries_of(given: Facts, words: Vocabulary = WORDS) -> DataFrame:
+    return silver(given, words).deliveries
+
+
+def attempts_of(spark: SparkSession, *attempts: Row, **others: list[Row]) -> DataFrame:
+    return silver(facts(spark, **{**KNOWN, "deliveries": [DELIVERY], **others}, attempts=attempts), WORDS).attempts
+
+
+def test_facts_are_the_tables_of_bronze() -> None:
+    assert [field.name for field in fields(Facts)] == [table.name for table in BRONZE]
+
+
+def test_a_delivery_that_was_read_twice_is_one_and_its_end_counts(spark: SparkSession) -> None:
+    waiting = {**DELIVERY, "status": "IN_FLIGHT", "finished_at": None}
+    given = facts(spark, **KNOWN, deliveries=[DELIVERY, DELIVERY], unfinished=[waiting, {**waiting, "id": 2}])
+    unfinished = {**CLEAN, "id": 2, "status": "IN_FLIGHT", "finished_at": None, "latency_ms": None}
+    assertDataFrameEqual(deliveries_of(given), frame(spark, SILVER_DELIVERIES, [CLEAN, unfinished]))
+
+
+NOT_ITS_SUBSCRIBERS: Row = {"subscriber_id": None, "subscriber": ""}
+WHOSE: list[tuple[str, Row, Row]] = [
+    ("its subscription's", {}, {}),
+    (
+        "the line tells whose that of a deleted subscription is",
+        {"subscription_id": 99},
+        {"subscription_id": 99, "endpoint": ""},
+    ),
+    (
+        "what has been deleted loses its names and keeps its ids",
+        {"subscription_id": 99, "line_id": 99, "event_type_id": 99},
+        {**NOBODYS, "subscriber_id": None, "subscription_id": 99, "event_type_id": 99},
+    ),
+    (
+        "the reply to a callback is nobody's, and of a kind by itself",
+        {"subscription_id": None, "line_id": 6},
+        {**NOT_ITS_SUBSCRIBERS, "subscription_id": None, "endpoint": "", "kind": "CALLBACK"},
+    ),
+    ("of QUEUE its sender is known too", {"line_id": 8}, {"sender": 4}),
+    ("a SYNC call has no line", {"line_id": None}, {}),
+    (
+        "nobody's line",
+        {"line_id": 8, "subscription_id": 99},
+        {**NOT_ITS_SUBSCRIBERS, "subscription_id": 99, "sender": 4, "endpoint": ""},
+    ),
+]
+
+
+def test_whose_a_delivery_is(spark: SparkSession) -> None:
+    lines = [*SUBSCRIBED["lines"], {"id": 6, "lane": "callback"}, {"id": 8, "lane": "queue", "sender": 4}]
+    deliveries = [{**DELIVERY, **row, "id": n} for n, (_, row, _) in enumerate(WHOSE)]
+    wanted = [{**CLEAN, **row, "id": n} for n, (*_, row) in enumerate(WHOSE)]
+    twice = {name: rows * 2 for name, rows in {**KNOWN, "lines": lines}.items()}
+    assertDataFrameEqual(
+        deliveries_of(facts(spark, **twice, deliveries=deliveries)), frame(spark, SILVER_DELIVERIES, wanted)
+    )
+
+
+def test_an_attempt_goes_on_with_the_next_one_or_with_its_deliverys_end(spark: SparkSession) -> None:
+    first = {"id": 10, "delivery_id": 1, "number": 1, "started_at": at("10:00"), "duration_ms": 250, "status_code": 503}
+    second = {**first, "id": 11, "number": 2, "started_at": at("10:00:01"), "status_code": 200}
+    made = attempts_of(spark, second, first, second, first)
+    judged = {"error_class": "503", "failed": True, "holds": True}
+    passed = {"error_class": "2xx", "failed": False, "holds": False}
+    wanted = [
+        {**OWNED, **first, **judged, "ended_at": at("10:00:00.25"), "next_at": at("10:00:01")},
+        {**OWNED, **second, **passed, "ended_at": at("10:00:01.25"), "next_at": at("10:00:01.5")},
+    ]
+    assertDataFrameEqual(made, frame(spark, SILVER_ATTEMPTS, wanted))
+
+
+def test_an_attempt_of_an_unknown_delivery_is_kept_and_nobodys(spark: SparkSession) -> None:
+    stray = {"id": 10, "delivery_id": 9, "started_at": at("10:00"), "duration_ms": 0, "status_code": 503}
+    made = {**NOBODYS, **stray, "ended_at": at("10:00"), "error_class": "503", "failed": True, "holds": False}
+    assertDataFrameEqual(attempts_of(spark, stray), frame(spark, SILVER_ATTEMPTS, [made]))
+
+
+CAME_TO = [
+    (200, "", "2xx", False),
+    (299, "", "2xx", False),
+    (301, "", "3xx", True),
+    (404, "", "4xx", True),
+    (500, "", "5xx", True),
+    (503, "", "503", True),
+    (600, "", "other", True),
+    (100, "", "other", True),
+    (None, "", "the connection or the answer broke", True),
+    (None, "Could not resolve host: abc.example", "the name of its host was not resolved", True),
+    (None, "no answer: Could not resolve host: abc.example", "the name of its host was not resolved", True),
+    (None, "Connection timed out after 5001 milliseconds", "timed out", True),
+    (None, "Failed to connect to abc.example port 443", "no connection", True),
+    (None, "OpenSSL/3: error", "TLS failed", True),
+    (None, "OpenSSLike", "the connection or the answer broke", True),
+    (None, "it was then that it Failed to connect ", "the connection or the answer broke", True),
+]
+
+
+def test_what_attempts_came_to(spark: SparkSession) -> None:
+    attempts = [
+        {"id": n, "delivery_id": 1, "started_at": at("10:00"), "duration_ms": 0, "status_code": status, "error": error}
+        for n, (status, error, *_) in enumerate(CAME_TO)
+    ]
+    made = {row["id"]: (row["error_class"], row["failed"]) for row in rows_of(attempts_of(spark, *attempts))}
+    assert made == {n: (error_class, failed) for n, (*_, error_class, failed) in enumerate(CAME_TO)}
+
+
+HOLDS = [
+    ("TOPIC", 503, True),
+    ("TOPIC", None, True),
+    ("TOPIC", 500, False),
+    ("TOPIC", 200, False),
+    ("QUEUE", 503, False),
+    ("QUEUE", None, False),
+    ("SYNC", 503, False),
+    ("CALLBACK", 500, True),
+    ("CALLBACK", 404, False),
+]
+
+
+def test_what_nothing_may_overtake_depends_on_the_kind(spark: SparkSession) -> None:
+    subscriptions: list[Row] = [{"id": n, "subscriber_id": 1, "kind": kind} for n, (kind, *_) in enumerate(HOLDS)]
+    deliveries: list[Row] = [
+        {**DELIVERY, "id": n, "subscription_id": None if kind == WORDS.reply_kind else n}
+        for n, (kind, *_) in enumerate(HOLDS)
+    ]
+    attempts = [
+        {"id": n, "delivery_id": n, "started_at": at("10:00"), "duration_ms": 0, "status_code": status}
+        for n, (_, status, _) in enumerate(HOLDS)
+    ]
+    made = rows_of(attempts_of(spark, *attempts, subscriptions=subscriptions, deliveries=deliveries))
+    assert [row["holds"] for row in sorted(made, key=lambda row: int(row["id"]))] == [holds for *_, holds in HOLDS]
+
+
+MESSAGES: list[tuple[Row, Row]] = [
+    ({"event_type_id": 7, "publisher_id": 2}, {"event_type": "Project.Create", "publisher": "CRM", "kind": "TOPIC"}),
+    ({"event_type_id": 7, "answers": 1}, {"event_type": "Project.Create", "publisher": "", "kind": "CALLBACK"}),
+    ({"event_type_id": 99, "publisher_id": 99}, {"event_type": "", "publisher": "", "kind": ""}),
+    ({}, {"event_type": "", "publisher": "", "kind": ""}),
+]
+
+
+def test_a_message_bears_the_names_of_its_publisher_and_event_type(spark: SparkSession) -> None:
+    stored = {"outcome": "ROUTED", "published_at": at("10:00")}
+    messages = [{**stored, **row, "id": n} for n, (row, _) in enumerate(MESSAGES)]
+    given = facts(spark, **CREATE, publishers=[{"id": 2, "name": "CRM"}] * 2, messages=messages * 2)
+    wanted = [{**stored, **row, **bears, "id": n} for n, (row, bears) in enumerate(MESSAGES)]
+    assertDataFrameEqual(silver(given, WORDS).messages, frame(spark, SILVER_MESSAGES, wanted))
+
+
+def test_a_kind_that_is_new_holds_what_its_rules_say(spark: SparkSession) -> None:
+    words = replace(WORDS, holding=(*WORDS.holding, ("MAILBOX", (404,))))
+    given = facts(
+        spark,
+        subscriptions=[{"id": 3, "kind": "MAILBOX"}],
+        deliveries=[DELIVERY],
+        attempts=[{"id": 1, "delivery_id": 1, "started_at": at("10:00"), "duration_ms": 0, "status_code": 404}],
+    )
+    (row,) = rows_of(silver(given, words).attempts)
+    assert (row["kind"], row["holds"]) == ("MAILBOX", True)
