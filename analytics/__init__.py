@@ -7,5 +7,6 @@ run: `windows`, `due` (what is to be summarized) · `requesting`, `running`, `ta
 `recording` (what came of it) · `spark_terms`, `java`, `spark_environment`, `guard`, `guarded_process`, `spark_process`,
 `run_log` (Spark's process) · `forgetting` (what is past its time)
 kept: `models`
-looked at: `ranges` · `summaries` (by name) · `figures` (added up for charts) · `files` (CSV and Parquet) · `api`, `admin`
+looked at: `ranges` · `summaries` (by name) · `figures` (added up for charts) · `files` (CSV, Parquet) ·
+`api`, `admin`
 """
