@@ -25,8 +25,7 @@ CREATE TEMP TABLE life (
 """`failing`, `last`: what its attempts but the last, and the last, are answered with; below nought: an error text."""
 
 PUBLISHED: Final = """
-DELETE FROM life;
-DELETE FROM published;
+TRUNCATE life, published;
 INSERT INTO published
 SELECT k, %(first)s + k, %(hour)s::timestamptz + k * %(step)s
   FROM generate_series(0, %(per_hour)s::bigint - 1) k WHERE %(hour)s::timestamptz + k * %(step)s <= %(until)s
@@ -97,7 +96,8 @@ UPDATE life SET ended = z.ended, is_over = status = ANY (%(final)s) AND z.ended 
   FROM (SELECT g AS of, CASE WHEN status = 'REDUNDANT' THEN made + interval '1 s' ELSE first END
                         + GREATEST(planned - 1, 0) * pause + last_ms * interval '1 ms' AS ended FROM life) z
  WHERE z.of = g AND is_over IS NULL;
-DELETE FROM life WHERE kind = 'SYNC' AND NOT is_over
+DELETE FROM life WHERE kind = 'SYNC' AND NOT is_over;
+ANALYZE life
 """
 """How far each has come by the history's end."""
 REPLIES: Final = """
