@@ -186,7 +186,7 @@ def install_environment(lock: str) -> None:
         if problem:
             fail(f"the environment could not be made:\n{problem}")
     (ENVIRONMENT / STAMP).unlink(missing_ok=True)
-    say(f"installing the packages of requirements/{lock} ...")
+    say(f"installing the packages of requirements/{lock}: PostgreSQL, Spark, Java and more, 1.2 GB in the end ...")
     sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", ENVIRONMENT / "bin" / "python")
     problem = run_trusting_system(*sync, LOCKS / lock, again=[["--system-certs"]])
     if problem:

@@ -1,0 +1,112 @@
+"""The statements that make the lives of deliveries, an hour at a time, in temporary tables.
+
+Everything follows from a message's number `n` and a seed. Of ten messages seven are for a TOPIC type, two for a QUEUE
+type, one is a SYNC call. Receivers come in pairs, one half by event type, the other by pattern: TOPIC message `m` goes
+to pair m modulo the pairs, and has the number m / pairs + 1 in both their lines. Replies have numbers below nought.
+"""
+
+from typing import Final
+
+FUNCTIONS: Final = """
+CREATE OR REPLACE FUNCTION pg_temp.draw(number bigint, what int, below int) RETURNS int LANGUAGE sql IMMUTABLE
+  RETURN (hashint8extended(number, {seed} + what) & 2147483647) % below;
+-- Above what a broker gives out itself on a day.
+CREATE OR REPLACE FUNCTION pg_temp.id_of(made timestamptz, number bigint) RETURNS bigint LANGUAGE sql STABLE
+  RETURN to_char(made AT TIME ZONE 'UTC', 'YYMMDD')::bigint * 10000000000 + 1000000000 + 2 * abs(number)
+         + (number < 0)::int;
+DROP TABLE IF EXISTS pg_temp.life, pg_temp.published;
+CREATE TEMP TABLE published (k bigint, n bigint, made timestamptz);
+CREATE TEMP TABLE life (
+  n bigint, g bigint, kind text, type_id bigint, line_id bigint, subscription_id bigint, group_of bigint,
+  answers bigint, status text, planned int, failing int, last int, made timestamptz, first timestamptz,
+  pause interval, last_ms int, sequence bigint, uncertain boolean,
+  ended timestamptz, made_attempts int, is_over boolean)
+"""
+"""`failing`, `last`: what its attempts but the last, and the last, are answered with; below nought: an error text."""
+
+PUBLISHED: Final = """
+TRUNCATE life, published;
+INSERT INTO published
+SELECT k, %(first)s + k, %(hour)s::timestamptz + k * %(step)s
+  FROM generate_series(0, %(per_hour)s::bigint - 1) k WHERE %(hour)s::timestamptz + k * %(step)s <= %(until)s
+"""
+TOPIC: Final = """
+WITH numbers AS (SELECT x.*, n / 10 * 7 + n %% 10 AS m FROM published x WHERE n %% 10 < 7),
+sent AS (
+  SELECT n.*, r.*, 2 * n + receiver / %(pairs)s AS g,
+         %(hour)s::timestamptz + make_interval(mins => 5 + pg_temp.draw(receiver, 1, 40)) AS outage,
+         pg_temp.draw(receiver + 1000 * (%(first)s / %(per_hour)s), 2, 4) = 0 AS has_outage
+    FROM numbers n
+    JOIN unnest(%(receivers)s::int[], %(types)s::bigint[], %(subscriptions)s::bigint[], %(lines)s::bigint[])
+         AS r (receiver, type_id, subscription_id, line_id)
+      ON receiver %% %(pairs)s = m %% %(pairs)s
+     AND type_id = (%(topic_types)s::bigint[])[1 + m / %(pairs)s %% cardinality(%(topic_types)s::bigint[])]),
+phased AS (
+  SELECT s.*, has_outage AND made >= outage AND made < outage + interval '5 min' AS is_out,
+         has_outage AND made >= outage + interval '5 min' AND made < outage + interval '6 min' AS is_after
+    FROM sent s),
+headed AS (
+  SELECT p.*, is_out AND row_number() OVER (PARTITION BY receiver, is_out ORDER BY made) = 1 AS is_head,
+         GREATEST(1, ceil(extract(epoch FROM outage + interval '5 min' - made) / 60))::int AS tries
+    FROM phased p)
+INSERT INTO life
+SELECT n, g, 'TOPIC', type_id, line_id, subscription_id, NULL, NULL,
+       CASE WHEN is_head THEN 'DELIVERED' ELSE status END, CASE WHEN is_head THEN tries + 1 ELSE planned END,
+       CASE WHEN is_head THEN -1 - pg_temp.draw(g, 3, 1000) ELSE failing END, CASE WHEN is_head THEN 200 ELSE last END,
+       made,
+       -- What waited for the outage's end goes out ten times as fast, what came just then twice as fast: in order.
+       CASE WHEN is_out AND NOT is_head THEN outage + interval '5 min' + (made - outage) / 10
+            WHEN is_after THEN outage + interval '330 s' + (made - outage - interval '5 min') / 2
+            WHEN k = 0 THEN made ELSE made + interval '10 ms' END,
+       CASE WHEN is_head THEN (outage + interval '5 min' - made) / tries ELSE interval '1 min' END,
+       CASE WHEN k = %(per_hour)s - 4 THEN  -- the last of the hour, which ends with it
+                 1000 * extract(epoch FROM %(hour)s::timestamptz + interval '1 hour' - made) - 10
+            WHEN pg_temp.draw(g, 4, 100) = 0 THEN 3000 ELSE pg_temp.draw(g, 5, 200) END,
+       m / %(pairs)s + 1, NOT is_head AND pg_temp.draw(g, 6, 200) = 0
+  FROM headed
+  JOIN unnest(%(statuses)s::text[], %(planned)s::int[], %(failing)s::int[], %(lasts)s::int[], %(lows)s::int[],
+              %(highs)s::int[]) AS e (status, planned, failing, last, low, high)
+    ON pg_temp.draw(g, 7, 1000) >= low AND pg_temp.draw(g, 7, 1000) < high
+"""
+QUEUE: Final = """
+INSERT INTO life
+SELECT n, 2 * n + side, 'QUEUE', %(queue_type)s, (%(senders)s::bigint[])[1 + n %% cardinality(%(senders)s::bigint[])],
+       (%(queue_subscriptions)s::bigint[])[1 + n %% %(pairs)s + side * %(pairs)s], pg_temp.id_of(made, 2 * n), NULL,
+       CASE WHEN wins THEN 'DELIVERED' ELSE 'REDUNDANT' END,
+       CASE WHEN wins OR pg_temp.draw(n, 10, 5) = 0 THEN 1 ELSE 0 END, 500, CASE WHEN wins THEN 200 ELSE 500 END,
+       made, made + CASE WHEN wins THEN interval '1 s' ELSE interval '10 ms' END, interval '0',
+       pg_temp.draw(n, 11, 150), NULL, false
+  FROM (SELECT x.*, side, side = pg_temp.draw(n, 12, 2) AS wins FROM published x, generate_series(0, 1) side
+         WHERE n %% 10 IN (7, 8)) x
+"""
+SYNC: Final = """
+INSERT INTO life
+SELECT n, 2 * n, 'SYNC', %(sync_type)s, NULL, (%(sync_subscriptions)s::bigint[])[1 + n / 10 %% 2], NULL, NULL,
+       CASE fate WHEN 0 THEN 'FAILED' WHEN 1 THEN 'REJECTED' ELSE 'DELIVERED' END, 1, NULL,
+       CASE fate WHEN 0 THEN -1 - pg_temp.draw(n, 20, 1000) WHEN 1 THEN 400 ELSE 200 END,
+       made, made, interval '0', pg_temp.draw(n, 21, 2000), NULL, fate = 0
+  FROM (SELECT x.*, pg_temp.draw(n, 22, 20) AS fate FROM published x WHERE n %% 10 = 9) x
+"""
+LIVED: Final = """
+UPDATE life SET ended = z.ended, is_over = status = ANY (%(final)s) AND z.ended <= %(until)s,
+       made_attempts = CASE WHEN z.ended <= %(until)s OR interval '0' = pause THEN CASE WHEN
+                            first + last_ms * interval '1 ms' <= %(until)s THEN planned ELSE 0 END
+         ELSE GREATEST(0, LEAST(planned, 1 + floor(extract(epoch FROM %(until)s - first - last_ms * interval '1 ms')
+                                                   / extract(epoch FROM pause))))::int END
+  FROM (SELECT g AS of, CASE WHEN status = 'REDUNDANT' THEN made + interval '1 s' ELSE first END
+                        + GREATEST(planned - 1, 0) * pause + last_ms * interval '1 ms' AS ended FROM life) z
+ WHERE z.of = g AND is_over IS NULL;
+DELETE FROM life WHERE kind = 'SYNC' AND NOT is_over;
+ANALYZE life
+"""
+"""How far each has come by the history's end."""
+REPLIES: Final = """
+INSERT INTO life
+SELECT -n, -2 * n, 'REPLY', type_id, -n, NULL, NULL, pg_temp.id_of(made, n), 'DELIVERED', 2, 503, 200,
+       ended + interval '2 s', ended + interval '2 s', interval '5 s', pg_temp.draw(n, 30, 100), 1, false
+  FROM life WHERE kind = 'QUEUE' AND status = 'DELIVERED' AND is_over AND pg_temp.draw(n, 31, 10) < 2
+   AND ended + interval '10 s' <= %(until)s
+"""
+"""Of every fifth group; four in ten have a callback. Their lines are gone."""
+
+AN_HOUR: Final = (PUBLISHED, TOPIC, QUEUE, SYNC, LIVED, REPLIES, LIVED)

@@ -1,0 +1,135 @@
+"""The ordering audit of days that a correct broker made, and of the same days with faults planted in them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Final
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from analytics.pipeline.transforms.audit import findings
+from analytics.vocabulary import vocabulary
+from tests.correct_broker import Broker, History, Waiting
+from tests.frames import Row, rows_of, silver_of
+
+WORDS: Final = vocabulary()
+DAYS: Final = 150
+"""In one frame, each of a subscriber of its own: Spark takes as long for one."""
+SEEDS: Final = st.lists(st.integers(0, 2**32), min_size=DAYS, max_size=DAYS, unique=True)
+A_FEW: Final = settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
+"""A day is told by its number, which does not get simpler: shrinking would only take long."""
+
+
+def together(histories: Iterable[History]) -> dict[str, list[Row]]:
+    rows: dict[str, list[Row]] = {"deliveries": [], "attempts": [], "status_changes": [], "releases": []}
+    for history in histories:
+        for name, more in history.rows().items():
+            rows[name] += more
+    return rows
+
+
+def found_in(spark: SparkSession, rows: Mapping[str, list[Row]]) -> list[dict[str, Any]]:
+    return rows_of(findings(silver_of(spark, **rows), WORDS))
+
+
+def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
+    return [
+        Broker(number, Random(seed), calm=calm).day()  # noqa: S311 - nothing secret
+        for number, seed in enumerate(seeds, 1)
+    ]
+
+
+@pytest.mark.behaviour("4.10", "4.11")
+@A_FEW
+@given(SEEDS)
+def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds: list[int]) -> None:
+    found = found_in(spark, together(histories_of(seeds)))
+    assert [one for one in found if not one["explanation"]] == []
+    assert {one["explanation"] for one in found} == {
+        "published at the same time",
+        "released",
+        "set aside before it was sent",
+        "not active",
+        "the outcome of a request was unknown; flagged",
+    }
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A day with a fault in it, and what must be found."""
+
+    rows: dict[str, list[Row]]
+    found: tuple[str, int, int | None]
+
+
+def swapped(history: History) -> Planted | None:
+    """Give the first of the day's deliveries and the last each other's number, if they are over 5 s apart."""
+    early, late = _first_and_last(history)
+    if late.created_at <= early.created_at + 5:
+        return None
+    numbers = {early.id: late.sequence, late.id: early.sequence}
+    deliveries = [replace(one, sequence=numbers.get(one.id, one.sequence)) for one in history.deliveries]
+    return Planted(replace(history, deliveries=deliveries).rows(), ("inversion", early.id, late.id))
+
+
+def sent_once_more(history: History) -> Planted:
+    """Send the last of the day's deliveries again after its answer."""
+    rows = history.rows()
+    last = rows["attempts"][-1]
+    again = {**last, "id": last["id"] + 1, "number": last["number"] + 1}
+    return Planted({**rows, "attempts": [*rows["attempts"], again]}, ("sent again", last["delivery_id"], None))
+
+
+def numbered_alike(history: History) -> Planted:
+    """Give the last of the day's deliveries the number of the first."""
+    first, last = _first_and_last(history)
+    deliveries = [replace(one, sequence=first.sequence) if one is last else one for one in history.deliveries]
+    return Planted(replace(history, deliveries=deliveries).rows(), ("number given twice", last.id, first.id))
+
+
+def _first_and_last(history: History) -> tuple[Waiting, Waiting]:
+    return history.deliveries[0], history.deliveries[-1]
+
+
+@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.parametrize("plant", [swapped, sent_once_more, numbered_alike], ids=lambda plant: plant.__name__)
+def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession, plant: Any) -> None:
+    planted = [one for one in map(plant, histories_of(range(DAYS), calm=True)) if one]
+    assert len(planted) > DAYS / 2
+    rows: dict[str, list[Row]] = {name: [row for one in planted for row in one.rows[name]] for name in planted[0].rows}
+    unexplained = {
+        (one["finding"], one["delivery_id"], one["other_id"]) for one in found_in(spark, rows) if not one["explanation"]
+    }
+    assert {one.found for one in planted} <= unexplained
+
+
+@pytest.mark.behaviour("4.10")
+@A_FEW
+@given(SEEDS)
+def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list[int]) -> None:
+    """Numbers at random: what comes before and has the greatest id, if that is greater than one's own."""
+    histories = []
+    for number, seed in enumerate(seeds, 1):
+        random = Random(seed)  # noqa: S311
+        history = Broker(number, random).day()
+        numbers = random.sample(range(1, 100), len(history.deliveries))
+        deliveries = [
+            replace(one, sequence=one.sequence and number)
+            for one, number in zip(history.deliveries, numbers, strict=True)
+        ]
+        histories.append(replace(history, deliveries=deliveries))
+    found = found_in(spark, together(histories))
+    assert {(one["delivery_id"], one["other_id"]) for one in found if one["finding"] == "inversion"} == {
+        pair for history in histories for pair in inverted(history.deliveries)
+    }
+
+
+def inverted(deliveries: Iterable[Waiting]) -> set[tuple[int, int]]:
+    sent = [one for one in deliveries if one.sequence]
+    before = {one.id: [other.id for other in sent if other.sequence < one.sequence] for one in sent}  # type: ignore[operator]
+    return {
+        (one.id, max(before[one.id])) for one in sent if one.finished_at and max(before[one.id], default=0) > one.id
+    }

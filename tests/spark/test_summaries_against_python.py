@@ -1,0 +1,121 @@
+"""Spark's hourly summaries are those of plain Python, whatever happened: deleted, unknown and repeated rows too."""
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from analytics.pipeline.tables import BRONZE, CALLBACKS_SUMMARY, ENDPOINTS, LATENCY, RELIABILITY, VOLUME, Table
+from analytics.pipeline.transforms.silver import silver
+from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
+from analytics.vocabulary import vocabulary
+from tests.frames import DAY, WINDOW, Row, facts, frame, rows_of
+from tests.plain_summaries import PlainSummaries
+
+WORDS = vocabulary()
+EXAMPLES = settings.get_profile("default").max_examples // 30
+"""Each is a frame of many histories, since Spark takes as long for one."""
+
+SUBSCRIPTIONS = {kind: number for number, kind in enumerate(WORDS.kinds[:-1], 1)}
+WORLD: Mapping[str, list[Row]] = {
+    "subscribers": [{"id": 1, "name": "ABC"}, {"id": 2, "name": "XYZ"}],
+    "subscriptions": [
+        {"id": number, "subscriber_id": 1 + number % 2, "kind": kind, "endpoint": f"https://{kind}.example"}
+        for kind, number in SUBSCRIPTIONS.items()
+    ],
+    "event_types": [{"id": 7, "name": "Create", "kind": "TOPIC"}, {"id": 8, "name": "Print", "kind": "QUEUE"}],
+    "publishers": [{"id": 1, "name": "CRM"}],
+    "lines": [{"id": 1, "subscriber_id": 1}, {"id": 2, "sender": 4}, {"id": 3}],
+}
+GONE = 99
+SUBSCRIPTION_IDS = st.sampled_from([*SUBSCRIPTIONS.values(), None, GONE])
+LINE_IDS = st.sampled_from([1, 2, 3, None, GONE])
+EVENT_TYPE_IDS = st.sampled_from([7, 8, None, GONE])
+MOMENTS = st.integers(0, 3 * 3600 * 1000).map(lambda ms: DAY + dt.timedelta(hours=21, milliseconds=ms - 1))
+TIMES = st.integers(0, 22).map(lambda power: 2**power // 2).flatmap(lambda low: st.integers(low, 2 * low))
+STATUS_CODES = st.sampled_from([None, 100, 200, 204, 302, 404, 500, 503, 599, 600])
+ERRORS = st.sampled_from(["", "no answer: Could not resolve x", "Resolving timed out after 1 ms", "TLS: no", "broke"])
+REPEATED = st.sampled_from([1, 1, 1, 2])
+
+ATTEMPTS = st.fixed_dictionaries(
+    {
+        "number": st.integers(1, 3),
+        "started_at": MOMENTS,
+        "duration_ms": TIMES,
+        "status_code": STATUS_CODES,
+        "error": ERRORS,
+    }
+)
+DELIVERIES = st.fixed_dictionaries(
+    {
+        "subscription_id": SUBSCRIPTION_IDS,
+        "line_id": LINE_IDS,
+        "event_type_id": EVENT_TYPE_IDS,
+        "status": st.sampled_from(WORDS.statuses),
+        "attempts": st.integers(0, 3),
+        "finished_at": MOMENTS,
+    }
+)
+MESSAGES = st.fixed_dictionaries(
+    {
+        "event_type_id": EVENT_TYPE_IDS,
+        "publisher_id": st.sampled_from([1, None, GONE]),
+        "size": st.integers(0, 9),
+        "outcome": st.sampled_from(WORDS.outcomes),
+        "deliveries_count": st.integers(0, 3),
+        "answers": st.sampled_from([None, None, 1]),
+        "published_at": MOMENTS,
+    }
+)
+CALLBACKS = st.fixed_dictionaries({"event_type_id": EVENT_TYPE_IDS, "created_at": MOMENTS})
+HISTORIES = st.tuples(DELIVERIES, TIMES, st.lists(ATTEMPTS, max_size=3), MESSAGES, CALLBACKS, REPEATED)
+
+
+def document(histories: list[Any]) -> dict[str, list[Row]]:
+    """Return the facts of many histories side by side, each with ids of its own."""
+    rows: dict[str, list[Row]] = {table.name: list(WORLD.get(table.name, [])) for table in BRONZE}
+    for number, (delivery, ms, attempts, message, callback, times) in enumerate(histories):
+        whole = {**delivery, "id": number, "created_at": delivery["finished_at"] - dt.timedelta(milliseconds=ms)}
+        is_open = delivery["status"] in WORDS.unfinished
+        rows["unfinished"] += [{**whole, "finished_at": None}] * (times if is_open else times - 1)
+        rows["deliveries"] += [whole] * (0 if is_open else times)
+        rows["messages"] += [{**message, "id": number}] * times
+        rows["callbacks"] += [{**callback, "id": number}] * times
+        for place, attempt in enumerate(attempts):
+            delivery_id = number if place < 2 else -number
+            rows["attempts"] += [{**attempt, "id": number * 10 + place, "delivery_id": delivery_id}] * times
+    return rows
+
+
+@settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+@given(histories=st.lists(HISTORIES, min_size=10, max_size=60))
+def test_summaries_are_those_of_plain_python(spark: SparkSession, histories: list[Any]) -> None:
+    rows = document(histories)
+    made = silver(facts(spark, **rows), WORDS)
+    plain = PlainSummaries(rows, WINDOW, WORDS)
+    for table, wanted in {
+        RELIABILITY: plain.reliability(),
+        LATENCY: plain.latency(),
+        ENDPOINTS: plain.endpoints(),
+        VOLUME: plain.volume(),
+        CALLBACKS_SUMMARY: plain.callbacks(),
+    }.items():
+        found = rows_of(HOURLY_SUMMARIES[table](made, WINDOW, WORDS))
+        assert in_groups(spark, table, found, wanted) == wanted
+
+
+def in_groups(spark: SparkSession, table: Table, found: list[dict[str, Any]], wanted: Mapping[Any, Row]) -> Any:
+    """Return rows as the oracle has them; quantiles within 1 % of what it says become what it says."""
+    values = next(iter(wanted.values()), {})
+    names = [name for name in frame(spark, table).columns if name not in values]
+    groups = {}
+    for row in found:
+        group = tuple(row[name] for name in names)
+        close = {name: pytest.approx(row[name], rel=0.0101) if name.startswith("p") else row[name] for name in values}
+        assert group not in groups
+        groups[group] = close
+    return groups
