@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
+from django.db import DatabaseError, InterfaceError, close_old_connections
 from django.db.models import QuerySet
 from django_celery_beat.models import PeriodicTask
 from django_celery_beat.schedulers import DatabaseScheduler, ModelEntry
@@ -53,6 +53,16 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
             log.warning("beat.database_failed", reason=str(failure))
             self._initial_read = True
             return self._schedule or {}
+
+    def schedule_changed(self) -> bool:
+        """Say whether an admin has changed something since the last look; where the database cannot tell, no."""
+        try:
+            close_old_connections()
+            last, self._last_timestamp = self._last_timestamp, self.Changes.last_change()
+        except (DatabaseError, InterfaceError) as failure:
+            log.warning("beat.database_failed", reason=str(failure))
+            return False
+        return bool(last != self._last_timestamp)
 
     def enabled_models_qs(self) -> "QuerySet[PeriodicTask]":
         """Return all of them.

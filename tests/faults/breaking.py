@@ -12,6 +12,8 @@ from tests.real_broker import Broker
 from tests.receiver import wait_until
 
 RESTART_SECONDS = 60.0
+SWEEP = "Sending due task sweep lines"
+"""What beat logs every five seconds."""
 
 TERMINATE_ONE = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -51,6 +53,17 @@ def frozen(child: Child) -> Iterator[None]:
         yield
     finally:
         os.killpg(child.pid, signal.SIGCONT)
+
+
+@contextmanager
+def beat_going_on(broker: Broker) -> Iterator[None]:
+    """Fail if beat ends inside, or sends nothing any more afterwards."""
+    beat = broker.stack.supervisor["beat"]
+    before = beat.pid
+    yield
+    assert beat.pid == before
+    sent = beat.log.read_text().count(SWEEP)
+    wait_until(lambda: beat.log.read_text().count(SWEEP) > sent)
 
 
 def send(number: signal.Signals, child: Child) -> None:

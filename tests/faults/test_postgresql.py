@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.faults.breaking import away, restarted, send, terminate_a_backend, terminating
+from tests.faults.breaking import away, beat_going_on, restarted, send, terminate_a_backend, terminating
 from tests.faults.figures import Report
 from tests.faults.load import AFTERWARDS, Load
 
@@ -45,7 +45,7 @@ def test_postgresql_is_killed_under_load(load: Load, figures: Report) -> None:
 def test_postgresql_is_restarted_at_once_under_load(load: Load, figures: Report) -> None:
     load.start()
     postgres = load.broker.stack.supervisor["postgres"]
-    with load.fault(), restarted(postgres):
+    with beat_going_on(load.broker), load.fault(), restarted(postgres):
         send(signal.SIGQUIT, postgres)
     load.wait_for(AFTERWARDS)
     seen = figures()
@@ -76,11 +76,12 @@ def test_what_is_answered_while_postgresql_is_away_is_not_forgotten(load: Load, 
 @pytest.mark.case("postgresql-away-60s")
 def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
     load.start()
-    with away(load.broker.stack.supervisor["postgres"]), load.fault():
-        time.sleep(AWAY_SECONDS)
-    back = time.monotonic()
-    load.wait_for(1)
-    assert time.monotonic() - back <= LONGEST_RETURN
+    with beat_going_on(load.broker):
+        with away(load.broker.stack.supervisor["postgres"]), load.fault():
+            time.sleep(AWAY_SECONDS)
+        back = time.monotonic()
+        load.wait_for(1)
+        assert time.monotonic() - back <= LONGEST_RETURN
     load.wait_for(AFTERWARDS)
     seen = figures()
     assert seen.broken == {}
@@ -99,7 +100,7 @@ def test_postgresql_is_away_for_a_minute(load: Load, figures: Report) -> None:
 def test_database_sessions_are_ended_at_random(load: Load, figures: Report) -> None:
     load.start()
     ended = 0
-    with terminating(load.broker) as connection:
+    with beat_going_on(load.broker), terminating(load.broker) as connection:
         for _ in range(TERMINATIONS):
             with load.fault():
                 ended += terminate_a_backend(connection) is not None

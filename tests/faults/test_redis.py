@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.faults.breaking import away, flush_redis, frozen
+from tests.faults.breaking import away, beat_going_on, flush_redis, frozen
 from tests.faults.figures import Figures, Report
 from tests.faults.load import AFTERWARDS, Load
 
@@ -75,7 +75,7 @@ def test_redis_is_flushed_again_and_again(load: Load, figures: Report) -> None:
 @pytest.mark.case("redis-away-60s")
 def test_redis_is_killed_and_stays_away(load: Load, figures: Report) -> None:
     load.start()
-    with load.fault(), away(load.broker.stack.supervisor["redis"]):
+    with beat_going_on(load.broker), load.fault(), away(load.broker.stack.supervisor["redis"]):
         time.sleep(AWAY_SECONDS)
     load.wait_for(AFTERWARDS)
     assert_unharmed(figures())
@@ -96,7 +96,7 @@ def test_redis_is_killed_and_started_again_and_again(load: Load, figures: Report
 @pytest.mark.case("redis-hung")
 def test_redis_hangs(load: Load, figures: Report) -> None:
     load.start()
-    with load.fault(), frozen(load.broker.stack.supervisor["redis"]):
+    with beat_going_on(load.broker), load.fault(), frozen(load.broker.stack.supervisor["redis"]):
         time.sleep(HUNG_SECONDS)
     load.wait_for(AFTERWARDS)
     assert_unharmed(figures())
