@@ -19,6 +19,7 @@ PACKAGE: Final = Path(__file__).resolve().parents[1]
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 
 EVERYWHERE: Final = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|credential|database",
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
     "spark.sql.ansi.enabled": "true",
@@ -51,7 +52,6 @@ def settings(job: Job) -> dict[str, str]:
         **(HERE if is_here(job.master) else {}),
         "spark.master": job.master,
         "spark.driver.memory": job.memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}",
     }
 
 

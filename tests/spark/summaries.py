@@ -4,20 +4,22 @@ import datetime as dt
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
 from django.db import connection
 from psycopg.conninfo import make_conninfo
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.application import Status, summarize_all
 from analytics.pipeline.extraction import register
-from analytics.pipeline.job import Job, Window
+from analytics.pipeline.job import Job, Vocabulary, Window
 from analytics.pipeline.lake.lakes import Lake
-from analytics.pipeline.lake.manifests import Manifest
+from analytics.pipeline.lake.manifests import Manifest, path_of
 from analytics.pipeline.lake.places import Place
+from analytics.pipeline.loading import column_names
 from analytics.pipeline.reports import Reports
 from analytics.pipeline.run_lock import only_run
 from analytics.pipeline.summarizing import Run
@@ -47,7 +49,7 @@ def database_address() -> str:
     )
 
 
-def job(lake: Path, *windows: Window, run: int = 1, master: str = "local[1]") -> Job:
+def job(lake: Path, *windows: Window, run: int = 1, master: str = "local[1]", slice_rows: int = 100_000) -> Job:
     """Return what a run is to do."""
     return Job(
         run=run,
@@ -57,7 +59,7 @@ def job(lake: Path, *windows: Window, run: int = 1, master: str = "local[1]") ->
         memory="1g",
         vocabulary=vocabulary(),
         objective=0.999,
-        slice_rows=100_000,
+        slice_rows=slice_rows,
     )
 
 
@@ -87,15 +89,16 @@ class Summarizer:
     folder: Path
     runs: int = 0
     told: Told = field(default_factory=Told)
+    words: Vocabulary = field(default_factory=vocabulary)
 
     def run(self, *windows: Window, told: Told | None = None) -> Status:
         """Do what the application does, on the session there is."""
         self.runs += 1
         self.told = told or Told()
         register(self.spark, database_address())
-        reports = Reports(self.told, __import__("sys").stderr)
+        reports = Reports(self.told, io.StringIO())
         with only_run(database_address()) as still:
-            asked = job(self.folder, *windows, run=self.runs)
+            asked = replace(job(self.folder, *windows, run=self.runs), vocabulary=self.words)
             return summarize_all(Run(asked, self.lake, database_address(), still, reports.progress), reports)
 
     @property
@@ -105,24 +108,38 @@ class Summarizer:
 
     def manifest(self) -> Manifest:
         """Return what counts of the day."""
-        return self.lake.manifest(DAY)
+        return manifest_of(self.folder)
 
     def rows(self, table: Table) -> list[Row]:
-        """Return what the lake has of the day, in some order that is always the same."""
-        return sorted(map(_plain, self.lake.of_days(table, [self.manifest()]).collect()), key=repr)
+        """Return what the lake has of the day."""
+        return rows_of(self.folder, table)
 
     def gold(self) -> Mapping[str, list[Row]]:
         """Return all summaries of the day in the lake."""
         return {table.name: self.rows(table) for table in GOLD}
 
 
+def manifest_of(folder: Path) -> Manifest:
+    """Return what counts of the day in a lake."""
+    text = Place.at(str(folder)).text(path_of(DAY))
+    return Manifest.from_json(text) if text else Manifest(DAY)
+
+
+def rows_of(folder: Path, table: Table) -> list[Row]:
+    """Return what a lake has of the day, as whoever has no Spark reads it; in some order that is always the same."""
+    parts = [part.folder for part in manifest_of(folder).parts() if part.table == table.path]
+    rows = [row for part in parts for row in ds.dataset(folder / part, format="parquet").to_table().to_pylist()]
+    return sorted((tuple(row.values()) for row in rows), key=repr)
+
+
 def loaded(table: Table) -> list[Row]:
     """Return the rows of a summary in PostgreSQL, without their ids."""
-    names = ", ".join(f'"{column.split()[0]}"' for column in table.columns.split(", "))
+    names = ", ".join(f'"{name}"' for name in column_names(table))
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT {names} FROM analytics_{table.name}")  # noqa: S608 - a table of ours
         return sorted(cursor.fetchall(), key=repr)
 
 
-def _plain(row: Any) -> Row:
-    return tuple(sorted(value.items()) if isinstance(value, dict) else value for value in row)
+def all_loaded() -> Mapping[str, list[Row]]:
+    """Return all summaries in PostgreSQL."""
+    return {table.name: loaded(table) for table in GOLD}
