@@ -9,7 +9,7 @@ from django.db import connection
 from analytics.models import Run
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 from analytics.windows import DAY, midnight
-from delivery import storage_days
+from delivery.retention import storage_days
 
 TABLES: Final = BRONZE + SILVER + GOLD
 DAY_FOLDER: Final = "dt="

@@ -11,8 +11,8 @@ from analytics.models import Run, RunKind
 from analytics.models.runs import UNENDED
 from analytics.pipeline.job import Window
 from analytics.windows import midnight
-from delivery import wakeups
 from delivery.models import StorageDay
+from delivery.waking import wakeups
 
 SUMMARIZE: Final = "analytics.summarize"
 """The task that does a run."""

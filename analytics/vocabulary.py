@@ -5,9 +5,19 @@ from typing import Final
 
 from analytics.pipeline.job import Vocabulary
 from delivery.models import MessageOutcome
-from delivery.outcomes import CALLBACK, QUEUE, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
-from delivery.reasons import KINDS, NO_ANSWER, UNKNOWN
-from delivery.statuses import UNFINISHED, DeliveryStatus
+from delivery.rules.outcomes import (
+    CALLBACK,
+    QUEUE,
+    TEAMFORGE,
+    Answered,
+    Decision,
+    Outcome,
+    RetryRules,
+    Unreachable,
+    decide,
+)
+from delivery.rules.reasons import KINDS, NO_ANSWER, UNKNOWN
+from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.models import EventKind
 
 REPLY: Final = "CALLBACK"

@@ -14,21 +14,21 @@ django.setup()  # before anything of the broker is imported
 
 from benchmarks import filling
 from benchmarks.obeying import obey
-from delivery.callback_terms import callback_terms
-from delivery.claiming import claim
-from delivery.hands import BodyBudget, Hand, InHand
-from delivery.lines import DrivenLine
+from delivery.callbacks.terms import callback_terms
+from delivery.lines.hands import BodyBudget, Hand, InHand
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
+from delivery.lines.runs import Run
+from delivery.lines.strands import DrivenLine
+from delivery.messages.publishing import publish
+from delivery.messages.storing import NewMessage
 from delivery.models import Line
-from delivery.pages import Wanted
-from delivery.publishing import publish
-from delivery.reading import read_pages
-from delivery.runs import Run
-from delivery.settlements import Settlement
-from delivery.settling import settle
-from delivery.statuses import DeliveryStatus
-from delivery.storage_days import open_days, today
-from delivery.storing import NewMessage
-from delivery.sweeping import lines_with_due_work, still_due
+from delivery.retention.storage_days import open_days, today
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.lines import settle
+from delivery.settling.settlements import Settlement
+from delivery.waking.claiming import claim
+from delivery.waking.sweeping import lines_with_due_work, still_due
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 
 LINES: Final = 100

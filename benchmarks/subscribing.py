@@ -12,9 +12,9 @@ from django.db import connection
 django.setup()  # before anything of the broker is imported
 
 from benchmarks.obeying import obey
-from delivery.callback_terms import callback_terms
-from delivery.publishing import publish
-from delivery.storing import NewMessage
+from delivery.callbacks.terms import callback_terms
+from delivery.messages.publishing import publish
+from delivery.messages.storing import NewMessage
 from subscriptions.models import EventType, Subscriber, Subscription
 
 WANTED: Final = "wanted"

@@ -5,8 +5,11 @@ from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
 
-from delivery import idempotency, maintaining, running, sending, sweeping, wakeups
-from delivery.callback_terms import callback_terms
+from delivery.callbacks.terms import callback_terms
+from delivery.driving import running, turns
+from delivery.intake import idempotency
+from delivery.retention import maintaining
+from delivery.waking import sweeping, wakeups
 
 
 @shared_task(bind=True, name=wakeups.TURN)
@@ -18,7 +21,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     """
     driver = _worker().wait_until_started()
     lines = line_ids or wakeups.woken_lines(queue)
-    unfinished = sending.drive(lines, driver) if driver and lines else []
+    unfinished = turns.drive(lines, driver) if driver and lines else []
     if unfinished:
         self.request.chain = [  # type: ignore[assignment]  # the stubs say str
             turn.si(queue, unfinished).set(queue=queue)

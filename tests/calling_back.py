@@ -2,8 +2,8 @@
 
 from django.test import Client
 
-from delivery.addressing import callback_addresses
-from delivery.callback_terms import CallbackTerms, callback_terms
+from delivery.callbacks.addressing import callback_addresses
+from delivery.callbacks.terms import CallbackTerms, callback_terms
 from delivery.models import Callback
 from subscriptions.models import EventKind, EventType
 from tests import factories

@@ -11,7 +11,8 @@ from django.apps import apps
 from django.conf import settings
 from django.db.models.signals import post_migrate
 
-from delivery import storage_days, wakeups
+from delivery.retention import storage_days
+from delivery.waking import wakeups
 from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
 from tests.real_broker import Broker, running_broker

@@ -9,22 +9,22 @@ from typing import Any
 from django.db import Error, connection
 from django.db.models.functions import Now
 
-from delivery import running, sending
-from delivery.callback_terms import callback_terms
-from delivery.claiming import Claim, claim
-from delivery.driving import Driver
-from delivery.hands import BodyBudget, InHand
-from delivery.lines import DrivenLine
+from delivery.callbacks.terms import callback_terms
+from delivery.driving import running, turns
+from delivery.driving.driver import Driver
+from delivery.lines.hands import BodyBudget, InHand
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
+from delivery.lines.runs import Run
+from delivery.lines.strands import DrivenLine
+from delivery.messages.publishing import publish
+from delivery.messages.storing import Accepted, NewMessage
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
-from delivery.pages import Wanted
-from delivery.publishing import publish
-from delivery.reading import read_pages
-from delivery.runs import Run
-from delivery.settlements import Settlement
-from delivery.settling import settle
-from delivery.statuses import DeliveryStatus
-from delivery.storing import Accepted, NewMessage
-from delivery.sweeping import lines_with_due_work
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.lines import settle
+from delivery.settling.settlements import Settlement
+from delivery.waking.claiming import Claim, claim
+from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.receiver import PATIENCE, wait_until
@@ -61,7 +61,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            sending.drive(self._find(), self.driver)
+            turns.drive(self._find(), self.driver)
         except Error:
             forget_connection()
 
@@ -194,7 +194,7 @@ def hand_of(taken: Claim) -> list[InHand]:
 def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, InHand, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = sending.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = turns.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
     delivery = hand_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]

@@ -8,15 +8,16 @@ from typing import Any
 import requests
 from django.db import OperationalError
 
-from delivery import sending, settling
-from delivery.callback_terms import callback_terms
-from delivery.claiming import claim
-from delivery.hands import BodyBudget
-from delivery.lines import DrivenLine, Strand
-from delivery.rounds import Rounds
-from delivery.runs import Run
-from delivery.settlements import Settled, Settlement, Withheld
-from delivery.transfers import Answer, RequestNotCompleted
+from delivery.callbacks.terms import callback_terms
+from delivery.driving import turns
+from delivery.driving.rounds import Rounds
+from delivery.http.transfers import Answer, RequestNotCompleted
+from delivery.lines.hands import BodyBudget
+from delivery.lines.runs import Run
+from delivery.lines.strands import DrivenLine, Strand
+from delivery.settling.lines import settle
+from delivery.settling.settlements import Settled, Settlement, Withheld
+from delivery.waking.claiming import claim
 from subscriptions.scripts.jobs import Job, Result
 
 AN_HOUR = 3600.0
@@ -118,7 +119,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Run([one.line_id for one in claims], AN_HOUR)
-        taken = [sending.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
+        taken = [turns.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -167,7 +168,7 @@ def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNot
 class Database:
     """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
 
-    def __init__(self, settle: Callable[..., Settled] = settling.settle) -> None:
+    def __init__(self, settle: Callable[..., Settled] = settle) -> None:
         self._settle = settle
         self._on_recorded: Callable[[Settlement, int], None] = lambda _settlement, _epoch: None
         self._on_withheld: Callable[[Withheld], None] = lambda _withheld: None

@@ -21,7 +21,7 @@ from analytics.figures.reliability import outcomes, totals
 from analytics.figures.selecting import Selection
 from analytics.figures.volume import messages_and_bytes, messages_by_publisher
 from delivery.admin.read_only import instant, link_to
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
 from subscriptions.admin.theme import label, table
 
 PUBLISHERS_DRAWN: Final = 6

@@ -11,8 +11,8 @@ from benchmarks.history import lives, rows
 from benchmarks.history.endings import ENDINGS, ERRORS
 from benchmarks.history.participants import participants, switch
 from delivery.models import MessageOutcome
-from delivery.statuses import FINAL, UNFINISHED
-from delivery.storage_days import open_days
+from delivery.retention.storage_days import open_days
+from delivery.rules.statuses import FINAL, UNFINISHED
 
 HOUR: Final = dt.timedelta(hours=1)
 MILLISECOND: Final = dt.timedelta(milliseconds=1)

@@ -14,9 +14,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.read_only import link_to, link_to_list
-from delivery.cancelling import cancel_deliveries_of
+from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
 from delivery.models import Lane
-from delivery.standing import COUNTED_AT_MOST, unfinished_of
+from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.admin.subscribers import SubscriberAdmin
 from subscriptions.admin.subscriptions import SubscriptionAdmin
 from subscriptions.admin.theme import ActionVariant, action, display

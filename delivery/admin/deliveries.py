@@ -11,11 +11,11 @@ from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
 from delivery.admin.releasing import ReleasingAdmin
-from delivery.listing import deliveries_of, in_group, under_way
+from delivery.looking.listing import deliveries_of, in_group, under_way
+from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
-from delivery.standing import COUNTED_AT_MOST
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
-from delivery.webhooks import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.webhooks.requests import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display
 from subscriptions.models import Subscription
 

@@ -11,9 +11,9 @@ from django.urls import URLPattern, path, reverse
 
 from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin, payload_of
 from delivery.admin.verdicts import terms_table, verdict_label
-from delivery.explaining import shown_of
+from delivery.looking.explaining import shown_of
+from delivery.looking.trials import newest_of, try_filters
 from delivery.models import Message
-from delivery.trials import newest_of, try_filters
 from subscriptions.admin.theme import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,

@@ -11,10 +11,10 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.read_only import SHOWN_AT_MOST
+from delivery.looking.queue_standing import SenderStanding, senders
+from delivery.looking.standing import COUNTED_AT_MOST, Standing, held_lines, standings_of
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
-from delivery.queue_standing import SenderStanding, senders
-from delivery.standing import COUNTED_AT_MOST, Standing, held_lines, standings_of
 from subscriptions.admin.theme import table
 
 STANDING: Final = "_standing"

@@ -19,8 +19,8 @@ from delivery.admin.line_work import (
     standing_of,
 )
 from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
+from delivery.looking.standing import LineState, standings_of
 from delivery.models import Lane, Line
-from delivery.standing import LineState, standings_of
 from subscriptions.admin.theme import display
 
 STATE_COLOURS: Final = {

@@ -11,7 +11,7 @@ from delivery.admin.filter_lab import FilterLabAdmin
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
 from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, status_badge, subscription_link
 from delivery.admin.verdicts import terms_list, verdict_label
-from delivery.explaining import EXPLAINED_AT_MOST, explain
+from delivery.looking.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
 

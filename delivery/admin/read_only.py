@@ -15,8 +15,8 @@ from django.utils import formats, timezone
 from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
+from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import Message
-from delivery.standing import COUNTED_AT_MOST
 from subscriptions.admin.theme import ModelAdmin, label, link, preformatted
 from subscriptions.models import Subscription
 

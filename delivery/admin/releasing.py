@@ -10,9 +10,9 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from delivery.admin.read_only import ReadOnlyAdmin
-from delivery.holding import release
 from delivery.models import Delivery
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.holding import release
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog
 
 RELEASING: Final = "It is sent in its place among what waits, whatever its filter says; a script runs again."

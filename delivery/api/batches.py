@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from rest_framework.exceptions import ParseError
 
-from delivery.drafts import Draft
-from delivery.raw_json import JsonCursor, NotAsExpected
-from delivery.refusals import InvalidMetadata, Refusal
+from delivery.intake.drafts import Draft
+from delivery.intake.raw_json import JsonCursor, NotAsExpected
+from delivery.intake.refusals import InvalidMetadata, Refusal
 
 FIELDS: Final = (
     "event",

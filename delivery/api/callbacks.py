@@ -15,9 +15,9 @@ from rest_framework.response import Response
 from delivery.api.deliveries import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.replies import Reply
-from delivery.callback_standing import CallbackState, callbacks_now, in_state
+from delivery.looking.callback_standing import CallbackState, callbacks_now, in_state
 from delivery.models import Attempt, Callback, Delivery
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
 from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
 from subscriptions.api.permissions import MayPublish
 from subscriptions.api.strictness import OneOfField

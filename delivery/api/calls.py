@@ -9,12 +9,12 @@ from drf_spectacular.utils import OpenApiResponse
 from rest_framework import status
 from rest_framework.request import Request
 
-from delivery import call_failures
-from delivery.call_failures import CallFailed
-from delivery.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
-from delivery.calling import Called, call
-from delivery.refusals import InvalidMetadata
-from delivery.storing import NewMessage
+from delivery.calls import failures
+from delivery.calls.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
+from delivery.calls.calling import Called, call
+from delivery.calls.failures import CallFailed
+from delivery.intake.refusals import InvalidMetadata
+from delivery.messages.storing import NewMessage
 from subscriptions.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
 
 OUTCOME: Final = "Broker-Outcome"
@@ -32,13 +32,13 @@ UNSUITABLE: Final = {
 
 register(
     {
-        call_failures.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
-        call_failures.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
-        call_failures.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
-        call_failures.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
-        call_failures.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
-        call_failures.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
-        call_failures.CallUndecided: ProblemType(500, "filter_failed", "Filter failed"),
+        failures.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
+        failures.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
+        failures.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
+        failures.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
+        failures.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
+        failures.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
+        failures.CallUndecided: ProblemType(500, "filter_failed", "Filter failed"),
     }
 )
 

@@ -11,9 +11,9 @@ from rest_framework.serializers import BaseSerializer
 
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
-from delivery.listing import deliveries_of, in_group, under_way
+from delivery.looking.listing import deliveries_of, in_group, under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
-from delivery.statuses import UNFINISHED, DeliveryStatus
+from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import OneOfField

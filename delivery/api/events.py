@@ -13,16 +13,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.accepting import accept, checked
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.batches import drafts_of
 from delivery.api.calls import RESPONSES, answer_to, refuse_unsuitable
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
-from delivery.callback_terms import callback_terms
-from delivery.drafts import Draft
-from delivery.publishing import publish
-from delivery.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
-from delivery.storing import Accepted, NewMessage
+from delivery.callbacks.terms import callback_terms
+from delivery.intake.drafts import Draft
+from delivery.intake.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
+from delivery.messages.accepting import accept, checked
+from delivery.messages.publishing import publish
+from delivery.messages.storing import Accepted, NewMessage
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind

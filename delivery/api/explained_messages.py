@@ -7,7 +7,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.explanations import ExplanationSerializer
-from delivery.explaining import explain
+from delivery.looking.explaining import explain
 from delivery.models import Message
 from subscriptions.api.permissions import MayManage
 

@@ -2,7 +2,7 @@
 
 from rest_framework import serializers
 
-from delivery.explaining import EXPLAINED_AT_MOST, Explanations
+from delivery.looking.explaining import EXPLAINED_AT_MOST, Explanations
 from subscriptions.filters import Explanation, Found, Result, TermResult
 from subscriptions.verdicts import HeaderFilterResult, Verdict
 

@@ -11,8 +11,8 @@ from rest_framework.views import APIView
 
 from delivery.api.explanations import VerdictSerializer
 from delivery.api.messages_to_try import FilterToTry, MessageToTry, given, headers_of, stored, valid
-from delivery.explaining import shown_of, verdict_on
-from delivery.forwarded_headers import kept
+from delivery.looking.explaining import shown_of, verdict_on
+from delivery.webhooks.forwarded_headers import kept
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.verdicts import Verdict, judge

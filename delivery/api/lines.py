@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.cancelling import cancel_deliveries_of
+from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from delivery.models import Lane, Line, LineEvent
-from delivery.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
+from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 

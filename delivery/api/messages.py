@@ -12,9 +12,9 @@ from rest_framework.serializers import BaseSerializer
 from delivery.api.callbacks import CallbackSerializer, shown
 from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
+from delivery.looking.queue_standing import groups_of
 from delivery.models import Callback, Delivery, Message, MessageOutcome
-from delivery.queue_standing import groups_of
-from delivery.reasons import told
+from delivery.rules.reasons import told
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.api.strictness import OneOfField

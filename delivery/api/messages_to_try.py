@@ -10,11 +10,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from delivery.documents import document_of
-from delivery.forwarded_headers import Header, kept
+from delivery.intake.payloads import check_json
+from delivery.intake.refusals import MalformedPayload
+from delivery.messages.documents import document_of
 from delivery.models import Delivery, Message
-from delivery.payloads import check_json
-from delivery.refusals import MalformedPayload
+from delivery.webhooks.forwarded_headers import Header, kept
 from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
 from subscriptions.filters import validate_filter
 from subscriptions.media_types import is_json

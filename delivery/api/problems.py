@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from delivery import refusals
-from delivery.holding import NotHeld
-from delivery.idempotency import PublishUnderWayError
-from delivery.publishing import KeyReusedError
-from delivery.refusals import SchemaViolated
-from delivery.replying import CallbackAnswered, CallbackExpired, UnknownCallback
-from delivery.trying import ScriptsBusy
+from delivery.callbacks.replying import CallbackAnswered, CallbackExpired, UnknownCallback
+from delivery.intake import refusals
+from delivery.intake.idempotency import PublishUnderWayError
+from delivery.intake.refusals import SchemaViolated
+from delivery.looking.trying import ScriptsBusy
+from delivery.messages.publishing import KeyReusedError
+from delivery.settling.holding import NotHeld
 from subscriptions.api.problems import ProblemType, register, type_of
 
 MOST_ERRORS_OF_AN_ITEM: Final = 10

@@ -4,8 +4,8 @@ from typing import Any
 
 from rest_framework import serializers
 
+from delivery.messages.storing import Accepted
 from delivery.models import MessageOutcome
-from delivery.storing import Accepted
 
 
 class AcceptedEvent(serializers.Serializer[Any]):

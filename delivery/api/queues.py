@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.queue_standing import GroupState, senders
-from delivery.standing import COUNTED_AT_MOST, LineState
+from delivery.looking.queue_standing import GroupState, senders
+from delivery.looking.standing import COUNTED_AT_MOST, LineState
 from subscriptions.api.permissions import MayManage
 
 

@@ -9,7 +9,7 @@ from rest_framework.views import APIView
 
 from delivery.api.deliveries import DeliverySerializer
 from delivery.api.scopes import deliveries_for
-from delivery.holding import release_one
+from delivery.settling.holding import release_one
 from subscriptions.api.permissions import MayReceive, key_of
 
 

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.replying import reply
+from delivery.callbacks.replying import reply
 from subscriptions.api.parsing import RawParser, body_of
 
 UNNAMED: Final = "application/octet-stream"

@@ -15,10 +15,10 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.messages_to_try import JSON, AnyScriptToTry, ScriptToTry, body_of, headers_of, stored, valid
-from delivery.call_answers import Ended
-from delivery.forwarded_headers import kept
-from delivery.trying import ANYWHERE, ScriptFailed, content_of, content_of_stored, destination_with, try_script
-from delivery.webhooks import OWN, Content, Destination
+from delivery.calls.answers import Ended
+from delivery.looking.trying import ANYWHERE, ScriptFailed, content_of, content_of_stored, destination_with, try_script
+from delivery.webhooks.forwarded_headers import kept
+from delivery.webhooks.requests import OWN, Content, Destination
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.endpoints import is_scripted

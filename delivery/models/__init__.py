@@ -1,6 +1,5 @@
 """What is on its way and what became of it: one module a model, re-exported here."""
 
-from delivery.due_times import UNTIL_ACTIVE, UNTIL_RELEASED
 from delivery.models.attempts import Attempt
 from delivery.models.callbacks import Callback
 from delivery.models.deliveries import OPEN_SHELF, Delivery
@@ -10,6 +9,7 @@ from delivery.models.messages import Message, MessageOutcome
 from delivery.models.page_reads import PageRead
 from delivery.models.queue_groups import QueueGroup
 from delivery.models.storage_days import StorageDay
+from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_RELEASED
 
 __all__ = [
     "OPEN_SHELF",

@@ -7,11 +7,11 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from delivery.due_times import UNTIL_ACTIVE
 from delivery.models.lines import Line
 from delivery.models.messages import Message
 from delivery.models.queue_groups import QueueGroup
-from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.rules.due_times import UNTIL_ACTIVE
+from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
@@ -39,8 +39,8 @@ class Delivery(models.Model):
 
     Without constraints that only repeat its types: the server sets each up anew for every statement.
 
-    Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only
-    `settling`, `cancelling` and `holding` change the status; the database refuses a status on the wrong shelf.
+    Partitioned by `closed_on`: unfinished rows on the open shelf, finished ones under the day they ended. Only what
+    settles, cancels or frees changes the status; the database refuses a status on the wrong shelf.
     """
 
     message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)

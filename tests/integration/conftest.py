@@ -8,7 +8,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery import caller, pauses
+from delivery.calls import caller
+from delivery.rules import pauses
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import client_of, client_of_admin

@@ -9,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import (
     Attempt,
     Callback,
@@ -20,7 +21,6 @@ from delivery.models import (
     QueueGroup,
     StorageDay,
 )
-from delivery.standing import COUNTED_AT_MOST
 from subscriptions.models import Subscription
 from tests import factories
 

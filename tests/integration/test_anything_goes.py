@@ -8,11 +8,11 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from delivery import batches
-from delivery.holding import release
+from delivery.driving import batches
 from delivery.models import Delivery, Line, LineEvent
-from delivery.settlements import Settlement, Withheld
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.holding import release
+from delivery.settling.settlements import Settlement, Withheld
 from subscriptions.models import Status, Subscriber, Subscription
 from subscriptions.scripts.jobs import Failed, Lost, Made, NotRun, Result
 from tests.anything_goes import NO_ANSWERS, AnythingGoes, try_anything, which, workers

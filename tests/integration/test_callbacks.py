@@ -7,9 +7,9 @@ from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.callback_terms import CallbackTerms, callback_terms
-from delivery.callback_tokens import TokenKeys
-from delivery.judging import KEPT_BODY_BYTES
+from delivery.callbacks.terms import CallbackTerms, callback_terms
+from delivery.callbacks.tokens import TokenKeys
+from delivery.lines.judging import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories

@@ -5,7 +5,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.models import Callback, Delivery, Line, Message
-from delivery.storage_days import today
+from delivery.retention.storage_days import today
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.calling_back import REPLY_TO, RESULT, address_of, called_back, job_type, path_of, post

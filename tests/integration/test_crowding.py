@@ -3,9 +3,9 @@
 import pytest
 from django.db import connection
 
-from delivery.cancelling import SLICE, cancel_deliveries_of
 from delivery.models import Delivery, Line
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import SLICE, cancel_deliveries_of
 from tests import factories
 from tests.driving import Worker, line_of, publish_numbered, wait_until_done
 from tests.receiver import Receiver, wait_until

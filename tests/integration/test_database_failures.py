@@ -10,12 +10,14 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
-from delivery import batches, runs, sending, settling
-from delivery.driving import MOST_BODY_BYTES
+from delivery.driving import batches, turns
+from delivery.driving.driver import MOST_BODY_BYTES
+from delivery.lines import runs
 from delivery.models import Attempt, Delivery, QueueGroup
-from delivery.queue_settling import settle_groups
-from delivery.settlements import Settled
-from delivery.statuses import DeliveryStatus
+from delivery.queues.settling import settle_groups
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.lines import settle
+from delivery.settling.settlements import Settled
 from subscriptions.models import EventKind, Subscription
 from tests.driving import (
     Worker,
@@ -134,7 +136,7 @@ def ends() -> Counter[str]:
 class Unheard:
     """Settles as asked, but once lets the answer get lost on the way back."""
 
-    def __init__(self, when: str, settle: Callable[..., Settled] = settling.settle) -> None:
+    def __init__(self, when: str, settle: Callable[..., Settled] = settle) -> None:
         self.when = when
         self.settle = settle
         self.meanwhile: Callable[[], object] = int
@@ -210,9 +212,9 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(turns, "TURN_SECONDS", PATIENCE)
     monkeypatch.setattr(runs, "STILL_SECONDS", PATIENCE)
     before = time.monotonic()
-    assert sending.drive([], worker.driver) == []
+    assert turns.drive([], worker.driver) == []
     assert time.monotonic() - before < PATIENCE / 2
     assert Delivery.objects.count() == 0

@@ -7,14 +7,14 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.api.deliveries import AttemptSerializer
-from delivery.callback_standing import CallbackState
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import end_leases_of
-from delivery.expiring import expire_replies, remove_ended_lines
+from delivery.callbacks.expiring import expire_replies, remove_ended_lines
+from delivery.looking.callback_standing import CallbackState
 from delivery.models import Callback, Delivery, Lane, Line, Message
-from delivery.settling import settle
-from delivery.statuses import FINAL, DeliveryStatus
-from delivery.sweeping import due_by_queue, still_due
+from delivery.rules.statuses import FINAL, DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.lines import settle
+from delivery.waking.claiming import end_leases_of
+from delivery.waking.sweeping import due_by_queue, still_due
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.calling_back import JOB, RESULT, called_back, job_type, post
 from tests.driving import Worker, attempts_of, begin_and_vanish, expire_lease, make_due, settlement, working

@@ -7,10 +7,11 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery import expiring, maintaining
-from delivery.expiring import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.callbacks import expiring
+from delivery.callbacks.expiring import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
-from delivery.statuses import DeliveryStatus
+from delivery.retention import maintaining
+from delivery.rules.statuses import DeliveryStatus
 from subscriptions.models import EventType, Publisher
 from tests.calling_back import address_of, called_back, job_type, post
 from tests.publishing import problem

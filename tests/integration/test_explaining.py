@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery import explaining
+from delivery.looking import explaining
 from delivery.models import Message
 from subscriptions.models import EventType, Status, Subscription
 from tests import factories

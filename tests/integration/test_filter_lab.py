@@ -5,7 +5,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.html import strip_tags
 
-from delivery import trials
+from delivery.looking import trials
 from delivery.models import Message
 from subscriptions.filters import parse_filter, work
 from subscriptions.models import EventType, Subscription

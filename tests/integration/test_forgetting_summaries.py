@@ -9,7 +9,7 @@ from analytics.forgetting import forget
 from analytics.models import Backlog, ErrorBudget, Reliability, Run, RunKind, RunState
 from analytics.pipeline.tables import GOLD
 from analytics.windows import midnight
-from delivery.storage_days import today
+from delivery.retention.storage_days import today
 
 KEEP_DAYS = 400
 FIRST = dt.timedelta(days=KEEP_DAYS)

@@ -10,18 +10,18 @@ from django.db import connection
 from django.test import Client
 
 from benchmarks import filling
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
-from delivery.hands import BodyBudget
-from delivery.listing import UNDER_WAY, under_way
+from delivery.lines.hands import BodyBudget
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
+from delivery.looking.listing import UNDER_WAY, under_way
+from delivery.looking.standing import held_lines, standings_of, unfinished_of
 from delivery.models import Delivery
-from delivery.pages import Wanted
-from delivery.reading import read_pages
-from delivery.settling import settle
-from delivery.standing import held_lines, standings_of, unfinished_of
-from delivery.statuses import DeliveryStatus
-from delivery.storage_days import open_days, today
-from delivery.sweeping import lines_with_due_work, still_due
+from delivery.retention.storage_days import open_days, today
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.lines import settle
+from delivery.waking.claiming import claim
+from delivery.waking.sweeping import lines_with_due_work, still_due
 from subscriptions.database import forget_connection
 from subscriptions.models import Subscriber, Subscription
 from tests.clients import client_of, client_of_admin

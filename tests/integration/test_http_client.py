@@ -6,10 +6,9 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from delivery import http_client
-from delivery.header_lines import EncodedRequest
-from delivery.http_client import HttpClient
-from delivery.transfers import Answer
+from delivery.http.client import HttpClient
+from delivery.http.header_lines import EncodedRequest
+from delivery.http.transfers import Answer
 from tests.receiver import Later, Receiver, answer, hang, raw
 
 LONG = 30.0
@@ -32,7 +31,7 @@ def send(client: HttpClient, receiver: Receiver, *paths: str) -> None:
 def test_requests_that_went_out_together_are_answered_together(
     client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client, "GATHER_SECONDS", LONG)
+    monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
     paths = [f"/{number}" for number in range(20)]
     send(client, receiver, *paths)
     assert client.is_gathering
@@ -55,7 +54,7 @@ def test_answers_wait_for_one_that_does_not_come_but_a_moment(client: HttpClient
 def test_answers_do_not_wait_for_what_went_out_earlier(
     client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_client, "GATHER_SECONDS", LONG)
+    monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
     receiver.on("/hangs", hang)
     send(client, receiver, "/hangs")
     send(client, receiver, "/answers")

@@ -7,10 +7,10 @@ import pytest
 import structlog
 from django.db.models.functions import Now
 
-from delivery.kept_days import days_kept
-from delivery.maintaining import maintain
 from delivery.models import StorageDay
-from delivery.storage_days import DAYS_AHEAD, open_days, today
+from delivery.retention.kept_days import days_kept
+from delivery.retention.maintaining import maintain
+from delivery.retention.storage_days import DAYS_AHEAD, open_days, today
 
 KEEP_DAYS = 14
 

@@ -8,14 +8,14 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from delivery import sending
-from delivery.claiming import claim
-from delivery.driving import MOST_BODY_BYTES
-from delivery.hands import MAX_BYTES, BodyBudget, Hand, InHand
+from delivery.driving import turns
+from delivery.driving.driver import MOST_BODY_BYTES
+from delivery.lines.hands import MAX_BYTES, BodyBudget, Hand, InHand
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
 from delivery.models import Delivery
-from delivery.pages import Wanted
-from delivery.reading import read_pages
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
+from delivery.waking.claiming import claim
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Subscription
 from tests.driving import (
@@ -122,7 +122,7 @@ def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) ->
 def test_lines_that_share_a_small_budget_all_get_through(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.driving.MOST_BODY_BYTES", 3 * MAX_BYTES)
+    monkeypatch.setattr("delivery.driving.driver.MOST_BODY_BYTES", 3 * MAX_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
@@ -169,7 +169,7 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(turns, "TURN_SECONDS", PATIENCE)
     for number in (1, 2, 3):
         publish_numbered(wanted.event_type, 1, first=number)
         wait_until_done()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delivery import loading
-from delivery.loading import destinations_of
+from delivery.webhooks import loading
+from delivery.webhooks.loading import destinations_of
 from subscriptions.models import Subscription
 from tests.factories import subscription
 

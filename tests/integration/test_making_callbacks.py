@@ -9,8 +9,8 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from delivery.callback_terms import CallbackTerms
-from delivery.callback_tokens import TokenKeys, hash_of, token_in
+from delivery.callbacks.terms import CallbackTerms
+from delivery.callbacks.tokens import TokenKeys, hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories

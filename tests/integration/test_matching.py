@@ -9,7 +9,7 @@ from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.storing import NewMessage
+from delivery.messages.storing import NewMessage
 from subscriptions import candidates, probes
 from subscriptions.configuring import change
 from subscriptions.filters import FilterFailed, parse_filter, text_at, work

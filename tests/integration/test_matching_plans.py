@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
-from delivery.callback_terms import callback_terms
-from delivery.publishing import publish
-from delivery.storing import NewMessage
+from delivery.callbacks.terms import callback_terms
+from delivery.messages.publishing import publish
+from delivery.messages.storing import NewMessage
 from subscriptions import candidates
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Subscriber, Subscription

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery import wakeups
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.waking import wakeups
 from subscriptions.models import EventType, Status, Subscriber
 from tests import factories
 from tests.clients import Answer, client_of

@@ -7,10 +7,11 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from delivery import batches, queue_settling
+from delivery.driving import batches
 from delivery.models import Delivery, Line, PageRead, QueueGroup
-from delivery.settlements import Settlement
-from delivery.statuses import DeliveryStatus
+from delivery.queues import settling
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.settlements import Settlement
 from subscriptions.models import EventKind, Status, Subscription
 from tests.anything_goes import NO_ANSWERS, AnythingGoes, try_anything
 from tests.factories import event_type, subscription
@@ -99,6 +100,6 @@ class Broker(AnythingGoes):
 
 @pytest.mark.behaviour("4.11", "6.4", "6.5")
 def test_anything_goes_in_queues(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(queue_settling.settle_groups)
+    database = Database(settling.settle_groups)
     monkeypatch.setattr(batches, "settle_groups", database)
     try_anything(Broker, database)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery import wakeups
 from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup
+from delivery.waking import wakeups
 from subscriptions.models import EventKind, EventType, Status
 from tests import factories
 from tests.clients import client_of

@@ -7,14 +7,15 @@ import psycopg
 import pytest
 from django.db import transaction
 
-from delivery import cancelling, wakeups
-from delivery.cancelling import cancel_deliveries_of
-from delivery.holding import release
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
-from delivery.outages import LOCKED_SECONDS
-from delivery.retaining import drop_past_days
-from delivery.storage_days import DAYS_AHEAD, first_id, open_days, today
-from delivery.sweeping import due_by_queue
+from delivery.retention.retaining import drop_past_days
+from delivery.retention.storage_days import DAYS_AHEAD, first_id, open_days, today
+from delivery.settling import cancelling
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.holding import release
+from delivery.settling.outages import LOCKED_SECONDS
+from delivery.waking import wakeups
+from delivery.waking.sweeping import due_by_queue
 from subscriptions.database import rows
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories

@@ -5,19 +5,19 @@ from datetime import datetime
 import pytest
 from django.db import connection
 
-from delivery.callback_terms import callback_terms
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
-from delivery.groups import GroupInHand
-from delivery.hands import BodyBudget
+from delivery.callbacks.terms import callback_terms
+from delivery.driving.turns import driven
+from delivery.lines.hands import BodyBudget
+from delivery.lines.pages import Wanted
+from delivery.lines.runs import Run
 from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
-from delivery.pages import Wanted
-from delivery.queue_reading import read_groups
-from delivery.queue_settling import settle_groups
-from delivery.runs import Run
-from delivery.sending import driven
-from delivery.statuses import DeliveryStatus
-from delivery.sweeping import lines_with_due_work, still_due
+from delivery.queues.groups import GroupInHand
+from delivery.queues.reading import read_groups
+from delivery.queues.settling import settle_groups
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.waking.claiming import claim
+from delivery.waking.sweeping import lines_with_due_work, still_due
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import PLENTY, activate, expire_lease, inactivate, publish_bodies, settlement

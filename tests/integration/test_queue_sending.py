@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from delivery import sending
-from delivery.cancelling import cancel_deliveries_of
+from delivery.driving import turns
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
+from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import Worker, activate, attempts_of, inactivate, publish_bodies, wait_until_done, working
@@ -162,7 +162,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(rece
 def test_slow_endpoints_of_one_message_do_not_stop_the_others_not_even_at_the_end_of_a_turn(
     receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)

@@ -9,12 +9,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
+from delivery.looking.queue_standing import GroupState, groups_of
+from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, PageRead, QueueGroup
-from delivery.queue_standing import GroupState, groups_of
-from delivery.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
-from delivery.storage_days import today
+from delivery.retention.storage_days import today
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.waking.claiming import claim
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of

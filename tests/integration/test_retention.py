@@ -10,15 +10,15 @@ import structlog
 from django.db import OperationalError, connection
 from django.test import Client
 
-from delivery import retaining
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
-from delivery.maintaining import Maintainer, maintain
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
-from delivery.retaining import drop_past_days
-from delivery.settling import settle
-from delivery.statuses import DeliveryStatus
-from delivery.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, today
+from delivery.retention import retaining
+from delivery.retention.maintaining import Maintainer, maintain
+from delivery.retention.retaining import drop_past_days
+from delivery.retention.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, today
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.lines import settle
+from delivery.waking.claiming import claim
 from subscriptions.database import forget_connection
 from subscriptions.models import Publisher, Subscription
 from tests.driving import (

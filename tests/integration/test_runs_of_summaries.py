@@ -27,7 +27,7 @@ from analytics.spark_process import End, Ended
 from analytics.spark_terms import SparkTerms, spark_terms
 from analytics.windows import midnight
 from delivery.models import Message, StorageDay
-from delivery.storage_days import first_id, open_days, today
+from delivery.retention.storage_days import first_id, open_days, today
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType
 from tests.driving import publish_bodies, terminate_backends

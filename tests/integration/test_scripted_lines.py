@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from delivery.driving import Driver
-from delivery.holding import release
+from delivery.driving.driver import Driver
 from delivery.models import Attempt, Delivery, LineEvent
-from delivery.signatures import signature
-from delivery.statuses import DeliveryStatus
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.holding import release
+from delivery.webhooks.signatures import signature
 from subscriptions.models import Subscription
 from subscriptions.scripts import processes, waiting
 from subscriptions.signing_secrets import key_of

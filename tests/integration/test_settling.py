@@ -8,18 +8,18 @@ import psycopg
 import pytest
 from django.db import DataError, connection, transaction
 
-from delivery import batches, settling
-from delivery.batches import Batch
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
+from delivery.driving import batches
+from delivery.driving.batches import Batch
+from delivery.driving.unsettled import Unsettled
+from delivery.lines.steps import Hold, Rest, Send
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
-from delivery.outages import Outage
-from delivery.settle_statements import settle_statement
-from delivery.settlements import Settled
-from delivery.settling import settle
-from delivery.statuses import DeliveryStatus
-from delivery.steps import Hold, Rest, Send
-from delivery.unsettled import Unsettled
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.line_statements import settle_statement
+from delivery.settling.lines import settle
+from delivery.settling.outages import Outage
+from delivery.settling.settlements import Settled
+from delivery.waking.claiming import claim
 from subscriptions.database import forget_connection
 from subscriptions.models import Subscription
 from tests.driving import (
@@ -147,7 +147,9 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
     assert settle_statement(stays=True, writes=True).count(OWNED) == 1
-    monkeypatch.setattr(settling, "settle_statement", lambda **parts: settle_statement(**parts).replace(OWNED, LATE))
+    monkeypatch.setattr(
+        "delivery.settling.lines.settle_statement", lambda **parts: settle_statement(**parts).replace(OWNED, LATE)
+    )
     thread = in_thread(act)
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_lock(7)")

@@ -11,12 +11,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
+from delivery.looking.standing import COUNTED_AT_MOST, Hold, LineState, Standing, standings_of
 from delivery.models import Attempt, Delivery, Line
-from delivery.standing import COUNTED_AT_MOST, Hold, LineState, Standing, standings_of
-from delivery.statuses import DeliveryStatus
-from delivery.webhooks import WEBHOOK_ID_PREFIX
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.waking.claiming import claim
+from delivery.webhooks.requests import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered

@@ -13,9 +13,9 @@ import pytest
 from django.db import Error, connection
 from hypothesis import settings
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Attempt, Delivery, Line, LineEvent
-from delivery.statuses import LEGAL_CHANGES
+from delivery.rules.statuses import LEGAL_CHANGES
+from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.database import forget_connection, rows
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import (

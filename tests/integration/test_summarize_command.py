@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 
 from analytics.management.commands.summarize import end_of, start_of
 from analytics.models import Run, RunKind, RunState
-from delivery.storage_days import today
+from delivery.retention.storage_days import today
 
 DAY = dt.timedelta(days=1)
 

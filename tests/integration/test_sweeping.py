@@ -9,11 +9,11 @@ from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from delivery import wakeups
-from delivery.claiming import claim
 from delivery.models import Delivery, Line
-from delivery.statuses import DeliveryStatus
-from delivery.sweeping import lines_with_due_work, still_due
+from delivery.rules.statuses import DeliveryStatus
+from delivery.waking import wakeups
+from delivery.waking.claiming import claim
+from delivery.waking.sweeping import lines_with_due_work, still_due
 from subscriptions.models import Subscription
 from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, lone_worker, publish_numbered
 from tests.factories import subscription

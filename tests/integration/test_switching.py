@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, models
 
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import claim
 from delivery.models import Delivery, LineEvent
-from delivery.statuses import DeliveryStatus
-from delivery.sweeping import lines_with_due_work
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.waking.claiming import claim
+from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.driving import (
     Worker,

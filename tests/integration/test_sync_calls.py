@@ -14,8 +14,8 @@ from django.test import Client
 from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
-from delivery import caller, recording
-from delivery.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
+from delivery.calls import caller, recording
+from delivery.calls.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from broker_project.celery import app
-from delivery import wakeups
+from delivery.waking import wakeups
 from tests.driving import publish_numbered, wait_until_done
 from tests.factories import subscription
 from tests.receiver import PATIENCE, Receiver, raw, wait_until

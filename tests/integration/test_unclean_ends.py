@@ -7,16 +7,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from django.db.models import F
 
-from delivery import sending, wakeups
-from delivery.cancelling import cancel_deliveries_of
-from delivery.claiming import LEASE_SECONDS, claim, end_leases_of
-from delivery.driving import MOST_BODY_BYTES
-from delivery.lines import DrivenLine
+from delivery.driving import turns
+from delivery.driving.driver import MOST_BODY_BYTES
+from delivery.lines.runs import Run
+from delivery.lines.strands import DrivenLine
 from delivery.models import Delivery, Line, LineEvent, LineEventKind
-from delivery.runs import Run
-from delivery.settling import settle
-from delivery.statuses import DeliveryStatus
-from delivery.storage_days import open_days
+from delivery.retention.storage_days import open_days
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.lines import settle
+from delivery.waking import wakeups
+from delivery.waking.claiming import LEASE_SECONDS, claim, end_leases_of
 from subscriptions.models import Subscription
 from tests.driving import (
     attempts_of,
@@ -355,7 +356,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = sending.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
+    driven = turns.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
     with working("slow") as slow:
         slow.driver.take([driven])
         wait_until(lambda: receiver.log)

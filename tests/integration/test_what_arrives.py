@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
-from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+from delivery.rules.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import Worker, publish_bodies, publish_numbered, wait_until_done
 from tests.factories import event_type, subscriber, subscription

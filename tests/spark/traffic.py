@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from delivery import storage_days
 from delivery.models import Attempt, Delivery, Line, Message, MessageOutcome
-from delivery.statuses import DeliveryStatus
+from delivery.retention import storage_days
+from delivery.rules.statuses import DeliveryStatus
 from subscriptions.models import Publisher, Subscription
 from tests import factories
 

@@ -5,9 +5,9 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.call_answers import PASSED_ON, Ended, ended_by
-from delivery.call_failures import AnswerTooLarge, EndpointTimedOut, EndpointUnreachable
-from delivery.transfers import Answer, RequestNotCompleted
+from delivery.calls.answers import PASSED_ON, Ended, ended_by
+from delivery.calls.failures import AnswerTooLarge, EndpointTimedOut, EndpointUnreachable
+from delivery.http.transfers import Answer, RequestNotCompleted
 
 MOST = 10
 

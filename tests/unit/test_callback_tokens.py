@@ -4,7 +4,7 @@ import secrets
 
 import pytest
 
-from delivery.callback_tokens import TOKEN_BYTES, TokenKeys, TokenUnreadable, hash_of, is_own, token_in, token_of
+from delivery.callbacks.tokens import TOKEN_BYTES, TokenKeys, TokenUnreadable, hash_of, is_own, token_in, token_of
 
 HOME = "https://broker.example.org"
 

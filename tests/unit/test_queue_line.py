@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from delivery.claiming import Claim
-from delivery.crowds import Crowds
-from delivery.groups import Endpoint, GroupInHand
-from delivery.hands import Hand, InHand
-from delivery.lines import HANGS_SECONDS, DrivenLine, Strand
-from delivery.queue_sending import queue_line
-from delivery.runs import Run
-from delivery.settlements import Settlement
-from delivery.statuses import DeliveryStatus
-from delivery.steps import NotStarted, Read, Reply, Rest, Send, Step
+from delivery.lines.crowds import Crowds
+from delivery.lines.hands import Hand, InHand
+from delivery.lines.runs import Run
+from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Step
+from delivery.lines.strands import HANGS_SECONDS, DrivenLine, Strand
+from delivery.queues.groups import Endpoint, GroupInHand
+from delivery.queues.sending import queue_line
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.settlements import Settlement
+from delivery.waking.claiming import Claim
 from tests.hands import CONTENT, DESTINATION
 from tests.unit.test_topic_line import answered, unanswered
 

@@ -1,12 +1,12 @@
-"""What a turn waits for: `delivery.runs`."""
+"""What a turn waits for: `delivery.lines.runs`."""
 
 import threading
 import time
 
 import pytest
 
-from delivery import runs
-from delivery.runs import Run
+from delivery.lines import runs
+from delivery.lines.runs import Run
 
 LONG = 20.0
 

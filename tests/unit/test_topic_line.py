@@ -8,16 +8,16 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from delivery.claiming import Claim
-from delivery.hands import BodyBudget, Hand, InHand
-from delivery.lines import DrivenLine, Strand
-from delivery.outcomes import TEAMFORGE
-from delivery.runs import Run
-from delivery.settlements import Settlement
-from delivery.statuses import DeliveryStatus
-from delivery.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
-from delivery.topic_sending import topic_line
-from delivery.transfers import Answer, RequestNotCompleted
+from delivery.http.transfers import Answer, RequestNotCompleted
+from delivery.lines.hands import BodyBudget, Hand, InHand
+from delivery.lines.runs import Run
+from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.lines.strands import DrivenLine, Strand
+from delivery.lines.topic_sending import topic_line
+from delivery.rules.outcomes import TEAMFORGE
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.settlements import Settlement
+from delivery.waking.claiming import Claim
 from subscriptions.scripts.jobs import NotRun
 from tests.hands import aside, fresh, in_hand
 

@@ -8,10 +8,10 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.hands import InHand
-from delivery.statuses import DeliveryStatus
-from delivery.transforms import TransformRefused, job_of, transformed, with_param, withheld
-from delivery.webhooks import Content
+from delivery.lines.hands import InHand
+from delivery.lines.transforms import TransformRefused, job_of, transformed, with_param, withheld
+from delivery.rules.statuses import DeliveryStatus
+from delivery.webhooks.requests import Content
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from tests.hands import DESTINATION, in_hand

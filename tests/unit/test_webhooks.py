@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from delivery.forwarded_headers import forwarded, kept, merged
-from delivery.signatures import signature
-from delivery.webhooks import Content, Destination, Numbers, webhook_request
+from delivery.webhooks.forwarded_headers import forwarded, kept, merged
+from delivery.webhooks.requests import Content, Destination, Numbers, webhook_request
+from delivery.webhooks.signatures import signature
 from subscriptions.signing_secrets import secret_of
 
 KEY = b"k" * 32

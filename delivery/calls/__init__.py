@@ -1,0 +1,5 @@
+"""SYNC: one endpoint is asked while the publisher waits, and its answer is the publisher's.
+
+`failures` (why there is none) · `answers` (what is told, what is recorded) · `loop`, `caller` (requests and scripts
+for threads that wait) · `statements`, `recording` · `calling` (the whole of it).
+"""

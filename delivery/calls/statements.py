@@ -1,0 +1,39 @@
+"""The two statements of a SYNC call: one before its endpoint is asked, one that records all of it (behaviour 7.2)."""
+
+from typing import Final
+
+from delivery.rules.filing import FILE_GONE
+
+BEGIN: Final = """
+SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), clock_timestamp(),
+       s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script
+  FROM (SELECT %s::bigint) AS wanted (id)
+  LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
+  LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+"""
+"""The ids that the request bears, the time, and where it goes: nulls where there is no subscription, or no more."""
+
+RECORD: Final = f"""
+WITH published AS (
+  INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
+                                outcome, deliveries_count, published_at)
+  SELECT %(message_id)s, %(event_type_id)s, %(publisher_id)s::bigint, body, octet_length(body), %(content_type)s,
+         %(headers)s::jsonb, %(filter_string)s, %(outcome)s, (%(subscription_id)s::bigint IS NOT NULL)::int,
+         %(published_at)s
+    FROM (SELECT %(body)b::bytea) AS b (body)
+  RETURNING id, size),
+gone AS (
+  SELECT %(delivery_id)s::bigint AS id, id AS message_id, NULL::bigint AS line_id,
+         %(subscription_id)s::bigint AS subscription_id, NULL::bigint AS group_id, %(status)s AS status, size,
+         %(attempts)s::int AS attempts, 0 AS times_set_aside, NULL::timestamptz AS due_at, NULL::bigint AS sequence,
+         %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
+         %(published_at)s::timestamptz AS created_at
+    FROM published WHERE %(subscription_id)s::bigint IS NOT NULL),
+filed AS ({FILE_GONE})
+INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                              answer_excerpt)
+SELECT id, attempts, created_at, %(duration_ms)s, %(status_code)s::int, %(error)s, %(answer_headers)b::bytea,
+       %(answer_excerpt)b::bytea
+  FROM gone WHERE attempts > 0
+"""
+"""The message, its delivery, final already, and the attempt: of them what there is."""

@@ -1,0 +1,96 @@
+"""The driver: one thread and one event loop a process, that drives any number of lines side by side."""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import structlog
+
+from delivery.callbacks.terms import CallbackTerms
+from delivery.driving.releasing import Releaser
+from delivery.driving.rounds import Rounds
+from delivery.http.client import HttpClient
+from delivery.lines.hands import BodyBudget
+from delivery.lines.strands import DrivenLine
+from delivery.waking.claiming import DEADLINE_SECONDS
+from subscriptions.database import forget_connection
+from subscriptions.scripts.runner import ScriptRunner
+
+MOST_LINES: Final = 4_000
+"""Lines a process drives at once: 54 KB each while a request is under way."""
+MOST_BODY_BYTES: Final = 64 * 1024 * 1024
+"""Bodies a process holds at once (behaviour 11.1)."""
+
+log = structlog.get_logger(__name__)
+
+
+class Driver(threading.Thread):
+    """Drives lines until it is stopped; the only thread that touches its client and its lines."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        under_way: int,
+        terms: CallbackTerms,
+        on_failure: Callable[[], object] = lambda: None,
+        deadline_seconds: float = DEADLINE_SECONDS,
+    ) -> None:
+        super().__init__(name="driver", daemon=True)
+        self.worker = worker
+        self.under_way = under_way
+        """Messages that each QUEUE sender has under way at a time."""
+        self._on_failure = on_failure
+        self._client = HttpClient(deadline_seconds=deadline_seconds)
+        self._scripts = ScriptRunner()
+        self._client.watch_too(self._scripts.fileno())
+        self._releaser = Releaser(on_failure)
+        self.budget = BodyBudget(MOST_BODY_BYTES)
+        self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
+        self._inbox: list[DrivenLine] = []
+        self._inbox_lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def take(self, lines: Sequence[DrivenLine]) -> None:
+        """Drive these lines from now on; may be called from any thread."""
+        with self._inbox_lock:
+            self._inbox += lines
+        self._client.interrupt()
+
+    def free_places(self) -> int:
+        """Return how many more lines may be taken."""
+        return 0 if self._stopping.is_set() else max(0, MOST_LINES - len(self.lines) - len(self._inbox))
+
+    def stop(self, seconds: float) -> bool:
+        """Start nothing new, settle what is under way and let every line go; say whether that was done in time."""
+        self._stopping.set()
+        self._client.interrupt()
+        self.join(seconds)
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """Go round until stopped and empty."""
+        try:
+            while not self._stopping.is_set() or self.lines or self._inbox:
+                self._round()
+        except Exception:
+            # A fault of ours: better a new process, which mends these lines, than one that drives half of them.
+            log.exception("driver.failed")
+            self._on_failure()
+            raise
+        finally:
+            self._releaser.stop()
+            self._client.close()
+            self._scripts.close()
+            forget_connection()
+
+    def _round(self) -> None:
+        answers = self._client.wait(self.lines.patience())
+        with self._inbox_lock:
+            new, self._inbox = self._inbox, []
+        self.lines.begin(new)
+        if self._stopping.is_set():
+            self.lines.stop()  # before they hear of their answers, or they would send once more
+        self.lines.answered(answers)
+        self.lines.ran(self._scripts.finished())
+        self.lines.go()

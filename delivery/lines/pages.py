@@ -1,0 +1,136 @@
+"""Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice, zip_longest
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from delivery.lines.hands import MAX_BYTES, BodyBudget
+
+HEAD: Final = 0
+FRESH: Final = 1
+ASIDE: Final = 2
+
+MOST_DELIVERIES: Final = 500
+"""In a page, however many endpoints the groups in it have: the driver waits for its reading, with all its lines."""
+
+
+class Row(NamedTuple):
+    """A waiting delivery as read, without its body."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    subscription_id: int | None
+    """None: the reply to a callback."""
+    attempts: int
+    sequence: int | None
+    uncertain: bool
+    times_set_aside: int
+    size: int
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for: itself."""
+        return 1
+
+
+class GroupRow(NamedTuple):
+    """A QUEUE group that is due, as read."""
+
+    line_id: int
+    part: int
+    id: int
+    message_id: int
+    delivery_ids: list[int]
+    size: int
+    cycles: int
+    attempts: int
+    uncertain: bool
+    first_id: int | None
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for."""
+        return len(self.delivery_ids)
+
+
+class Waiting(Protocol):
+    """What may be taken in hand."""
+
+    @property
+    def part(self) -> int:
+        """Whether it is the line's head, was never sent, or was set aside."""
+
+    @property
+    def id(self) -> int:
+        """Its id."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of its body."""
+
+    @property
+    def deliveries(self) -> int:
+        """How many it stands for."""
+
+
+One = TypeVar("One", bound=Waiting)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
+
+    line_id: int
+    epoch: int
+    """Under which it was claimed."""
+    head_id: int | None
+    capacity: int
+    aside_next: bool = False
+    """Whether it is the turn of those set aside."""
+    busy: Sequence[int] = ()
+    """QUEUE groups that it has taken already."""
+    cut_short: Sequence[int] = ()
+    """QUEUE groups whose cycle ended before its time: not at once again."""
+    hanging: Mapping[int, float] = field(default_factory=dict)
+    """The subscriptions that have kept half of its strands waiting, and for how many seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[One]):
+    """What a line takes."""
+
+    taken: list[One]
+    more: bool
+    """Whether the line has more than it could take."""
+
+
+def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[One]:
+    """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
+
+    Of groups so many as have 500 deliveries together (but always one).
+    """
+    taken: list[One] = []
+    held = deliveries = 0
+    for row in islice(_in_order(waiting, line), line.capacity):
+        is_full = held + row.size > MAX_BYTES or deliveries + row.deliveries > MOST_DELIVERIES
+        if (taken and is_full) or not budget.take(row.size):
+            return Page(taken, more=True)
+        taken.append(row)
+        held += row.size
+        deliveries += row.deliveries
+    return Page(taken, more=len(waiting) >= line.capacity)
+
+
+def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:
+    """Yield the head, then those never sent and those set aside in turn: however short a page is cut, none starves."""
+    head = [row for row in waiting if row.part == HEAD]
+    heads = {row.id for row in head}
+    fresh = [row for row in waiting if row.part == FRESH and row.id not in heads]
+    aside = [row for row in waiting if row.part == ASIDE and row.id not in heads]
+    yield from head
+    first, second = (aside, fresh) if line.aside_next else (fresh, aside)
+    for pair in zip_longest(first, second):
+        yield from (row for row in pair if row)

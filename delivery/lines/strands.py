@@ -1,0 +1,150 @@
+"""A line under way and its strands: what their generators and their driver share of them."""
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from delivery.lines.crowds import Crowds
+from delivery.lines.hands import BodyBudget, Hand, InHand, any_may
+from delivery.lines.ledgers import Ledger
+from delivery.lines.pages import Wanted
+from delivery.lines.runs import Run
+from delivery.lines.steps import Reply, Rest, Step
+from delivery.lines.under_way import UnderWay
+from delivery.models import Lane
+from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
+
+SMALLEST_PAGE: Final = 16
+PAGE_MARGIN: Final = 1.25
+"""A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
+HANGS_SECONDS: Final = 0.25
+"""After so long without an answer a strand hangs, and the others of its line do not wait for it."""
+PATIENT_SECONDS: Final = 1.0
+"""After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
+
+Story = Generator[Step, Reply, Rest]
+
+
+@dataclass(slots=True, eq=False)
+class DrivenLine(Ledger):
+    """A claimed line in the hands of a driver; its generators and its driver share it, in one thread."""
+
+    run: Run
+    renewed_at: float
+    """Monotonic time, taken before the statement that renewed the lease."""
+    hand: Hand[Any] = field(default_factory=Hand)
+    """Of deliveries, or of groups where the line is a QUEUE sender's."""
+    crowds: Crowds = field(default_factory=Crowds)
+    cut_short: list[int] = field(default_factory=list)
+    """Groups in the midst of whose cycle something was no longer as it had been read."""
+    strands: list["Strand"] = field(default_factory=list)
+    """One where the order counts."""
+    resting: list["Strand"] = field(default_factory=list)
+    taken_at: float = field(default_factory=time.monotonic)
+    sent: int = 0
+    """Requests in this turn."""
+    page_size: int = field(init=False)
+    stopping: bool = False
+
+    def __post_init__(self) -> None:
+        Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
+        self.page_size = min(SMALLEST_PAGE, self.claim.capacity)
+
+    @property
+    def is_sender(self) -> bool:
+        """Whether it sends QUEUE groups."""
+        return self.claim.lane == Lane.QUEUE
+
+    def must_stop(self) -> bool:
+        """Whether the turn's time is up; where one of several strands hangs, the others go on meanwhile."""
+        if self.stopping:
+            return True
+        now = time.monotonic()
+        return now >= self.run.until and not self.hangs(now)
+
+    def hangs(self, now: float) -> bool:
+        """Whether a strand waits in vain."""
+        return any(one.has_waited(now, HANGS_SECONDS) for one in self.strands)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether all of them do, and for so long that others should have what is in hand."""
+        return all(one.has_waited(now, PATIENT_SECONDS) for one in self.strands)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a strand waits for an answer or a script."""
+        return any(one.waiting_since is not None for one in self.strands)
+
+    def fits_the_lease(self) -> bool:
+        """Whether a request started now has ended before anybody else can take the line."""
+        return time.monotonic() - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
+
+    def wanted(self) -> Wanted:
+        """Return what is read for the line next."""
+        busy = [group_id for strand in self.strands for group_id in strand.group_ids]
+        hanging = self.crowds.hanging(time.monotonic())
+        return Wanted(
+            self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, busy, self.cut_short, hanging
+        )
+
+    def receive(self, hand: Hand[Any]) -> None:
+        """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
+        self.hand, self.cut_short = hand, []
+        if hand.is_starved:
+            self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
+        if self.head_id is not None and not hand.head and not hand.is_starved:
+            self.head_id, self.failures = None, 0
+
+    def give_hand_back(self, budget: BodyBudget) -> None:
+        """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
+        budget.give_back(self.hand.bytes)
+        self.hand = Hand()
+
+    def give_all_back(self, budget: BodyBudget) -> None:
+        """Let go of everything."""
+        self.give_hand_back(budget)
+        for strand in self.strands:
+            strand.give_back(budget)
+
+    def size_page(self) -> None:
+        """Choose how much is read next."""
+        now = time.monotonic()
+        pace = self.sent / (now - self.taken_at)
+        left = pace * max(0.0, self.run.until - now)
+        least = max(SMALLEST_PAGE, 2 * len(self.strands))
+        self.page_size = min(max(least, int(left * PAGE_MARGIN)), self.claim.capacity)
+
+
+@dataclass(slots=True, eq=False)
+class Strand(UnderWay):
+    """What a line does at a time: a generator, and the one request that it has under way."""
+
+    line: DrivenLine
+    generator: Story | None = None
+
+    def advance(self, reply: Reply) -> Step:
+        """Let the generator go on; return what it wants next."""
+        assert self.generator is not None  # noqa: S101 - set by whoever made the line
+        self.waiting_since = None
+        try:
+            return self.generator.send(reply)
+        except StopIteration as returned:
+            rest: Rest = returned.value
+            return rest
+
+    def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
+        """Take what goes next of what may from the line's hand, None where there is nothing."""
+        taken = self.line.hand.take(aside_next=self.line.aside_next, may_go=may_go)
+        if taken:
+            self.held += taken.size
+        return taken
+
+    def start(self, delivery: InHand, sequence: int, *, at: datetime) -> None:
+        """Note that `delivery` goes out now, under its number."""
+        self.may_be_marked = False
+        self.line.sent += 1
+        self.line.last_sequence = max(self.line.last_sequence, sequence)
+        self.under_way, self.sequence = delivery, sequence
+        self.started_at, self.waiting_since = at, time.monotonic()

@@ -1,0 +1,88 @@
+"""Finding the newest deliveries of some kind along an index, however many there are of other kinds."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from django.db.models import QuerySet
+
+from delivery.models import Delivery
+from delivery.rules.due_times import RELEASED
+from delivery.rules.statuses import UNFINISHED, DeliveryStatus
+from subscriptions.database import rows
+
+UNDER_WAY: Final = """
+SELECT d.id
+  FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
+ CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+ WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT'
+"""
+"""What is under way is in the hand of a line that somebody drives."""
+
+PART: Final = """
+(SELECT d.id FROM {source} d
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {shelf}
+    AND d.id {before} %(key)s
+  ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
+"""
+"""In the order of an index that begins with the subscription, and said so that no other will do.
+
+Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
+"""
+OF_SUBSCRIPTIONS: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  {parts}) d
+ ORDER BY d.id {direction} LIMIT %(limit)s
+"""
+LARGEST_ID: Final = 2**63 - 1
+WITH_STATUS: Final = "d.status = %(status)s"
+FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
+ASIDE: Final = ("delivery_open", "d.due_at IS NOT NULL AND d.closed_on = '9999-12-31'")
+HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
+FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
+FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
+"""As the partial index says it."""
+
+
+def under_way() -> list[int]:
+    """Return the ids of the deliveries that are under way."""
+    return [delivery_id for (delivery_id,) in rows(UNDER_WAY)]
+
+
+def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
+    """Keep those of a QUEUE group: its id is that of the first of them, by whose message all are found."""
+    for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
+        return deliveries.filter(message=message_id, group=group_id)
+    return deliveries.none()
+
+
+def deliveries_of(
+    subscription_ids: Sequence[int], status: str | None, *, key: int | None, downwards: bool, limit: int
+) -> list[int]:
+    """Return the ids of deliveries of these subscriptions, with that status if one is given.
+
+    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    """
+    order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
+    end = LARGEST_ID if downwards else 0
+    parts = [
+        PART.format(source=source, shelf=shelf if status is None else f"{shelf} AND {WITH_STATUS}", **order)
+        for source, shelf in _shelves(status)
+    ]
+    arguments = {
+        "subscriptions": [*subscription_ids],
+        "status": status,
+        "key": end if key is None else key,
+        "limit": limit,
+    }
+    statement = OF_SUBSCRIPTIONS.format(parts=" UNION ALL ".join(parts), **order)
+    return [delivery_id for (delivery_id,) in rows(statement, arguments)]
+
+
+def _shelves(status: str | None) -> list[tuple[str, str]]:
+    if status is None:
+        return [FRESH, ASIDE, FILED]
+    if status == DeliveryStatus.HELD:
+        return [HELD]
+    if status in UNFINISHED:
+        return [FRESH, ASIDE]
+    return [FILED if status == DeliveryStatus.DELIVERED else FILED_OTHERWISE]

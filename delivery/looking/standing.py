@@ -1,0 +1,118 @@
+"""How lines stand: what waits in them, what was set aside and until when, and whether a hold still counts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db.models.enums import TextChoices
+
+from delivery.looking.standing_statements import (
+    CALLBACK_STANDINGS,
+    HELD,
+    SENDER_STANDINGS,
+    STANDINGS,
+    UNFINISHED,
+)
+from delivery.looking.standing_statements import COUNTED_AT_MOST as COUNTED_AT_MOST
+from subscriptions.database import rows
+
+
+class LineState(TextChoices):
+    """What a line is doing."""
+
+    HELD = "HELD"
+    """Its head could not be sent; it waits for its endpoint (behaviour 4.7)."""
+
+    SENDING = "SENDING"
+    """A worker drives it."""
+
+    WAITING = "WAITING"
+    """Something can be sent, and no worker has taken it yet."""
+
+    SET_ASIDE = "SET_ASIDE"
+    """All that can be sent has failed before and waits until it is due again (behaviour 4.6)."""
+
+    TO_RELEASE = "TO_RELEASE"
+    """Nothing waits but what is HELD until somebody releases it (behaviour 3.6)."""
+
+    INACTIVE = "INACTIVE"
+    """All that waits belongs to something inactive: it is kept and skipped (behaviour 1.7)."""
+
+    AT_REST = "AT_REST"
+    """Nothing is unfinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Since when a line waits for its endpoint, why, and when it tries again."""
+
+    since: datetime
+    reason: str
+    next_try_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How one line stands."""
+
+    state: LineState
+    hold: Hold | None
+    waiting: int
+    """Unfinished deliveries, or a QUEUE sender's groups, `COUNTED_AT_MOST` or more of them if that many."""
+    set_aside: int
+    """Those of them that failed before and are tried again later, counted alike."""
+    set_aside_due_at: datetime | None
+    """When the next one that was set aside is due; None where none of them can be sent."""
+    to_release: int = 0
+    """Those of the unfinished that are HELD, counted alike."""
+
+
+def standings_of(line_ids: Sequence[int]) -> dict[int, Standing]:
+    """Return how each of the lines stands, in one query for those of subscribers and one for each other lane."""
+    found: dict[int, Standing] = {}
+    for statement in (STANDINGS, SENDER_STANDINGS, CALLBACK_STANDINGS):
+        if missing := [line_id for line_id in line_ids if line_id not in found]:
+            found |= {line_id: _standing(*columns) for line_id, *columns in rows(statement, [missing])}
+    return found
+
+
+def held_lines() -> list[int]:
+    """Return the lines that are held."""
+    return [line_id for (line_id,) in rows(HELD)]
+
+
+def unfinished_of(subscription_ids: Sequence[int]) -> int:
+    """Return how many deliveries the subscriptions have unfinished, counted to `COUNTED_AT_MOST`."""
+    ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
+    return int(number)
+
+
+def _standing(
+    is_held: bool,
+    is_driven: bool,
+    is_sendable: bool,
+    fresh: int,
+    aside: int,
+    to_release: int,
+    aside_due_at: datetime | None,
+    *hold: Any,
+) -> Standing:
+    waiting = min(fresh + aside + to_release, COUNTED_AT_MOST)
+    states = {
+        LineState.HELD: is_held,
+        LineState.SENDING: is_driven,
+        LineState.WAITING: is_sendable,
+        LineState.SET_ASIDE: aside_due_at is not None,
+        LineState.TO_RELEASE: 0 < waiting == to_release,
+        LineState.INACTIVE: waiting > 0,
+        LineState.AT_REST: True,
+    }
+    return Standing(
+        state=next(state for state, applies in states.items() if applies),
+        hold=Hold(*hold) if is_held else None,
+        waiting=waiting,
+        set_aside=aside,
+        set_aside_due_at=aside_due_at,
+        to_release=to_release,
+    )

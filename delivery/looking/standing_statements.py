@@ -1,0 +1,112 @@
+"""The statements that tell how lines stand, none of which reads further than it counts."""
+
+from typing import Final, LiteralString
+
+from delivery.rules.due_times import ACTIVE, RELEASED
+
+COUNTED_AT_MOST: Final = 1000
+"""Deliveries are counted no further: a backlog of a million must cost no more to look at."""
+
+HOLD_COUNTS: Final = """
+  (l.held_since IS NOT NULL AND l.due_at IS NOT NULL AND EXISTS (
+     SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
+       LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+      WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
+        AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')))
+"""
+"""A line is held only for a head that can be sent: one cancelled or inactivated meanwhile holds nothing up."""
+
+HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
+
+STANDINGS: Final = f"""
+WITH asked AS (
+  SELECT l.*, u.status = 'ACTIVE' AS is_active
+    FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id WHERE l.id = ANY(%s))
+SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
+       l.is_active AND (fresh.sendable OR COALESCE(next.due_at <= clock_timestamp(), false)),
+       fresh.number, aside.number, held.number, next.due_at, l.held_since, l.held_reason, l.due_at
+  FROM asked l
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS number, COALESCE(bool_or(f.is_active), false) AS sendable FROM (
+     SELECT s.status = 'ACTIVE' AS is_active FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
+        ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS number FROM (
+     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED}
+        ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) a) aside
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS number FROM (
+     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at = {RELEASED}
+        ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) h) held
+ CROSS JOIN LATERAL (
+   SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
+     SELECT d.due_at FROM delivery_open d
+      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED} ORDER BY d.due_at LIMIT 1) d
+    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND l.is_active) next
+"""
+"""Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
+
+Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
+"""
+
+FRESH: Final = "due_at IS NULL ORDER BY id"
+LATER: Final = f"due_at < {ACTIVE} ORDER BY due_at, id"
+PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
+TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
+
+
+def _groups(which: LiteralString) -> LiteralString:
+    """Return where the groups of line `l` are that are due so, those that are counted."""
+    return (
+        f"(SELECT due_at, created_at FROM delivery_queuegroup WHERE line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST})"
+    )
+
+
+SENDER_STANDINGS: Final = f"""
+SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
+       fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false),
+       fresh.number + parked.number, later.number, held.number, later.due_at, NULL::timestamptz, '', NULL::timestamptz
+  FROM delivery_line l
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
+ CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(TO_RELEASE)} g) held
+ WHERE l.id = ANY(%s) AND l.lane = 'queue'
+"""
+"""What a QUEUE sender has are groups."""
+
+CALLBACK_STANDINGS: Final = f"""
+SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
+       (d.id IS NOT NULL)::int, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
+  FROM delivery_line l LEFT JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
+ WHERE l.id = ANY(%s) AND l.lane = 'callback'
+"""
+"""What a callback has is the one reply."""
+
+SENDERS: Final = f"""
+SELECT l.sender, l.id, l.queue, l.worker, l.lease_until, LEAST(fresh.oldest, later.oldest), (
+         SELECT count(DISTINCT d.id)
+           FROM delivery_pageread p CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
+          CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+          WHERE p.line_id = l.id AND l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT')
+  FROM delivery_line l
+ CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(FRESH)} g) fresh
+ CROSS JOIN LATERAL (SELECT min(created_at) AS oldest FROM {_groups(LATER)} g) later
+ WHERE l.lane = 'queue' ORDER BY l.sender
+"""
+
+UNFINISHED: Final = f"""
+SELECT count(*) FROM (
+  SELECT FROM unnest(%s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {COUNTED_AT_MOST})
+    UNION ALL
+    (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL
+      ORDER BY due_at, id LIMIT {COUNTED_AT_MOST})) d
+   LIMIT {COUNTED_AT_MOST}) one
+"""

@@ -1,0 +1,116 @@
+"""Storing messages with a delivery for every subscription that qualifies: one statement for all of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Final
+
+import orjson
+from django.db import transaction
+
+from delivery.intake.idempotency import fingerprint_of
+from delivery.messages.documents import document_of
+from delivery.messages.placing import placed, sender_lines
+from delivery.messages.store_statements import store_statement
+from delivery.models import MessageOutcome
+from delivery.waking import wakeups
+from subscriptions.database import rows
+from subscriptions.filters import Document
+from subscriptions.matching import Match, matching_subscriptions
+from subscriptions.models import EventKind
+
+DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_failure", "d_group")
+
+
+@dataclass(frozen=True)
+class NewMessage:
+    """What a publisher wants published."""
+
+    event_type_id: int
+    event_type: str
+    body: bytes
+    content_type: str
+    headers: Sequence[tuple[str, str]] = ()
+    """Without those that are never kept (behaviour 2.11)."""
+    filter_string: str | None = None
+    idempotency_key: str | None = None
+    kind: str = EventKind.TOPIC
+    """The event type's."""
+    callback_url: str | None = None
+    """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
+
+    @cached_property
+    def document(self) -> Document:
+        """What filters see of it."""
+        return document_of(self.headers, self.content_type, self.filter_string, self.body)
+
+    @cached_property
+    def fingerprint(self) -> bytes:
+        """What makes two publishes the same: event type, body, filter string and callback (behaviour 2.6)."""
+        return fingerprint_of([self.event_type, self.body, self.filter_string, self.callback_url])
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What is answered to a publish."""
+
+    id: int
+    outcome: str
+    deliveries: int
+    replayed: bool = False
+    """Whether an earlier publish with the same idempotency key was answered so."""
+
+
+def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int) -> list[Accepted]:
+    """Store the messages in their order and, after the commit, wake the lines that got something."""
+    if not messages:
+        return []
+    matches = matching_subscriptions(messages)
+    queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
+    arguments = {
+        "body": [message.body for message in messages],
+        "messages": _columns(messages, matches, publisher_id),
+        **_delivery_columns(messages, matches),
+    }
+    holds = any(arguments["d_failure"])
+    found = rows(store_statement(holds=holds, groups=bool(queues)), arguments | {"senders": [*queues]})
+    _wake_after_commit({line_id: queues.get(line_id, wakeups.TOPIC) for place, line_id in found if not place})
+    ids = [message_id for place, message_id in sorted(found) if place]
+    return [
+        Accepted(message_id, _outcome(qualified), len(qualified))
+        for message_id, qualified in zip(ids, matches, strict=True)
+    ]
+
+
+def _wake_after_commit(queues: Mapping[int, str]) -> None:
+    """Wake the lines, of which each has its Celery queue, once what they are to send is there."""
+    for queue in sorted({*queues.values()}):
+        lines = sorted(line_id for line_id, its in queues.items() if its == queue)
+        transaction.on_commit(partial(wakeups.wake, queue, lines), robust=True)
+
+
+def _outcome(qualified: Sequence[Match]) -> MessageOutcome:
+    return MessageOutcome.ROUTED if qualified else MessageOutcome.UNROUTED
+
+
+def _delivery_columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]]) -> dict[str, list[Any]]:
+    columns = [*zip(*placed(messages, matches), strict=True)] or [()] * len(DELIVERY_COLUMNS)
+    return {name: [*column] for name, column in zip(DELIVERY_COLUMNS, columns, strict=True)}
+
+
+def _columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]], publisher_id: int | None) -> str:
+    return orjson.dumps(
+        [
+            {
+                "position": place,
+                "event_type_id": message.event_type_id,
+                "publisher_id": publisher_id,
+                "content_type": message.content_type,
+                "headers": message.headers,
+                "filter_string": message.filter_string,
+                "outcome": _outcome(qualified),
+                "deliveries_count": len(qualified),
+            }
+            for place, (message, qualified) in enumerate(zip(messages, matches, strict=True), 1)
+        ]
+    ).decode()

@@ -1,0 +1,74 @@
+"""QUEUE: each message to one endpoint of its group, several messages at a time (behaviour 6.4 to 6.6)."""
+
+import time
+from collections.abc import Callable, Generator
+from itertools import count
+
+from delivery.http.transfers import RequestNotCompleted
+from delivery.lines.hands import InHand
+from delivery.lines.judging import outcome_of, settlement_of
+from delivery.lines.steps import Ended, Reply, Rest, Send, Sent, Step
+from delivery.lines.strands import DrivenLine, Story, Strand
+from delivery.lines.taking import next_in_hand
+from delivery.queues.groups import Endpoint, GroupInHand
+from delivery.rules.outcomes import QUEUE, Decision, Unreachable, decide
+from delivery.rules.pauses import aside_pause
+
+Shuffle = Callable[[list[Endpoint]], object]
+
+
+def queue_line(strand: Strand, shuffle: Shuffle) -> Story:
+    """Send messages of one sender as long as some are due; at rest, go on when called."""
+    crowds = strand.line.crowds
+    ended: Ended | None = None
+    group: GroupInHand | None
+    while True:
+        group, ended = yield from next_in_hand(strand, ended, may_go=lambda one: one.may_be_tried(crowds))
+        if group:
+            strand.group_ids.append(group.id)
+            strand.line.aside_next = not group.is_aside
+            ended = yield from _offered(strand, group, ended, shuffle)
+        else:
+            yield Rest(ended)
+            ended = None
+
+
+def _offered(
+    strand: Strand, group: GroupInHand, ended: Ended | None, shuffle: Shuffle
+) -> Generator[Step, Reply, Ended | None]:
+    """Try the group's endpoints in turn until one takes the message; return what is still to be settled.
+
+    Where none does, and not all have ended, the group is tried again after a pause that grows with each cycle. A cycle
+    leaves out those for which half of the strands wait in vain.
+    """
+    crowds = strand.line.crowds
+    uncertain = group.uncertain
+    left = group.in_turn(shuffle, crowds)
+    for tried in count():
+        if strand.line.stopping:
+            return ended
+        delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
+        sent = yield from _asked(strand.line, delivery, ended)
+        if not isinstance(sent, Sent):  # something is no longer as it was read
+            if tried:
+                strand.line.cut_short.append(group.id)
+            return None
+        outcome = outcome_of(sent)
+        decision = decide(outcome, QUEUE)
+        left = [one for one in left[1:] if not crowds.are_full(one.subscription_id)]
+        again = None if left else aside_pause(group.cycles + 1)
+        ended = settlement_of(strand.line.id, delivery, sent, outcome, decision, again=again)
+        if decision is Decision.DELIVERED or not left:
+            break
+        uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
+    return ended
+
+
+def _asked(line: DrivenLine, delivery: InHand, ended: Ended | None) -> Generator[Step, Reply, Reply]:
+    """Send a delivery; meanwhile the strand is one of those that wait for its subscription."""
+    subscription_id, since = delivery.destination.subscription_id, time.monotonic()
+    line.crowds.join(subscription_id, since)
+    sent = yield Send(ended, delivery)
+    answered = isinstance(sent, Sent) and not isinstance(sent.answer.result, RequestNotCompleted)
+    line.crowds.leave(subscription_id, since, time.monotonic(), answered=answered)
+    return sent

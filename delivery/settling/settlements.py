@@ -1,0 +1,113 @@
+"""What is settled: the values that go into the one statement of `line_statements`, and what comes out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from delivery.rules.statuses import DeliveryStatus
+
+NEVER_CONFIGURED: Final = 0
+"""The stamp of where a reply goes: the URL that was published, which nobody changes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What one request made of its delivery, and the attempt that is recorded of it."""
+
+    line_id: int
+    delivery_id: int
+    status: DeliveryStatus
+    """A final status, or PENDING for what stays."""
+    pause: float | None
+    """Seconds until a delivery set aside is due again; None leaves its place in the line as it is."""
+    uncertain: bool
+    """Whether the endpoint may have got the request although no answer says so."""
+    unsent: bool
+    """Whether its number was given for this request, which certainly was never sent: it gives the number back."""
+    reason: str
+    started_at: datetime
+    duration_ms: int
+    status_code: int | None
+    answer_headers: bytes
+    answer_excerpt: bytes
+    group_id: int | None = None
+    """The QUEUE group that it was made for."""
+    again: float | None = None
+    """Seconds until the group is tried again, if it is not over, where this was the last endpoint of a cycle."""
+
+    def told(self) -> dict[str, object]:
+        """Return what the log says of a delivery that was not taken; never its body."""
+        return {
+            "delivery_id": self.delivery_id,
+            "line_id": self.line_id,
+            "status": str(self.status),
+            "reason": self.reason,
+            "due_in_seconds": self.pause,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Withheld:
+    """A delivery that was not sent because its script brought nothing to send: no attempt, no number."""
+
+    line_id: int
+    delivery_id: int
+    status: DeliveryStatus
+    """HELD, or PENDING for what is set aside."""
+    pause: float | None
+    """Seconds until it is due again if it is set aside."""
+    reason: str
+
+    def told(self) -> dict[str, object]:
+        """Return what the log says of it; not its reason, in which a script can put anything, such as the body."""
+        return {
+            "delivery_id": self.delivery_id,
+            "line_id": self.line_id,
+            "status": str(self.status),
+            "reason": "script failed" if self.status is DeliveryStatus.HELD else "script lost",
+            "due_in_seconds": self.pause,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A delivery to be marked as under way before it is sent, if its configuration still is that of `stamp`."""
+
+    line_id: int
+    delivery_id: int
+    stamp: int
+    sequence: int
+    """The number it gets unless it has one already; a group's delivery gets none."""
+    group_id: int | None = None
+    """The QUEUE group it is one of."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineState:
+    """What is written on a line that is let go, or whose lease is renewed."""
+
+    line_id: int
+    let_go: bool
+    last_sequence: int
+    head_id: int | None
+    failures: int
+    aside_next: bool
+    pause: float | None
+    """Seconds a held line waits; None where it is not held."""
+    reason: str
+    stamp: int
+    """What its head's configuration was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a settle did."""
+
+    owned: frozenset[int]
+    """Lines whose epoch is still ours, and that were settled."""
+    locked: frozenset[int]
+    """Lines that are still ours but that somebody else has locked: to be settled again. The others are fenced off."""
+    ended: frozenset[int]
+    """Deliveries whose attempt was recorded now."""
+    started: dict[int, int]
+    """The number of each delivery that may be sent now; one that is missing may not."""
