@@ -10,10 +10,12 @@ from django.test import Client
 
 from delivery.calls import caller
 from delivery.rules import pauses
-from subscriptions.models import EventType, Publisher
+from subscriptions.models import EventType, Publisher, Subscription
 from tests import factories
+from tests.asking import PATH
 from tests.clients import client_of, client_of_admin
 from tests.publishing import EVENT
+from tests.receiver import Receiver
 
 
 @pytest.fixture
@@ -55,6 +57,12 @@ def calls(storage: None) -> Iterator[None]:
     for running in caller._callers.values():
         running.loop.stop()
     caller._callers.clear()
+
+
+@pytest.fixture
+def asked(event_type: EventType, receiver: Receiver) -> Subscription:
+    """The one that is asked, where the events are SYNC."""
+    return factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
 
 
 @pytest.fixture
