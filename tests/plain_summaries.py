@@ -1,21 +1,17 @@
 """The hourly summaries in plain Python, as docs/summaries.md defines them: what Spark's are compared with."""
 
 import datetime as dt
-import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from fractions import Fraction
-from typing import Any, Final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
 
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.quantiles import bucket_of
+from tests.frames import Row
+from tests.plain_rows import MILLISECOND, Group, grouped, hour, ms, once, took
 
-Row = Mapping[str, Any]
 Facts = Mapping[str, list[Row]]
-Group = tuple[Any, ...]
 
-MILLISECOND: Final = dt.timedelta(milliseconds=1)
 UNKNOWN: Final[Row] = {"name": "", "kind": "", "endpoint": "", "subscriber_id": None}
 
 
@@ -24,9 +20,9 @@ class PlainSummaries:
 
     def __init__(self, facts: Facts, window: Window, words: Vocabulary) -> None:
         self.facts, self.window, self.words = facts, window, words
-        self.deliveries = _once([*facts["unfinished"], *facts["deliveries"]])
-        self.attempts = _once(facts["attempts"])
-        self.messages = _once(facts["messages"]).values()
+        self.deliveries = once([*facts["unfinished"], *facts["deliveries"]])
+        self.attempts = once(facts["attempts"])
+        self.messages = once(facts["messages"]).values()
 
     def reliability(self) -> dict[Group, Row]:
         def summed(rows: list[Row]) -> Row:
@@ -41,19 +37,19 @@ class PlainSummaries:
             }
 
         ended = [row for row in self.deliveries.values() if row["finished_at"]]
-        return _grouped(ended, lambda row: (_hour(row["finished_at"]), *self._whose(row)), summed)
+        return grouped(ended, lambda row: (hour(row["finished_at"]), *self._whose(row)), summed)
 
     def latency(self) -> dict[Group, Row]:
         times = [
-            ((_hour(row["finished_at"]), *self._whose(row), "delivery"), _ms(row["created_at"], row["finished_at"]))
+            ((hour(row["finished_at"]), *self._whose(row), "delivery"), ms(row["created_at"], row["finished_at"]))
             for row in self.deliveries.values()
             if row["status"] == self.words.delivered
         ]
         tried = [
-            ((_hour(row["started_at"]), *self._whose(self._delivery(row)), "attempt"), row["duration_ms"])
+            ((hour(row["started_at"]), *self._whose(self._delivery(row)), "attempt"), row["duration_ms"])
             for row in self.attempts.values()
         ]
-        return _grouped([*times, *tried], lambda pair: pair[0], lambda pairs: _took([ms for _, ms in pairs]))
+        return grouped([*times, *tried], lambda pair: pair[0], lambda pairs: took([time for _, time in pairs]))
 
     def endpoints(self) -> dict[Group, Row]:
         def summed(rows: list[Row]) -> Row:
@@ -70,9 +66,9 @@ class PlainSummaries:
             subscriber_id, subscriber, _, event_type, kind = self._whose(delivery)
             endpoint = self._known("subscriptions", delivery.get("subscription_id"))["endpoint"]
             about = (subscriber_id, subscriber, event_type, endpoint, kind)
-            return (_hour(row["started_at"]), delivery.get("subscription_id"), *about)
+            return (hour(row["started_at"]), delivery.get("subscription_id"), *about)
 
-        return _grouped(self.attempts.values(), whose, summed)
+        return grouped(self.attempts.values(), whose, summed)
 
     def volume(self) -> dict[Group, Row]:
         def summed(rows: list[Row]) -> Row:
@@ -87,9 +83,9 @@ class PlainSummaries:
             publisher, event_type = row["publisher_id"], row["event_type_id"]
             about = self._known("event_types", event_type)
             named = (publisher, self._known("publishers", publisher)["name"], event_type, about["name"], about["kind"])
-            return (_hour(row["published_at"]), *named)
+            return (hour(row["published_at"]), *named)
 
-        return _grouped((row for row in self.messages if row["answers"] is None), whose, summed)
+        return grouped((row for row in self.messages if row["answers"] is None), whose, summed)
 
     def callbacks(self) -> dict[Group, Row]:
         forwarded = [
@@ -98,20 +94,20 @@ class PlainSummaries:
             if row["subscription_id"] is None and row["status"] == self.words.delivered
         ]
         steps = [
-            *(("asked", row["created_at"], row) for row in _once(self.facts["callbacks"]).values()),
+            *(("asked", row["created_at"], row) for row in once(self.facts["callbacks"]).values()),
             *(("answered", row["published_at"], row) for row in self.messages if row["answers"] is not None),
             *(("forwarded", row["finished_at"], row) for row in forwarded),
         ]
 
         def whose(step: tuple[str, dt.datetime, Row]) -> Group:
             event_type = step[2]["event_type_id"]
-            return (_hour(step[1]), event_type, self._known("event_types", event_type)["name"])
+            return (hour(step[1]), event_type, self._known("event_types", event_type)["name"])
 
         none = dict.fromkeys(("asked", "answered", "forwarded"), 0)
-        return _grouped(steps, whose, lambda rows: none | Counter(name for name, *_ in rows))
+        return grouped(steps, whose, lambda rows: none | Counter(name for name, *_ in rows))
 
     def _known(self, table: str, key: int | None) -> Row:
-        return next((UNKNOWN | dict(row) for row in self.facts[table] if row["id"] == key), UNKNOWN)
+        return next(({**UNKNOWN, **row} for row in self.facts[table] if row["id"] == key), UNKNOWN)
 
     def _delivery(self, attempt: Row) -> Row:
         return self.deliveries.get(attempt["delivery_id"], {})
@@ -145,30 +141,4 @@ class PlainSummaries:
         later = [row["started_at"] for row in of_delivery if (row["started_at"], row["id"]) > place]
         until = min(later, default=delivery["finished_at"]) or self.window.end
         ended = attempt["started_at"] + attempt["duration_ms"] * MILLISECOND
-        return max(_ms(ended, min(until, self.window.end)), 0)
-
-
-def _once(rows: Iterable[Row]) -> dict[int, Row]:
-    return {row["id"]: row for row in rows}
-
-
-def _grouped(rows: Iterable[Any], key: Callable[[Any], Group], summed: Callable[[list[Any]], Row]) -> dict[Group, Row]:
-    groups = defaultdict(list)
-    for row in rows:
-        groups[key(row)].append(row)
-    return {group: summed(members) for group, members in groups.items()}
-
-
-def _took(times: list[int]) -> Row:
-    """Return what is exact; of quantiles the time itself, from which a bucket's middle is less than 1 % away."""
-    places = {f"p{share}_ms": max(math.ceil(Fraction(share, 100) * len(times)), 1) for share in (50, 90, 95, 99)}
-    exact = {name: sorted(times)[place - 1] for name, place in places.items()}
-    return {"count": len(times), "max_ms": max(times), "histogram": Counter(map(bucket_of, times)), **exact}
-
-
-def _hour(moment: dt.datetime) -> dt.datetime:
-    return moment.replace(minute=0, second=0, microsecond=0)
-
-
-def _ms(start: dt.datetime, end: dt.datetime) -> int:
-    return (end - start) // MILLISECOND
+        return max(ms(ended, min(until, self.window.end)), 0)

@@ -13,9 +13,9 @@ from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, facts, frame, rows_of
 
 WORDS = vocabulary()
-ABC = {"subscribers": [{"id": 1, "name": "ABC"}]}
-CREATE = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
-SUBSCRIBED = {
+ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
+CREATE: dict[str, list[Row]] = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
+SUBSCRIBED: dict[str, list[Row]] = {
     "subscriptions": [{"id": 3, "subscriber_id": 1, "kind": "TOPIC", "endpoint": "https://abc.example"}],
     "lines": [{"id": 5, "lane": "main", "subscriber_id": 1}],
 }

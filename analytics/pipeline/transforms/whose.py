@@ -31,7 +31,7 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
 def known_event_types(event_types: DataFrame) -> DataFrame:
     """Return `event_type_id`, `event_type` and `event_kind`, ready to be joined."""
     return F.broadcast(
-        event_types.dropDuplicates(["id"]).select(
+        _each_once(event_types).select(
             F.col("id").alias("event_type_id"), F.col("name").alias("event_type"), F.col("kind").alias("event_kind")
         )
     )
@@ -40,21 +40,19 @@ def known_event_types(event_types: DataFrame) -> DataFrame:
 def known_publishers(publishers: DataFrame) -> DataFrame:
     """Return `publisher_id` and `publisher`, ready to be joined."""
     return F.broadcast(
-        publishers.dropDuplicates(["id"]).select(F.col("id").alias("publisher_id"), F.col("name").alias("publisher"))
+        _each_once(publishers).select(F.col("id").alias("publisher_id"), F.col("name").alias("publisher"))
     )
 
 
 def _subscribers(facts: Facts) -> DataFrame:
     return F.broadcast(
-        facts.subscribers.dropDuplicates(["id"]).select(
-            F.col("id").alias("subscriber_id"), F.col("name").alias("subscriber")
-        )
+        _each_once(facts.subscribers).select(F.col("id").alias("subscriber_id"), F.col("name").alias("subscriber"))
     )
 
 
 def _subscriptions(facts: Facts) -> DataFrame:
     owned = (
-        facts.subscriptions.dropDuplicates(["id"])
+        _each_once(facts.subscriptions)
         .select(
             "subscriber_id", F.col("id").alias("subscription_id"), F.col("kind").alias("subscription_kind"), "endpoint"
         )
@@ -66,8 +64,7 @@ def _subscriptions(facts: Facts) -> DataFrame:
 def _lines(facts: Facts) -> DataFrame:
     """Return those of subscribers and senders; of callbacks there are as many as replies, and they say nothing."""
     owned = (
-        facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL")
-        .dropDuplicates(["id"])
+        _each_once(facts.lines.where("subscriber_id IS NOT NULL OR sender IS NOT NULL"))
         .join(_subscribers(facts), "subscriber_id", "left")
         .select(
             F.col("id").alias("line_id"),
@@ -77,3 +74,8 @@ def _lines(facts: Facts) -> DataFrame:
         )
     )
     return F.broadcast(owned)
+
+
+def _each_once(rows: DataFrame) -> DataFrame:
+    """Keep one row of an id: in one task, since they are few and go to every executor anyway."""
+    return rows.coalesce(1).dropDuplicates(["id"])
