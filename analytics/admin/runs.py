@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.template.defaultfilters import filesizeformat
+from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from analytics.admin.overview import OverviewAdmin
 from analytics.models import Run, RunState, RunWindow, WindowState
 from delivery.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
+from delivery.retention.kept_days import days_kept
 from subscriptions.admin.theme import display, label, preformatted, table
 
 COLOURS: Final = {
@@ -21,6 +23,7 @@ COLOURS: Final = {
     RunState.FAILED: "danger",
     RunState.ABANDONED: "warning",
 }
+KEPT: Final = "Past their time, and kept until they are summarized: {days}."
 
 
 @admin.register(Run)
@@ -35,6 +38,13 @@ class RunAdmin(OverviewAdmin):
     )
     readonly_fields = fields
     list_select_related = ("requested_by",)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> TemplateResponse:
+        """Warn of the days that retention keeps because no run has summarized them."""
+        if days := days_kept():
+            messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
+        page: TemplateResponse = super().changelist_view(request, extra_context)
+        return page
 
     @display(description="state", label=COLOURS)
     def state_shown(self, run: Run) -> str:

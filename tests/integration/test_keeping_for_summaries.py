@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import structlog
 from django.db.models.functions import Now
+from django.test import Client
 
 from delivery.models import StorageDay
 from delivery.retention.kept_days import days_kept
@@ -57,6 +58,16 @@ def test_what_is_kept_is_said_once_a_day_however_often_it_is_looked_at(past: dt.
     with structlog.testing.capture_logs() as logged:
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert warnings(logged) == [[str(past)]]
+
+
+def test_the_list_of_runs_names_what_is_kept(past: dt.date, admin: Client) -> None:
+    def page() -> str:
+        return admin.get("/admin/analytics/run/").content.decode()
+
+    said = f"Past their time, and kept until they are summarized: {past}."
+    assert said not in page()
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert said in page()
 
 
 def test_what_was_dropped_before_summaries_were_wanted_waits_for_none(past: dt.date) -> None:
