@@ -22,31 +22,22 @@ OF_A_WINDOW: Final = (
     OSError,
     ValueError,
 )
-"""What fails a window and leaves the next its chance: the database, the lake, Spark, or what was found.
+"""What fails a window and leaves the next its chance: what was found, the database, Spark, or the lake.
 
-Arrow raises OSError and ValueError.
+Arrow and JSON raise ValueError for what is damaged.
 """
 OF_A_RUN: Final = (LockLost, *OF_A_WINDOW)
 """What leaves no window its chance."""
 
+OURS: Final = re.compile(r"^[\w.]*\.(?:Unreadable|DayGone): (.+)$", re.MULTILINE)
+"""What a reader says, at the end of the traceback that Spark tells of it."""
 CAUSE: Final = re.compile(r"^\s*Caused by: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
-PYTHON: Final = re.compile(r"^\s*(?:[\w.]+\.)?(\w+(?:Error|Exception|Refused|Failure)|[A-Z]\w+): (.+)$", re.MULTILINE)
-"""The last line of a Python traceback, as a reader on an executor leaves it."""
 MOST_CHARACTERS: Final = 500
 
 
 def reason(failure: BaseException) -> str:
-    """Return what went wrong, in one line: of Spark's report what was the cause of all the rest."""
-    text = str(failure) if isinstance(failure, PySparkException) else _of_java(failure)
-    return " ".join(_cause(text).split())[:MOST_CHARACTERS] or type(failure).__name__
-
-
-def _of_java(failure: BaseException) -> str:
-    java = getattr(failure, "java_exception", None)
-    return f"{failure}" if java is None else f"{java}\n{failure}"
-
-
-def _cause(text: str) -> str:
-    """Return the innermost cause that a report tells, or else its beginning."""
-    causes = CAUSE.findall(text)
-    return str(causes[-1]) if causes else text.strip().partition("\n")[0]
+    """Return what went wrong: of Spark's report what was the cause of all the rest."""
+    said = str(failure)
+    found = OURS.findall(said) or CAUSE.findall(said)
+    told = found[-1] if found else said.strip().partition("\n")[0]
+    return " ".join(told.split())[:MOST_CHARACTERS] or type(failure).__name__

@@ -12,6 +12,7 @@ from typing import Final
 import pyspark
 
 from tests.receiver import wait_until
+from tests.spark.processes import QUICK_START
 
 SPARK: Final = Path(pyspark.__file__).parent
 MASTER: Final = "org.apache.spark.deploy.master.Master"
@@ -39,7 +40,7 @@ class Cluster:
 @contextmanager
 def running_cluster(folder: Path, java_home: str, workers: int = 2) -> Iterator[Cluster]:
     """Start a cluster in a folder, where nothing of the project is; end it afterwards."""
-    environment = {"PATH": os.environ["PATH"], "JAVA_HOME": java_home, "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {"PATH": os.environ["PATH"], "JAVA_HOME": java_home, "SPARK_LOCAL_IP": "127.0.0.1", **QUICK_START}
     folders = tuple(folder / f"worker-{number}" for number in range(workers))
     with ExitStack() as stack:
         log = stack.enter_context(_running(folder / "master", environment, MASTER, *ANY_PORT))

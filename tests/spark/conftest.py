@@ -10,8 +10,13 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.session import EVERYWHERE, HERE
 from analytics.spark_environment import spark_environment
 
-SMALL = {"spark.master": "local[2]", "spark.driver.memory": "1g", "spark.sql.shuffle.partitions": "2"}
-"""For frames of a few rows; what they come to does not depend on it."""
+SMALL = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": f"{EVERYWHERE['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""For frames of a few rows, and code that runs a few times; what they come to does not depend on it."""
 
 
 @pytest.fixture(scope="session")

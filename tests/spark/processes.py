@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from analytics.pipeline.job import Job
 from analytics.spark_environment import spark_environment
@@ -30,6 +30,9 @@ class Killing:
 run(Job.from_json(Path(sys.argv[1]).read_text()), os.environ["DATABASE_URL"], Reports(Killing(), sys.stdout))
 """
 """The application, killed by force the moment it tells of something."""
+
+QUICK_START: Final = {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"}
+"""For a run of a few rows it is not worth while to compile as well as Java can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def run_process(folder: Path, job: Job, *arguments: str, more: Mapping[str, str]
     with os.fdopen(reports) as told:
         ended = subprocess.run(
             [sys.executable, *(str(file) if one == "JOB" else one for one in command)],
-            env=variables | {"BROKER_REPORT_FD": str(reporting)} | dict(more or {}),
+            env=variables | {"BROKER_REPORT_FD": str(reporting), **QUICK_START} | dict(more or {}),
             cwd=scratch,
             pass_fds=[reporting],
             stdout=subprocess.PIPE,

@@ -83,11 +83,12 @@ class Manifest:
 
         Raises:
             UnknownManifest: it is of a version that this one does not know.
+            ValueError: it is damaged.
 
         """
         said: dict[str, Any] = json.loads(text)
-        if said["version"] != VERSION:
-            raise UnknownManifest(f"manifest of version {said['version']}, where {VERSION} is known")
+        if said.get("version") != VERSION:
+            raise UnknownManifest(f"manifest of version {said.get('version')}, where {VERSION} is known")
         day = dt.date.fromisoformat(said["day"])
         return cls(day, tuple(map(_piece, said["pieces"])), tuple(Part(**part) for part in said["daily"]))
 

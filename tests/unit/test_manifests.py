@@ -1,0 +1,60 @@
+"""What counts of a day of the lake."""
+
+import datetime as dt
+
+import pytest
+
+from analytics.pipeline.job import Window
+from analytics.pipeline.lake.manifests import Manifest, Part, Piece, UnknownManifest
+from analytics.pipeline.reports import Check
+
+MIDNIGHT = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+DAY = Window(MIDNIGHT, MIDNIGHT + 24 * HOUR)
+EMPTY = Manifest(MIDNIGHT.date())
+
+
+def hour(number: int) -> Window:
+    return Window(MIDNIGHT + number * HOUR, MIDNIGHT + (number + 1) * HOUR)
+
+
+def piece(window: Window, run: int = 1) -> Piece:
+    part = Part("gold/reliability", f"gold/reliability/dt=2026-03-02/{window}/run={run}", 3, "hour timestamp")
+    return Piece(window, run, {"leaf": 3}, (Check("all rows", True, "3 of 3"),), (part,))
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    daily = (Part("gold/budgets", "somewhere", 1, "day date"),)
+    manifest = EMPTY.with_piece(piece(hour(3))).with_piece(piece(hour(1))).with_daily(daily)
+    assert Manifest.from_json(manifest.as_json()) == manifest
+    assert [part.table for part in manifest.parts()] == ["gold/reliability", "gold/reliability", "gold/budgets"]
+
+
+@pytest.mark.parametrize(
+    ("known", "more", "counts"),
+    [
+        ([], hour(7), [hour(7)]),
+        ([hour(7)], hour(6), [hour(6), hour(7)]),
+        ([hour(6), hour(7)], hour(7), [hour(6), hour(7)]),
+        ([hour(6), hour(7)], DAY, [DAY]),
+        ([DAY], hour(7), [hour(7)]),
+    ],
+)
+def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more: Window, counts: list[Window]) -> None:
+    manifest = EMPTY
+    for window in known:
+        manifest = manifest.with_piece(piece(window))
+    manifest = manifest.with_piece(piece(more, run=2))
+    assert [one.window for one in manifest.pieces] == counts
+    assert {one.run for one in manifest.pieces if one.window == more} == {2}
+
+
+def test_what_is_known_of_a_day_ends_with_its_last_window() -> None:
+    assert EMPTY.known == Window(MIDNIGHT, MIDNIGHT)
+    assert EMPTY.with_piece(piece(hour(7))).with_piece(piece(hour(3))).known == Window(MIDNIGHT, hour(7).end)
+
+
+def test_one_of_another_version_is_not_guessed_at() -> None:
+    later = EMPTY.as_json().replace('"version": 1', '"version": 2')
+    with pytest.raises(UnknownManifest, match="version 2, where 1 is known"):
+        Manifest.from_json(later)

@@ -1,0 +1,93 @@
+"""What must be so of a window before it counts, and how a failure is told."""
+
+import dataclasses
+
+import pytest
+
+from analytics.pipeline import checks, tables
+from analytics.pipeline.failures import reason
+from analytics.pipeline.looks import Look
+from analytics.pipeline.tables import Table
+
+FACTS = {table: Look(rows=5, total=5) for table in tables.BRONZE}
+COUNTED = dict.fromkeys(checks.COUNTED, 5)
+MADE = {
+    **{table: Look(rows=2, total=2) for table in tables.GOLD},
+    **{table: Look(rows=5, total=5) for table in tables.SILVER},
+    tables.SILVER_DELIVERIES: Look(rows=10, total=10),
+    **{table: Look(rows=2, total=5) for table in checks.FACTS_OF},
+}
+
+A_FULL_DISK = """[TASK_WRITE_FAILED] Task failed
+
+JVM stacktrace:
+org.apache.spark.SparkException: Task failed
+\tat org.apache.spark.x
+Caused by: java.io.UncheckedIOException: wrapped
+Caused by: java.io.IOException: No space left on device
+\tat java.base/sun.nio"""
+A_DAY_GONE = """[PYTHON_DATA_SOURCE_ERROR] Failed
+Traceback (most recent call last):
+analytics.pipeline.extraction.connecting.DayGone: 2026-03-02 cannot be summarized
+
+\tat org.apache.spark.x"""
+
+
+def failed(found: tuple[checks.Check, ...]) -> list[tuple[str, str]]:
+    return [(check.name, check.found) for check in found if not check.passed]
+
+
+def test_what_is_as_it_must_be_passes() -> None:
+    assert failed(checks.of_facts(FACTS, COUNTED)) == []
+    assert failed(checks.of_summaries(MADE, FACTS)) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong", "name", "found"),
+    [
+        (tables.ATTEMPTS, {"rows": 4}, "bronze/attempts: all rows of PostgreSQL", "4 of 5"),
+        (tables.ATTEMPTS, {"negative": 1}, "bronze/attempts: durations not negative", "1 rows are wrong"),
+        (tables.MESSAGES, {"outside": 2}, "bronze/messages: in the window", "2 rows are wrong"),
+        (tables.DELIVERIES, {"unknown": 1}, "bronze/deliveries: only words of the broker", "1 rows are wrong"),
+        (tables.LINES, {"repeated": 1}, "bronze/lines: unique keys", "1 rows are wrong"),
+    ],
+)
+def test_facts_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
+    looks = FACTS | {table: dataclasses.replace(FACTS[table], **wrong)}
+    assert failed(checks.of_facts(looks, COUNTED)) == [(name, found)]
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong", "name", "found"),
+    [
+        (tables.SILVER_DELIVERIES, {"rows": 9}, "silver/deliveries: every row once", "9 of 10"),
+        (tables.SILVER_ATTEMPTS, {"rows": 6}, "silver/attempts: every row once", "6 of 5"),
+        (tables.RELIABILITY, {"total": 4}, "gold/reliability: deliveries add up", "4 of 5"),
+        (tables.ENDPOINTS, {"total": 6}, "gold/endpoints: attempts add up", "6 of 5"),
+        (tables.LATENCY, {"repeated": 1}, "gold/latency: unique keys", "1 rows are wrong"),
+        (tables.BACKLOG, {"outside": 1}, "gold/backlog: in the window", "1 rows are wrong"),
+        (tables.BUDGETS, {"repeated": 1}, "gold/budgets: unique keys", "1 rows are wrong"),
+    ],
+)
+def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int], name: str, found: str) -> None:
+    looks = MADE | {table: dataclasses.replace(MADE[table], **wrong)}
+    assert failed(checks.of_summaries(looks, FACTS)) == [(name, found)]
+
+
+def test_all_that_failed_is_told() -> None:
+    found = [checks.Check("one", False, "1 of 2"), checks.Check("two", True, ""), checks.Check("three", False, "none")]
+    with pytest.raises(checks.FailedChecks, match=r"^failed checks: one \(1 of 2\); three \(none\)$"):
+        checks.insist(found)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[Errno 28] No space left on device", "[Errno 28] No space left on device"),
+        (A_FULL_DISK, "No space left on device"),
+        (A_DAY_GONE, "2026-03-02 cannot be summarized"),
+        ("", "OSError"),
+    ],
+)
+def test_a_failure_is_told_by_its_cause(said: str, told: str) -> None:
+    assert reason(OSError(said)) == told
