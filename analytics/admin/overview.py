@@ -14,7 +14,8 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path, reverse
 from django.utils import timezone
 
-from analytics.admin.sections import SECTIONS, headline
+from analytics.admin.headline import headline
+from analytics.admin.sections import SECTIONS
 from analytics.api.summaries import file_of, summary_named
 from analytics.figures.selecting import Selection
 from analytics.models import Run

@@ -1,0 +1,48 @@
+"""What one wants to know first: a few numbers above the charts."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.template.defaultfilters import filesizeformat
+
+from analytics.admin.section import per_cent
+from analytics.figures.audit import Audit, audit
+from analytics.figures.latency import latency
+from analytics.figures.reliability import totals
+from analytics.figures.selecting import Selection
+from analytics.figures.volume import messages_and_bytes
+
+IN_SECONDS: Final = 10_000.0
+"""From so many milliseconds on a time reads better in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number."""
+
+    title: str
+    value: str
+    note: str = ""
+
+
+def headline(selection: Selection) -> list[Figure]:
+    """Return what one wants to know first."""
+    sums, took, checked = totals(selection), latency(selection), audit(selection)
+    published, size = messages_and_bytes(selection)
+    return [
+        Figure("Published", f"{published:,}", filesizeformat(size)),
+        Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
+        Figure("Success rate", per_cent(sums.success_rate), f"at once: {per_cent(sums.first_attempt_rate)}"),
+        Figure("Published to delivered", f"{_ms(took.p50)} / {_ms(took.p95)}" if took else "-", "p50 / p95"),
+        Figure("Order", _verdict(checked), f"{checked.checked:,} deliveries checked"),
+    ]
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds < IN_SECONDS else f"{milliseconds / 1000:,.0f} s"
+
+
+def _verdict(checked: Audit) -> str:
+    if not checked.checked:
+        return "-"
+    return f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
