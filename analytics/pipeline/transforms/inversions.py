@@ -95,8 +95,8 @@ def _answered_aside(attempts: DataFrame, words: Vocabulary) -> DataFrame:
 
 
 def _changed(changes: DataFrame, whose: str) -> DataFrame:
-    """Return when the status of each changed: one row of each, so that no delivery is multiplied."""
-    return changes.groupBy(f"{whose}_id").agg(F.collect_list("at").alias(f"{whose}_changed"))
+    """Return when the status of each changed, ready to be joined: one row of each, so that none is multiplied."""
+    return F.broadcast(changes.groupBy(f"{whose}_id").agg(F.collect_list("at").alias(f"{whose}_changed")))
 
 
 def _has_one_between(changed: str) -> Column:
