@@ -22,6 +22,7 @@ from analytics.models import Run
 from analytics.ranges import DAY, LENGTHS, Range, latest
 from analytics.requesting import NotARange, request_range
 from delivery.admin.read_only import ReadOnlyAdmin
+from delivery.retention.kept_days import days_kept
 from subscriptions.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, page_of
 from subscriptions.models import Subscriber
 
@@ -84,6 +85,7 @@ class OverviewAdmin(ReadOnlyAdmin[Run]):
             "figures": headline(selection),
             "sections": [section(selection) for section in SECTIONS],
             "last_run": Run.objects.order_by("-pk").first(),
+            "days_kept": days_kept(),
             "may_run": request.user.has_perm("analytics.add_run"),
             "query": request.GET.urlencode(),
         }

@@ -9,6 +9,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from analytics.models import Run, RunKind, RunWindow
+from delivery.models import StorageDay
 from tests import summarized
 from tests.factories import subscriber
 from tests.summarized import BILLING, HOUR, NOON
@@ -71,6 +72,12 @@ def test_it_can_be_narrowed_to_one_subscriber(admin: Client) -> None:
 @pytest.mark.parametrize("query", ["?range=9y", "?until=never", "?subscriber=nobody", "?until=9999-12-31", "?x=%00"])
 def test_unusable_choices_show_the_page_all_the_same(admin: Client, query: str) -> None:
     assert "Reliability" in text_of(admin, PAGE + query)
+
+
+def test_days_that_are_kept_until_they_are_summarized_are_named(admin: Client) -> None:
+    assert "Kept past their time" not in text_of(admin, PAGE)
+    StorageDay.objects.create(day=NOON.date(), kept_on=NOON.date())
+    assert "Kept past their time until they are summarized:</strong> 2026-05-04." in text_of(admin, PAGE)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
