@@ -35,8 +35,8 @@ class Totals:
 
     @property
     def first_attempt_rate(self) -> float | None:
-        """The share of the delivered that took one attempt; None of nothing."""
-        return self.first_attempt / self.delivered if self.delivered else None
+        """The share of the eligible that were delivered by their first attempt; None of nothing."""
+        return self.first_attempt / self.eligible if self.eligible else None
 
 
 def outcomes(selection: Selection) -> dict[tuple[dt.datetime, str], int]:

@@ -67,7 +67,7 @@ def test_what_is_outside_the_range_does_not_count() -> None:
 
 def test_the_success_rate_is_of_the_eligible() -> None:
     summarized.reliability(NOON, BILLING, DELIVERED=6, REJECTED=2, REDUNDANT=4)
-    assert (totals(ALL).success_rate, totals(ALL).first_attempt_rate) == (0.75, 0.5)
+    assert (totals(ALL).success_rate, totals(ALL).first_attempt_rate) == (0.75, 0.375)
 
 
 def test_quantiles_are_those_of_all_that_was_delivered() -> None:
