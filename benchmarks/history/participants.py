@@ -64,6 +64,7 @@ def switch(at: dt.datetime) -> None:
             StatusChange.objects.create(
                 subscriber_id=subscriber_id, subscription_id=subscription_id, status=status, at=when
             )
-    line = Line.objects.filter(lane=Lane.MAIN).order_by("pk")[0]
-    held = Delivery.objects.final().filter(line=line).oldest_first()[0]
-    LineEvent.objects.create(line=line, kind=LineEventKind.RELEASED, delivery_id=held.pk, at=held.created_at)
+    held = Delivery.objects.final().filter(line__lane=Lane.MAIN).oldest_first()[0]
+    LineEvent.objects.create(
+        line=Line.objects.get(delivery=held), kind=LineEventKind.RELEASED, delivery_id=held.pk, at=held.created_at
+    )

@@ -1,0 +1,104 @@
+"""Which leaves a window is read from, how it is cut into slices, and how PostgreSQL's CSV becomes Arrow."""
+
+import datetime as dt
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.pipeline import tables
+from analytics.pipeline.extraction import leaves
+from analytics.pipeline.extraction.copying import BLOCK_BYTES, arrow, blocks
+from analytics.pipeline.extraction.leaves import Leaf, around, from_day_before, leaf_of
+from analytics.pipeline.extraction.slicing import SAMPLE_PAGES, percent_of, pieces
+from analytics.pipeline.extraction.statements import ATTEMPTS, SOURCES
+from analytics.pipeline.tables import BRONZE, Table
+from delivery.retention import storage_days
+
+NOTES = Table("bronze", "notes", "id long, number int, note string, done boolean, at timestamp")
+
+
+def test_every_table_of_bronze_has_a_source() -> None:
+    assert SOURCES.keys() == set(BRONZE)
+
+
+def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
+    day = dt.date(2026, 2, 28)
+    assert leaf_of(ATTEMPTS, day) == storage_days.leaf_of(storage_days.ATTEMPTS, day)
+    assert {storage_days.MESSAGES, storage_days.DELIVERIES, storage_days.ATTEMPTS} == leaves.PARTITIONED
+    assert leaves.IDS_PER_DAY == storage_days.IDS_PER_DAY
+
+
+@pytest.mark.parametrize(
+    ("there", "kept"),
+    [
+        ("1* 2* 3* 4* 5*", "2 3 4"),
+        ("3* 4", "3 4"),
+        ("3*", "3"),
+        ("1* 2* 3 4 5", "2 3 4"),
+        ("1* 2 3 4", "1 3 4"),  # nobody had moved the ids on
+        ("1* 4", "1 4"),  # nobody had opened the day
+        ("1 2 3* 5", "3 5"),
+        ("", ""),
+    ],
+)
+def test_a_day_is_read_with_its_neighbours(there: str, kept: str) -> None:
+    """A star stands for a leaf that something has been put into."""
+    of_days = [Leaf(name.rstrip("*"), name.endswith("*")) for name in there.split()]
+    assert around(of_days, "3") == kept.split()
+    later = [leaf.name for leaf in of_days if leaf.name > "3"]
+    assert from_day_before(of_days, "3") == [name for name in kept.split() if name <= "3"] + later
+
+
+@given(st.lists(st.integers(100, 998), unique=True).map(sorted), st.integers(100, 998), st.integers(100, 998))
+def test_slices_cover_what_lies_between_start_and_end_once(marks: list[int], one: int, other: int) -> None:
+    start, end = min(one, other), max(one, other) + 1
+    inside = [str(mark) for mark in marks if start <= mark < end]
+    cut = pieces((str(start), str(end)), inside)
+    assert all(low is not None and high is not None and low < high for low, high in cut)
+    assert [low for low, _ in cut[1:]] == [high for _, high in cut[:-1]]
+    assert (cut[0][0], cut[-1][1]) == (str(start), str(end))
+
+
+@given(st.lists(st.integers(10, 99).map(str), unique=True).map(sorted))
+def test_without_an_end_nothing_is_left_out(marks: list[str]) -> None:
+    assert pieces((None, None), marks) == list(pairwise([None, *marks, None]))
+
+
+@pytest.mark.parametrize(
+    ("pages", "percent"),
+    [(0, 100), (1, 100), (SAMPLE_PAGES, 100), (4 * SAMPLE_PAGES, 25), (100 * SAMPLE_PAGES, 1), (10**9, 1)],
+)
+def test_a_small_table_is_looked_at_wholly_and_a_big_one_in_part(pages: int, percent: float) -> None:
+    assert percent_of(pages) == percent
+
+
+def test_what_is_null_stays_apart_from_what_is_empty() -> None:
+    block = b'1,,,t,2026-11-20 23:59:59.999999+00\n,2,"",f,\n3,3,\\N,,9999-12-31 00:00:00+00\n'
+    assert [tuple(row.values()) for batch in arrow(block, NOTES) for row in batch.to_pylist()] == [
+        (1, None, None, True, dt.datetime(2026, 11, 20, 23, 59, 59, 999999, dt.UTC)),
+        (None, 2, "", False, None),
+        (3, 3, "\\N", None, dt.datetime(9999, 12, 31, tzinfo=dt.UTC)),
+    ]
+
+
+@given(st.lists(st.text().filter(lambda text: "\0" not in text), min_size=1))
+def test_any_text_survives_csv(texts: list[str]) -> None:
+    quoted = (text.replace('"', '""') for text in texts)
+    block = "".join(f'{number},1,"{text}",t,\n' for number, text in enumerate(quoted))
+    notes = [row["note"] for batch in arrow(block.encode(), NOTES) for row in batch.to_pylist()]
+    assert notes == texts
+
+
+@given(st.lists(st.integers(1, BLOCK_BYTES * 2), max_size=6))
+def test_blocks_hold_whole_rows(sizes: list[int]) -> None:
+    made = list(blocks(memoryview(b"x" * size) for size in sizes))
+    assert sum(map(len, made)) == sum(sizes)
+    assert all(len(block) >= BLOCK_BYTES for block in made[:-1])
+    assert all(len(block) < BLOCK_BYTES + max(sizes) for block in made)
+
+
+def test_columns_are_of_kinds_that_can_be_copied() -> None:
+    for table in tables.BRONZE:
+        arrow(b"," * table.columns.count(", ") + b"\n", table)
