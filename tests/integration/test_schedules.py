@@ -1,13 +1,15 @@
 """Beat's schedule in the database: what is in it from the start, what admins make of it, and what is broken."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from celery.beat import event_t
 from django.conf import settings
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django_celery_beat.models import CrontabSchedule, IntervalSchedule, PeriodicTask, PeriodicTasks
 
 from broker_project.beat import Entry, Schedule
@@ -75,6 +77,15 @@ def test_the_first_beat_finds_an_empty_schedule_and_fills_it(summaries: None) ->
     assert {task.name: str(task.scheduler) for task in PeriodicTask.objects.all()} == OURS
 
 
+def test_several_beats_share_one_schedule(summaries: None) -> None:
+    first, second = beat(), beat()
+    assert first.names() == second.names() == OURS.keys()
+    assert PeriodicTask.objects.count() == len(OURS)
+    next(first.schedule["maintain tables"]).save()
+    next(second.schedule["maintain tables"]).save()
+    assert first.names() == second.names() == OURS.keys(), "neither takes the other's notes for a change"
+
+
 def test_where_there_are_no_summaries_nobody_asks_for_them() -> None:
     assert not settings.SUMMARIES
     assert beat().names() == {"sweep lines", "maintain tables", "forget idempotency keys"}
@@ -100,10 +111,12 @@ def test_a_running_beat_hears_of_a_change(admin: Client, summaries: None) -> Non
 def test_what_beat_notes_of_a_run_undoes_no_change_made_meanwhile() -> None:
     running = beat()
     entry = next(running.schedule["maintain tables"])
-    PeriodicTask.objects.filter(name="maintain tables").update(description="changed", queue="topic")
-    entry.save()
-    task = PeriodicTask.objects.get(name="maintain tables")
-    assert (task.description, task.queue, task.total_run_count) == ("changed", "topic", 1)
+    with CaptureQueriesContext(connection) as asked:
+        entry.save()
+    (statement,) = asked.captured_queries
+    columns = re.findall(r'"(\w+)" =', statement["sql"].partition("WHERE")[0])
+    assert columns == ["last_run_at", "total_run_count"]
+    assert PeriodicTask.objects.get(name="maintain tables").total_run_count == 1
 
 
 def test_what_was_due_while_nobody_was_there_is_made_up_for(summaries: None) -> None:
