@@ -1,5 +1,7 @@
 """`./broker demo`: everything from nothing to the verdict."""
 
+import datetime as dt
+import json
 import os
 import secrets
 import shutil
@@ -19,9 +21,12 @@ from broker_project.stack.demo.cast import RECEIVERS
 from broker_project.stack.demo.judging import Whole
 from broker_project.stack.demo.runs import Cast, Run, judged
 from broker_project.stack.demo.sources import Source, start
+from broker_project.stack.demo.summary import Summary, contradictions, table
 from broker_project.stack.folders import ROOT, STATE
 from broker_project.stack.ports import any_free
 from broker_project.stack.up import addresses, say, until_interrupted
+
+SUMMARIZING = "broker_project.stack.demo.summarizing"
 
 WIDTH = 100
 """Of the table where there is no terminal."""
@@ -31,12 +36,15 @@ FOLDER = STATE / "demo"
 
 
 def demo(*arguments: str) -> int:
-    """Run the demo; return 0 if everything arrived once and in order."""
+    """Run the demo; return 0 if everything arrived once and in order, and the broker's own summary says so too."""
+    suffix = f"-{secrets.token_hex(3)}" if "DATABASE_URL" in os.environ else ""
+    began = dt.datetime.now(dt.UTC)
     stays = sys.stdout.isatty() and "--exit" not in arguments
     try:
         with stacks.running(FOLDER, fresh=True, say=say) as stack:
-            verdict = _run(stack)
+            verdict = _run(stack, suffix)
             _report(verdict)
+            agrees = _summarize(stack, verdict, began, suffix)
             if stays:
                 print(addresses(stack))
                 say("everything stays up until Ctrl-C")
@@ -48,16 +56,15 @@ def demo(*arguments: str) -> int:
         return 1
     if not stays:
         print(verdict, flush=True)
-    return 0 if verdict.holds else 1
+    return 0 if verdict.holds and agrees else 1
 
 
-def _run(stack: stacks.Stack) -> Whole:
+def _run(stack: stacks.Stack, suffix: str) -> Whole:
     """Set the scene, publish, watch until everything is through, and judge."""
     run = Run(_emptied(FOLDER / "run"))
     ports = {sample.name: any_free() for sample in RECEIVERS}
     say("starting the sample receivers ...")
     stack.supervisor.start(*(run.receiver(sample, ports[sample.name]) for sample in RECEIVERS))
-    suffix = f"-{secrets.token_hex(3)}" if "DATABASE_URL" in os.environ else ""
     api = Management(stack.web, _management_key(stack.environment), suffix)
     tokens = arrange(api, ports, run.secrets)
     with replies.listening(watching.log_of(replies.NAME, run.folder)) as listener:
@@ -85,7 +92,7 @@ def _watch(sources: Sequence[Source], folder: Path) -> None:
 
 
 def _report(whole: Whole) -> None:
-    display.report(Console(width=None if sys.stdout.isatty() else WIDTH), whole)
+    display.report(_console(), whole)
     print(f"  demo    {FOLDER / 'run'}/   the logs of publishers and receivers")
     if whole.published != whole.planned:
         print(f"{whole.planned - whole.published} events could not be published, or were not answered")
@@ -97,6 +104,23 @@ def _report(whole: Whole) -> None:
         print(f"{whole.jobs.misrecorded} jobs do not stand in the broker's books as done once")
 
 
+def _summarize(stack: stacks.Stack, whole: Whole, began: dt.datetime, suffix: str) -> bool:
+    """Have it summarized as it would be by the hour; say whether the figures are those of the logs."""
+    say("having Spark summarize it ...")
+    made = Summary(**json.loads(_asked(stack.environment, SUMMARIZING, began.isoformat(), suffix)))
+    if made.error:
+        print(f"there is no summary: {made.error}")
+        return False
+    _console().print(table(made))
+    wrong = [*contradictions(made, whole)]
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    return not wrong
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
+
+
 def _emptied(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -104,8 +128,13 @@ def _emptied(folder: Path) -> Path:
 
 
 def _management_key(environment: Mapping[str, str]) -> str:
+    return _asked(environment, "django", "create_api_key", "--label", "demo")
+
+
+def _asked(environment: Mapping[str, str], module: str, *arguments: str) -> str:
+    """Return what a program of ours prints."""
     return subprocess.run(  # noqa: S603 - our own command
-        python("django", "create_api_key", "--label", "demo"),
+        python(module, *arguments),
         cwd=ROOT,
         env={**os.environ, **environment},
         stdout=subprocess.PIPE,

@@ -49,10 +49,11 @@ class Whole:
         kept = self.topics.holds and self.published == self.planned
         return kept and not any((jobs.lost, jobs.duplicated, jobs.wrong, jobs.misrecorded))
 
-    def __str__(self) -> str:
-        """Give the last line of the demo: a job, a reply and a call are a delivery each."""
+    @property
+    def counts(self) -> dict[str, int]:
+        """The figures of the last line: a job, a reply and a call are a delivery each."""
         once = sum(self.jobs.done_by.values()) + self.jobs.replied + self.questions.answered
-        counts = {
+        return {
             "published": self.published,
             "deliveries": self.topics.deliveries + self.jobs.published + self.jobs.wanted + self.questions.planned,
             "delivered": self.topics.total("delivered") + once,
@@ -61,7 +62,10 @@ class Whole:
             "duplicated": self.topics.total("duplicated") + self.jobs.duplicated,
             "inverted": self.topics.total("inverted"),
         }
-        return "demo: " + ", ".join(f"{name} {count}" for name, count in counts.items())
+
+    def __str__(self) -> str:
+        """Give the last line of the demo."""
+        return "demo: " + ", ".join(f"{name} {count}" for name, count in self.counts.items())
 
 
 def judge_questions(planned: int, answers: Sequence[Answered]) -> Questions:
