@@ -10,7 +10,7 @@ from django.db.models import F, Min
 
 from analytics.models import Run, RunKind, RunWindow, WindowState
 from analytics.pipeline.job import Window
-from analytics.windows import HOUR_LAG, Calendar, due_days, due_hours, first_growing, whole, windows_between
+from analytics.windows import HOUR_LAG, Calendar, due_days, due_hours, first_growing, midnight, whole, windows_between
 from delivery.models import StorageDay
 
 OLDEST_TRANSACTION: Final = """
@@ -41,18 +41,18 @@ def due(run: Run, known: Calendar) -> list[Window]:
 
 def hours(known: Calendar) -> list[Window]:
     """Return the closed hours, of days that still grow, that have not passed; before the tables were there is none."""
-    return due_hours(known, _passed(), since=_first_instant())
+    return due_hours(known, _passed(known), since=_first_instant())
 
 
 def days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed, or under which something was filed since."""
-    passed = _passed()
+    passed = _passed(known)
     return due_days(known, passed, _touched(known, passed))
 
 
 def missed_days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed: what `days` returns, but does not cost counting rows."""
-    return due_days(known, _passed(), ())
+    return due_days(known, _passed(known), ())
 
 
 def _of_range(run: Run, known: Calendar) -> list[Window]:
@@ -62,15 +62,16 @@ def _of_range(run: Run, known: Calendar) -> list[Window]:
     wanted = windows_between(known, run.start, run.end)
     done = _passed_since(run.requested_at)
     if not run.again:
-        passed = _passed()
+        passed = _passed(known)
         touched = _touched(known, passed)
         done |= {window for window in passed if window.day not in touched}
     return [window for window in wanted if window not in done]
 
 
-def _passed() -> set[Window]:
-    """Return what was summarized after it was closed; what was summarized before does not count."""
-    return _windows(run__started_at__gte=F("end") + HOUR_LAG)
+def _passed(known: Calendar) -> set[Window]:
+    """Return what was summarized, of the days there are, after it was closed; what was before does not count."""
+    first = min(known.days, default=known.now.date())
+    return _windows(start__gte=midnight(first), run__started_at__gte=F("end") + HOUR_LAG)
 
 
 def _passed_since(instant: dt.datetime) -> set[Window]:
