@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from analytics.pipeline.checks import FailedChecks
 from analytics.pipeline.extraction import Unreadable
 from analytics.pipeline.lake.manifests import UnknownManifest
-from analytics.pipeline.run_lock import LockLost
+from analytics.pipeline.run_lock import LockLost, NoAddress
 
 OF_A_WINDOW: Final = (
     FailedChecks,
@@ -26,7 +26,7 @@ OF_A_WINDOW: Final = (
 
 Arrow and JSON raise ValueError for what is damaged.
 """
-OF_A_RUN: Final = (LockLost, *OF_A_WINDOW)
+OF_A_RUN: Final = (LockLost, NoAddress, *OF_A_WINDOW)
 """What leaves no window its chance."""
 
 OURS: Final = re.compile(r"^[\w.]*\.(?:Unreadable|DayGone): (.+)$", re.MULTILINE)

@@ -9,9 +9,15 @@ import psycopg
 LOCK: Final = "hashtextextended('analytics.pipeline', 0)"
 """Session-level: it ends with the connection, and so with the process, however that ends."""
 
+CONNECT_SECONDS: Final = 10
+
 
 class AnotherRun(Exception):
     """Somebody else summarizes; nothing has been done."""
+
+
+class NoAddress(Exception):
+    """What should be the database's address is none; it is not shown, for it may hold a password."""
 
 
 class LockLost(Exception):
@@ -24,13 +30,21 @@ def only_run(database: str) -> Iterator[Callable[[], None]]:
 
     Raises:
         AnotherRun: there is one already.
+        NoAddress: the database's address is none.
         psycopg.Error: the database does not answer.
 
     """
-    with psycopg.connect(database, autocommit=True) as connection:
+    with _connected(database) as connection:
         if not _one(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
             raise AnotherRun("another run is under way; nothing has been done")
         yield lambda: _look(connection)
+
+
+def _connected(database: str) -> psycopg.Connection:
+    try:
+        return psycopg.connect(database, autocommit=True, connect_timeout=CONNECT_SECONDS)
+    except psycopg.ProgrammingError:  # libpq quotes what it cannot read
+        raise NoAddress("the database's address is no address of PostgreSQL") from None
 
 
 def _look(connection: psycopg.Connection) -> None:

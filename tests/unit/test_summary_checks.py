@@ -7,6 +7,7 @@ import pytest
 from analytics.pipeline import checks, tables
 from analytics.pipeline.failures import reason
 from analytics.pipeline.looks import Look
+from analytics.pipeline.reports import Check
 from analytics.pipeline.tables import Table
 
 FACTS = {table: Look(rows=5, total=5) for table in tables.BRONZE}
@@ -33,7 +34,7 @@ analytics.pipeline.extraction.connecting.DayGone: 2026-03-02 cannot be summarize
 \tat org.apache.spark.x"""
 
 
-def failed(found: tuple[checks.Check, ...]) -> list[tuple[str, str]]:
+def failed(found: tuple[Check, ...]) -> list[tuple[str, str]]:
     return [(check.name, check.found) for check in found if not check.passed]
 
 
@@ -75,7 +76,7 @@ def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int],
 
 
 def test_all_that_failed_is_told() -> None:
-    found = [checks.Check("one", False, "1 of 2"), checks.Check("two", True, ""), checks.Check("three", False, "none")]
+    found = [Check("one", False, "1 of 2"), Check("two", True, ""), Check("three", False, "none")]
     with pytest.raises(checks.FailedChecks, match=r"^failed checks: one \(1 of 2\); three \(none\)$"):
         checks.insist(found)
 
