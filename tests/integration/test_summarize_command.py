@@ -9,8 +9,9 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from analytics.management.commands.summarize import end_of, start_of
-from analytics.models import Run, RunKind, RunState
+from analytics.management.commands.summarize import _table, end_of, start_of
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.windows import hours_of, whole
 from delivery.retention.storage_days import today
 
 DAY = dt.timedelta(days=1)
@@ -64,3 +65,32 @@ def test_without_a_lake_it_says_what_to_set(settings: Any, storage: None) -> Non
     settings.LAKE = ""
     with pytest.raises(CommandError, match="set BROKER_LAKE"):
         call_command("summarize", "--from", f"{today()}")
+
+
+def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: None) -> None:
+    run = Run.objects.create(kind=RunKind.HOURS)
+    day = dt.date(2026, 3, 5)
+    for window, state, passed in (
+        (hours_of(day)[14], WindowState.FAILED, False),
+        (whole(day - DAY), WindowState.PASSED, True),
+    ):
+        RunWindow.objects.create(
+            run=run,
+            start=window.start,
+            end=window.end,
+            state=state,
+            rows_read={"deliveries": 1_200, "attempts": 34},
+            rows_written={"gold/reliability": 7},
+            checks=[{"name": "one", "passed": True, "found": ""}, {"name": "other", "passed": passed, "found": ""}],
+            seconds=12.34,
+        )
+    assert [" ".join(line.split()) for line in _table(run)] == [
+        "window state rows read rows written checks seconds",
+        "2026-03-04 PASSED 1,234 7 2 of 2 12.3",
+        "2026-03-05 14:00 FAILED 1,234 7 1 of 2 12.3",
+    ]
+
+
+def test_where_nothing_was_to_be_done_it_says_so(db: None) -> None:
+    (said,) = _table(Run.objects.create(kind=RunKind.HOURS))
+    assert said.startswith("Nothing was to be done")
