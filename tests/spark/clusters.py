@@ -30,6 +30,8 @@ class Cluster:
     address: str
     workers: tuple[Path, ...]
     """The folder of each."""
+    settings: Path
+    """What SPARK_CONF_DIR must be for an application to wait for all workers before it begins."""
 
     def tables_written(self, worker: Path) -> set[str]:
         """Return what the executors of one worker have written of the lake, as they say themselves."""
@@ -49,7 +51,17 @@ def running_cluster(folder: Path, java_home: str, workers: int = 2) -> Iterator[
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(place))
             log = stack.enter_context(_running(place, environment, WORKER, *ANY_PORT, *size, address))
             _said(log, REGISTERED)
-        yield Cluster(address, folders)
+        yield Cluster(address, folders, _settings(folder / "conf", cores=workers))
+
+
+def _settings(folder: Path, cores: int) -> Path:
+    folder.mkdir()
+    (folder / "spark-defaults.conf").write_text(
+        f"spark.cores.max {cores}\n"
+        "spark.scheduler.minRegisteredResourcesRatio 1.0\n"
+        "spark.scheduler.maxRegisteredResourcesWaitingTime 600s\n"
+    )
+    return folder
 
 
 def _said(log: Path, words: re.Pattern[str]) -> str:

@@ -30,7 +30,8 @@ def test_executors_read_the_database_and_write_the_lake(storage: None, tmp_path:
     loaded_alone = all_loaded()
     with running_cluster(tmp_path / "cluster", home) as cluster:
         asked = job(there, run=2, master=cluster.address, slice_rows=10)
-        together = run_process(tmp_path, asked, more={"JAVA_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"})
+        ours = {"JAVA_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(cluster.settings)}
+        together = run_process(tmp_path, asked, more=ours)
         assert together.status == Status.DONE, together.printed
         written = [cluster.tables_written(worker) for worker in cluster.workers]
     assert all({"bronze/attempts", "bronze/deliveries"} <= tables for tables in written), written
