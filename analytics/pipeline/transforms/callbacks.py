@@ -21,7 +21,8 @@ def callbacks(silver: Silver, words: Vocabulary) -> DataFrame:
     - `answered`: replies stored in it, messages with `answers`; one may answer a whole chain of callbacks
     - `forwarded`: replies DELIVERED in it
     """
-    forwarded = silver.deliveries.where((F.col("kind") == words.reply_kind) & (F.col("status") == words.delivered))
+    replies = silver.deliveries.where(F.isnotnull("finished_at") & (F.col("kind") == words.reply_kind))
+    forwarded = replies.where(F.col("status") == words.delivered)
     steps = (
         _step(silver.callbacks, "asked", "created_at")
         .unionByName(_step(silver.messages.where("answers IS NOT NULL"), "answered", "published_at"))

@@ -40,7 +40,8 @@ def _sent_again(attempts: DataFrame, words: Vocabulary) -> DataFrame:
 
 def _taken_twice(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     in_turn = Rows.partitionBy("group_id").orderBy("finished_at", "id")
-    taken = deliveries.where(F.isnotnull("group_id") & (F.col("status") == words.delivered))
+    of_groups = deliveries.where("group_id IS NOT NULL AND finished_at IS NOT NULL")
+    taken = of_groups.where(F.col("status") == words.delivered)
     return (
         taken.withColumns({"at": F.col("finished_at"), "before": F.lag("id").over(in_turn)})
         .where("before IS NOT NULL")

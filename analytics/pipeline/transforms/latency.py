@@ -22,7 +22,7 @@ def latency(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) -> Da
 
     `count` and `max_ms` are exact; `p50_ms` … are `percentile_disc` of the times, within 1 %.
     """
-    delivered = deliveries.where(F.col("status") == words.delivered)
+    delivered = deliveries.where(F.isnotnull("finished_at") & (F.col("status") == words.delivered))
     times = _times(delivered, "delivery", "finished_at", "latency_ms").unionByName(
         _times(attempts, "attempt", "started_at", "duration_ms")
     )
