@@ -14,9 +14,9 @@ ATTEMPTS: Final = "delivery_attempt"
 OPEN: Final = "delivery_open"
 """The leaf of the unfinished deliveries."""
 
+SUBSCRIPTION: Final = " LEFT JOIN subscriptions_subscription s ON s.id = r.subscription_id"
 EVENT_TYPE: Final = (
-    "COALESCE((SELECT s.event_type_id FROM subscriptions_subscription s WHERE s.id = r.subscription_id),"
-    " (SELECT m.event_type_id FROM delivery_message m WHERE m.id = r.message_id))"
+    "COALESCE(s.event_type_id, (SELECT m.event_type_id FROM delivery_message m WHERE m.id = r.message_id))"
 )
 """Messages are looked up for subscriptions by pattern, deleted ones, and replies only."""
 
@@ -42,15 +42,18 @@ class Source:
     """Columns that are not simply columns of it."""
     only: str = "true"
     """Which of its rows `r`."""
+    joined: str = ""
+    """What is joined to a row, once."""
 
 
 SOURCES: Final = {
-    tables.DELIVERIES: Source(DELIVERIES, "finished_at", {"event_type_id": EVENT_TYPE}),
+    tables.DELIVERIES: Source(DELIVERIES, "finished_at", {"event_type_id": EVENT_TYPE}, joined=SUBSCRIPTION),
     tables.UNFINISHED: Source(
         DELIVERIES,
         "created_at",
         {"event_type_id": EVENT_TYPE, "finished_at": "NULL"},
         "(r.attempts > 0 OR r.sequence IS NOT NULL)",
+        SUBSCRIPTION,
     ),
     tables.WAITING: Source(DELIVERIES, "created_at"),
     tables.ATTEMPTS: Source(ATTEMPTS, "started_at"),
@@ -96,9 +99,9 @@ def selected(table: Table, window: Window, rows: str, stretch: Stretch) -> str:
     if table == tables.WAITING:
         since = SINCE.format(start=window.start.isoformat())
         return WAITS.format(since=since, rows=rows, condition=condition)
-    computed = SOURCES[table].computed
-    columns = ", ".join(f"{computed.get(name, f'r.{name}')} AS {name}" for name in names_of(table))
-    return f"SELECT {columns} FROM {rows} r WHERE {condition}"
+    source = SOURCES[table]
+    columns = ", ".join(f"{source.computed.get(name, f'r.{name}')} AS {name}" for name in names_of(table))
+    return f"SELECT {columns} FROM {rows} r{source.joined} WHERE {condition}"
 
 
 def names_of(table: Table) -> Sequence[str]:
