@@ -3,12 +3,22 @@
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
 
+import psycopg
 import pytest
+from django.core.management import call_command
+from django.db import connection as of_django
 from pyspark.sql import SparkSession
+from pytest_django.plugin import DjangoDbBlocker
 
+from analytics.pipeline.extraction import register
 from analytics.pipeline.session import EVERYWHERE, HERE
 from analytics.spark_environment import spark_environment
+from benchmarks.history import History
+from tests.spark.extracting import OVER_MIDNIGHT, UNTIL
+from tests.spark.summaries import database_address
 
 SMALL = {
     "spark.master": "local[2]",
@@ -34,3 +44,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session = builder.getOrCreate()
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="module")
+def history(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[psycopg.Connection[Any]]:
+    """A history that everybody sees; give a connection to it."""
+    with django_db_blocker.unblock():
+        History(UNTIL, messages=4000, days=2, subscribers=4).write()
+        with of_django.cursor() as cursor:
+            cursor.execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
+        with closing(psycopg.connect(database_address(), autocommit=True, options="-c timezone=UTC")) as connection:
+            connection.execute(OVER_MIDNIGHT)
+            yield connection
+        call_command("flush", verbosity=0, interactive=False)
+
+
+@pytest.fixture
+def frames(spark: SparkSession, history: psycopg.Connection[Any]) -> SparkSession:
+    """A session that knows where the history is."""
+    register(spark, database_address())
+    return spark
