@@ -1,6 +1,6 @@
 """What no fault may break, shown with real processes under load.
 
-In reading order: exchanges · figures · endpoints, publishers · load · verdicts · the cases; for those of endpoints
-misbehaving, tricks · measuring, for those of admins in_force, edited, admin_site, editing, for those of queues jobs,
-queue_load, for callbacks replying, for synchronous calls calling.
+In reading order: exchanges · figures · endpoints, publishers · load · summarizing, auditing · verdicts · the cases; for
+those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited, admin_site, editing, for those
+of queues jobs, queue_load, for callbacks replying, for synchronous calls calling.
 """

@@ -36,12 +36,14 @@ class Cases:
     """By what pytest calls them."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave those wanted, in that order."""
+        """Leave those wanted, in that order, each to be audited."""
         cases = {item.stash[VERDICT].case: item for item in items}
         self.known = [*cases]
         self.unknown = [name for name in self.wanted if name not in cases]
         chosen = dict.fromkeys(self.wanted or cases)
         items[:] = [] if self.unknown else [cases[name] for name in chosen]
+        for item in items:
+            item.add_marker("audited")
         self._names = {item.nodeid: item.stash[VERDICT].case for item in items}
         self.verdicts = {name: Verdict(name, reason=NOT_RUN) for name in self._names.values()}
         self.write()

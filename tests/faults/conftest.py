@@ -4,6 +4,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
+from tests.faults.auditing import Since
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
@@ -12,6 +13,17 @@ from tests.faults.replying import Replying, replying_to
 from tests.faults.verdicts import VERDICT, Verdict, name_of
 from tests.real_broker import Broker
 from tests.receiver import Receiver
+
+
+@pytest.fixture(autouse=True)
+def _audited(broker: Broker, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let the broker's own audit judge what the case has left, after everything else: it has to find no fault."""
+    history = Since(broker)
+    yield
+    if request.node.get_closest_marker("audited"):
+        audit = history.audit()
+        request.node.stash[VERDICT].take(audit)
+        assert not audit.problem
 
 
 @pytest.fixture

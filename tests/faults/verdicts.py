@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, field
 
 import pytest
 
+from tests.faults.auditing import Audit
 from tests.faults.figures import Figures
 
 LONGEST_REASON = 300
@@ -17,18 +18,28 @@ class Verdict:
     figures: Figures = field(default_factory=Figures)
     measured: dict[str, float] = field(default_factory=dict)
     """What only this case measures, by name."""
+    audit: Audit | None = None
+    """What the broker's own audit says; None: it was not asked."""
     reason: str = ""
     """Why it did not pass."""
 
     def __str__(self) -> str:
         more = "".join(f", {name} {value:g}" for name, value in self.measured.items())
-        return f"{self.case}: {self.figures}{more}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
+        audit = f", {self.audit}" if self.audit else ""
+        return f"{self.case}: {self.figures}{more}{audit}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
 
     def as_object(self) -> dict[str, object]:
         """Return it as an object for JSON."""
         why = {"reason": self.reason} if self.reason else {}
         more = {"measured": self.measured} if self.measured else {}
-        return {"case": self.case, **asdict(self.figures), **more, "passed": not self.reason, **why}
+        audit = self.audit.as_object() if self.audit else {}
+        return {"case": self.case, **asdict(self.figures), **audit, **more, "passed": not self.reason, **why}
+
+    def take(self, audit: Audit) -> None:
+        """Add what the audit says; what it cannot explain does not pass."""
+        self.audit = audit
+        if audit.problem:
+            self.fail("audit", audit.problem)
 
     def fail(self, part: str, problem: str) -> None:
         """Keep the first reason, shortly."""

@@ -1,0 +1,35 @@
+"""Have Spark summarize what has happened from an instant until now: as `summarize` does, but to the last moment.
+
+Run as a module, with the environment of a broker in which nothing happens any more.
+"""
+
+import datetime as dt
+import sys
+import threading
+import time
+
+import django
+
+django.setup()
+
+from analytics import requesting, running
+from analytics.models import Run, RunState
+from analytics.spark_terms import spark_terms
+
+ENDED = {RunState.PASSED, RunState.FAILED}
+AGAIN_SECONDS = 0.5
+
+
+def summarize(since: dt.datetime) -> Run:
+    """Return the run, done; one that the broker has begun meanwhile is waited for."""
+    run = requesting.new_range(since, requesting.now(), again=True)
+    while run.state not in ENDED:
+        if running.run(run.pk, spark_terms(), stopping=threading.Event()) is None:
+            time.sleep(AGAIN_SECONDS)
+        run.refresh_from_db()
+    return run
+
+
+if __name__ == "__main__":
+    done = summarize(dt.datetime.fromisoformat(sys.argv[1]))
+    sys.exit(f"{done.error}\n{done.log}" if done.state == RunState.FAILED else 0)
