@@ -24,8 +24,9 @@ hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let real payloads be sent through a real broker."""
+    """Let real payloads be sent through a real broker, and summaries be compared with SQL over a long history."""
     parser.addoption("--payloads", type=Path, metavar="FILE", help='real payloads: {"event", "body"}, one a line')
+    parser.addoption("--history", type=int, default=4_000, metavar="N", help="attempts that summaries are made of")
 
 
 def pytest_configure() -> None:

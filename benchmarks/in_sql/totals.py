@@ -1,0 +1,135 @@
+"""The summaries of a window, a statement for each; with the columns of Spark's that are totals."""
+
+from typing import Final
+
+from analytics.pipeline import tables
+
+RELIABILITY: Final = """
+SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, sum(deliveries) AS deliveries,
+       sum(delivered) AS delivered, sum(eligible) AS eligible, sum(first_attempt) AS first_attempt,
+       sum(attempts) AS attempts, jsonb_object_agg(status, deliveries) AS by_status
+  FROM (SELECT date_trunc('hour', finished_at) AS hour, subscriber_id, subscriber, event_type_id, event_type, kind,
+               status, count(*) AS deliveries, count(*) FILTER (WHERE status = %(delivered)s) AS delivered,
+               count(*) FILTER (WHERE status <> ALL (%(neutral)s)) AS eligible,
+               count(*) FILTER (WHERE status = %(delivered)s AND attempts = 1) AS first_attempt,
+               sum(attempts) AS attempts
+          FROM known WHERE finished_at IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7) d
+ GROUP BY 1, 2, 3, 4, 5, 6
+"""
+LATENCY: Final = """
+SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, measure, sum(many) AS count,
+       max(longest) AS max_ms, jsonb_object_agg(bucket, many) AS histogram
+  FROM (SELECT date_trunc('hour', at) AS hour, subscriber_id, subscriber, event_type_id, event_type, kind, measure,
+               CASE WHEN ms > 0 THEN ceil(ln(least(ms, %(longest)s)::float8) / ln(%(growth)s::float8))::int
+                    ELSE %(no_time)s END AS bucket,
+               count(*) AS many, max(ms) AS longest
+          FROM (SELECT finished_at AS at, subscriber_id, subscriber, event_type_id, event_type, kind,
+                       'delivery' AS measure, ms
+                  FROM known WHERE status = %(delivered)s AND finished_at IS NOT NULL
+                 UNION ALL
+                SELECT started_at, subscriber_id, subscriber, event_type_id, event_type, kind, 'attempt', duration_ms
+                  FROM tried) t
+         GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) b
+ GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+ENDPOINTS: Final = """
+SELECT hour, subscription_id, subscriber_id, subscriber, event_type, endpoint, kind, sum(attempts) AS attempts,
+       sum(retries) AS retries, sum(failures) AS failures, sum(held_ms)::float8 / 1000 AS held_seconds,
+       jsonb_object_agg(error_class, attempts) AS by_class
+  FROM (SELECT date_trunc('hour', started_at) AS hour, subscription_id, subscriber_id, subscriber, event_type, endpoint,
+               kind, error_class, count(*) AS attempts, count(*) FILTER (WHERE number > 1) AS retries,
+               count(*) FILTER (WHERE failed) AS failures,
+               sum(CASE WHEN holds THEN greatest(0, trunc(1000 * extract(epoch FROM
+                     least(next_at, %(end)s) - started_at - duration_ms * interval '1 ms'))) ELSE 0 END) AS held_ms
+          FROM tried GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) a
+ GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+BACKLOG: Final = """
+SELECT at, subscriber_id, subscriber, count(*) AS deliveries
+  FROM known, generate_series(
+         greatest(%(start)s, date_bin('5 min', created_at + interval '5 min' - interval '1 us', 'epoch')),
+         least(finished_at, %(end)s) - interval '1 us', interval '5 min') AS at
+ GROUP BY 1, 2, 3
+"""
+"""The moments that each delivery saw before it ended."""
+VOLUME: Final = """
+SELECT hour, publisher_id, publisher, event_type_id, event_type, kind, sum(messages) AS messages, sum(bytes) AS bytes,
+       sum(deliveries) AS deliveries, jsonb_object_agg(outcome, messages) AS by_outcome
+  FROM (SELECT date_trunc('hour', m.published_at) AS hour, m.publisher_id, coalesce(p.name, '') AS publisher,
+               m.event_type_id, coalesce(e.name, '') AS event_type, coalesce(e.kind, '') AS kind, m.outcome,
+               count(*) AS messages, sum(m.size) AS bytes, sum(m.deliveries_count) AS deliveries
+          FROM delivery_message m
+          LEFT JOIN subscriptions_publisher p ON p.id = m.publisher_id
+          LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+         WHERE m.published_at >= %(start)s AND m.published_at < %(end)s AND m.answers IS NULL
+         GROUP BY 1, 2, 3, 4, 5, 6, 7) m
+ GROUP BY 1, 2, 3, 4, 5, 6
+"""
+SENDERS: Final = """
+SELECT hour, sender, sum(deliveries) FILTER (WHERE status = %(delivered)s) AS messages,
+       sum(deliveries) AS deliveries, jsonb_object_agg(status, deliveries) AS by_status
+  FROM (SELECT date_trunc('hour', finished_at) AS hour, sender, status, count(*) AS deliveries
+          FROM known WHERE sender IS NOT NULL AND finished_at IS NOT NULL GROUP BY 1, 2, 3) d
+ GROUP BY 1, 2
+"""
+SHARES: Final = """
+SELECT date_trunc('hour', finished_at) AS hour, group_of, subscription_id, subscriber_id, subscriber, event_type,
+       endpoint, count(*) AS deliveries, count(*) FILTER (WHERE status = %(delivered)s) AS delivered,
+       count(*) FILTER (WHERE status = %(redundant)s) AS redundant
+  FROM (SELECT *, min(subscription_id) OVER (PARTITION BY group_id) AS group_of FROM known
+         WHERE group_id IS NOT NULL AND (finished_at IS NOT NULL OR attempts > 0 OR sequence IS NOT NULL)) d
+ WHERE finished_at IS NOT NULL
+ GROUP BY 1, 2, 3, 4, 5, 6, 7
+"""
+CALLBACKS: Final = """
+SELECT date_trunc('hour', at) AS hour, event_type_id, e.name AS event_type, sum(asked) AS asked,
+       sum(answered) AS answered, sum(forwarded) AS forwarded
+  FROM (SELECT created_at AS at, event_type_id, 1 AS asked, 0 AS answered, 0 AS forwarded FROM delivery_callback
+         UNION ALL
+        SELECT published_at, event_type_id, 0, 1, 0 FROM delivery_message
+         WHERE published_at >= %(start)s AND published_at < %(end)s AND answers IS NOT NULL
+         UNION ALL
+        SELECT finished_at, event_type_id, 0, 0, 1 FROM known WHERE kind = %(reply_kind)s AND status = %(delivered)s) c
+  LEFT JOIN subscriptions_eventtype e ON e.id = event_type_id
+ WHERE at >= %(start)s AND at < %(end)s
+ GROUP BY 1, 2, 3
+"""
+AUDIT: Final = """
+WITH numbered AS (
+  SELECT *, max(id) OVER (PARTITION BY subscriber_id ORDER BY sequence, id) AS latest,
+         lag(sequence) OVER in_order AS before, lag(finished_at) OVER in_order AS before_ended
+    FROM known WHERE sequence IS NOT NULL AND subscriber_id IS NOT NULL
+  WINDOW in_order AS (PARTITION BY subscriber_id ORDER BY sequence, id)),
+found (at, subscriber_id, subscriber, checked, inversions, duplicates) AS (
+  SELECT finished_at, subscriber_id, subscriber, 1, (latest > id)::int, 0 FROM numbered WHERE finished_at IS NOT NULL
+   UNION ALL
+  SELECT greatest(finished_at, before_ended), subscriber_id, subscriber, 0, 0, 1 FROM numbered WHERE before = sequence
+   UNION ALL
+  SELECT finished_at, subscriber_id, subscriber, 0, 0, 1 FROM known
+   WHERE uncertain AND coalesce(sequence, group_id) IS NOT NULL
+   UNION ALL
+  SELECT finished_at, subscriber_id, subscriber, 0, 0, 1
+    FROM (SELECT *, row_number() OVER (PARTITION BY group_id ORDER BY finished_at, id) AS place FROM known
+           WHERE group_id IS NOT NULL AND status = %(delivered)s AND finished_at IS NOT NULL) d
+   WHERE place > 1
+   UNION ALL
+  SELECT max(started_at), subscriber_id, subscriber, 0, 0, 1 FROM tried GROUP BY delivery_id, subscriber_id, subscriber
+  HAVING max(number) > min(number) FILTER (WHERE ends) OR count(*) > max(number) - min(number) + 1)
+SELECT date_trunc('hour', at) AS hour, subscriber_id, subscriber, sum(checked) AS checked,
+       sum(inversions) AS inversions, sum(duplicates) AS duplicates
+  FROM found WHERE at IS NOT NULL AND subscriber_id IS NOT NULL
+ GROUP BY 1, 2, 3
+"""
+"""Without what explains each: that is for whoever looks at them one by one."""
+
+TOTALS: Final = {
+    tables.RELIABILITY: RELIABILITY,
+    tables.LATENCY: LATENCY,
+    tables.ENDPOINTS: ENDPOINTS,
+    tables.BACKLOG: BACKLOG,
+    tables.VOLUME: VOLUME,
+    tables.SENDERS: SENDERS,
+    tables.SHARES: SHARES,
+    tables.CALLBACKS_SUMMARY: CALLBACKS,
+    tables.AUDIT: AUDIT,
+}
