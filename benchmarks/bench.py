@@ -44,6 +44,8 @@ class Options:
     """How long the soak takes."""
     rate: float = 0.0
     """Deliveries a second of the soak; 0: half of what the broker can do."""
+    attempts: int = 1_000_000
+    """How many the summaries are made of; a tenth of them is summarized too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,9 @@ def main(*arguments: str) -> int:
     _forget_other_stacks()
     named = [name for names in options.scenarios for name in names]
     chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
-    wanted = Options(seconds=options.seconds, minutes=options.minutes, rate=options.rate)
+    wanted = Options(
+        seconds=options.seconds, minutes=options.minutes, rate=options.rate, attempts=int(options.attempts)
+    )
     outcomes = {name: _run(name, wanted) for name in chosen}
     if options.json:
         write([figure for outcome in outcomes.values() for figure in outcome.figures], options.json)
@@ -49,6 +51,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--rate", type=_positive, default=DEFAULTS.rate, metavar="N", help="deliveries a second of the soak"
+    )
+    made.add_argument(
+        "--attempts", type=_positive, default=DEFAULTS.attempts, metavar="N", help="that the summaries are made of"
     )
     return made
 

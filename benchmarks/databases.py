@@ -22,15 +22,25 @@ def url_of(environment: Mapping[str, str], name: str) -> str:
 
 
 @contextlib.contextmanager
-def measured_database(environment: Mapping[str, str], name: str, module: str) -> Iterator[Command]:
-    """Create a database with a process on it that runs `module`, and drop it in the end; hand out how to command it."""
+def measured_database(environment: Mapping[str, str], name: str, module: str) -> Iterator[tuple[Command, int]]:
+    """Create a database with a process on it as `commanded` starts it, and drop it in the end."""
     _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", f"CREATE DATABASE {name}")
+    try:
+        with commanded({**environment, "DATABASE_URL": url_of(environment, name)}, module) as process:
+            yield process
+    finally:
+        _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+
+@contextlib.contextmanager
+def commanded(environment: Mapping[str, str], module: str) -> Iterator[tuple[Command, int]]:
+    """Start a process that runs `module`; hand out how to command it, and its id."""
     # Hints to a database of Redis where nobody takes them.
     redis = f"{environment['REDIS_URL'].rpartition('/')[0]}/15"
     process = subprocess.Popen(  # noqa: S603 - a module of ours
         [sys.executable, "-m", module],
         cwd=ROOT,
-        env={**os.environ, **environment, "DATABASE_URL": url_of(environment, name), "REDIS_URL": redis},
+        env={**os.environ, **environment, "REDIS_URL": redis},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -46,12 +56,11 @@ def measured_database(environment: Mapping[str, str], name: str, module: str) ->
 
     try:
         json.loads(answers.readline())
-        yield command
+        yield command, process.pid
     finally:
         commands.close()
         process.wait()
         answers.close()
-        _administer(environment, f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
 
 def _administer(environment: Mapping[str, str], *statements: str) -> None:

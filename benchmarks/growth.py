@@ -28,8 +28,8 @@ def run(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000_000, r
 def measure(environment: Mapping[str, str], say: Any, *, finished: int, waiting: int, rounds: int) -> Sequence[Figure]:
     """Return the ratios, on a server that lets us create databases."""
     with (
-        measured_database(environment, EMPTY, PROCESS) as empty,
-        measured_database(environment, GROWN, PROCESS) as grown,
+        measured_database(environment, EMPTY, PROCESS) as (empty, _),
+        measured_database(environment, GROWN, PROCESS) as (grown, _),
     ):
         say(f"storing {finished:,} finished and {waiting:,} waiting deliveries")
         grown("fill", url=url_of(environment, GROWN), finished=finished, waiting=waiting)

@@ -31,7 +31,7 @@ def measure(
     environment: Mapping[str, str], say: Callable[[str], None], *, counts: Sequence[int] = COUNTS, rounds: int = 300
 ) -> Sequence[Figure]:
     """Return the costs with the fewest subscriptions and the ratios, on a server that lets us create databases."""
-    with measured_database(environment, f"broker_matching_{os.getpid()}", PROCESS) as command:
+    with measured_database(environment, f"broker_matching_{os.getpid()}", PROCESS) as (command, _):
         say(f"making {sum(counts) * len(KINDS):,} subscriptions")
         for kind in KINDS:
             for count in counts:

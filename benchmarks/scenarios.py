@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import growth, matching, soak, sync
+from benchmarks import growth, matching, soak, summaries, sync
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.queue import fast, slow
@@ -38,4 +38,7 @@ SCENARIOS: Final = {
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),
     growth.NAME: Scenario(growth.run, "10 million finished deliveries beside those under way", is_long=True),
+    summaries.NAME: Scenario(
+        summaries.run, "--attempts summed up by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
+    ),
 }

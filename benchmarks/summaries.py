@@ -1,0 +1,133 @@
+"""`summaries`: what summing a day up costs, by Spark and in SQL; and what either costs the deliveries beside it.
+
+Everything is measured on one server: a tenth of the attempts in a database of its own, all of them in the broker's.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks import throughput, timing
+from benchmarks.bench import Bench
+from benchmarks.databases import Command, commanded, measured_database
+from benchmarks.figures import Figure, Outcome, at_least, at_most
+from benchmarks.processes import usage
+from benchmarks.throughput import Load
+from benchmarks.timing import Timetable
+
+NAME: Final = "summaries"
+PROCESS: Final = "benchmarks.remembering"
+PART: Final = 10
+"""The small history is such a part of the big one."""
+MOST_GROWTH: Final = 11.0
+MOST_LATER: Final = 1.5
+LOOK_SECONDS: Final = 0.5
+MILLION: Final = 1_000_000
+TIMETABLE: Final = Timetable(NAME, subscribers=20, per_second=100, targets={})
+LOAD: Final = Load(NAME, subscribers=100, per_call=100, window=4000, target=at_least(0))
+
+Figures = Mapping[str, float]
+"""Values by the name of a figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What it took to sum up a history, once by each."""
+
+    attempts: int
+    by_spark: Mapping[str, Any]
+    in_sql: Mapping[str, Any]
+    pss_bytes: int
+    """The most memory that Spark's processes had, all together."""
+
+
+def run(bench: Bench) -> Outcome:
+    """Sum up a tenth of the attempts and all of them, then once more beside deliveries."""
+    environment, attempts = bench.stack.environment, bench.options.attempts
+    with measured_database(environment, f"broker_summaries_{os.getpid()}", PROCESS) as (there, pid):
+        little = _cost(bench, there, pid, attempts // PART)
+    with commanded(environment, PROCESS) as (there, pid):
+        much = _cost(bench, there, pid, attempts)
+        beside = {
+            "nothing": _deliver(bench, "nothing", lambda: None),
+            "Spark": _deliver(bench, "Spark", lambda: there("by_spark")),
+            "SQL": _deliver(bench, "SQL", lambda: there("in_sql")),
+        }
+    problems = [problem for _, found in beside.values() for problem in found]
+    problems += [cost.by_spark["error"] for cost in (little, much) if cost.by_spark["error"]]
+    loads = {who: figures for who, (figures, _) in beside.items()}
+    return Outcome([*_costs(little, much), *_loads(loads)], problems)
+
+
+def _cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
+    """Give a database a history, and have it summed up."""
+    bench.say(f"storing a day of {attempts:,} attempts")
+    stored = there("write", attempts=attempts)
+    bench.say(f"summing up {stored:,} attempts with Spark, and in SQL")
+    memory = [usage({"": pid})[""].pss_bytes]
+    with ThreadPoolExecutor(1) as thread:
+        by_spark = thread.submit(there, "by_spark")
+        while not by_spark.done():
+            time.sleep(LOOK_SECONDS)
+            memory.append(usage({"": pid})[""].pss_bytes)
+    return Cost(stored, by_spark.result(), there("in_sql"), max(memory) - memory[0])
+
+
+def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figures, list[str]]:
+    """Measure deliveries by the clock, and as many as go, while something is summed up over and over."""
+    bench.say(f"delivering beside {who}")
+    with _over_and_over(sum_up):
+        outcomes = (timing.measure(bench, TIMETABLE), throughput.measure(bench, LOAD))
+    figures = {figure.figure: figure.value for outcome in reversed(outcomes) for figure in outcome.figures}
+    return figures, [problem for outcome in outcomes for problem in outcome.problems]
+
+
+@contextmanager
+def _over_and_over(act: Callable[[], object]) -> Iterator[None]:
+    """Do something again and again meanwhile; the last time it is finished."""
+    enough = threading.Event()
+
+    def repeat() -> None:
+        while not enough.wait(LOOK_SECONDS):
+            act()
+
+    with ThreadPoolExecutor(1) as thread:
+        doing = thread.submit(repeat)
+        try:
+            yield
+        finally:
+            enough.set()
+        doing.result()
+
+
+def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
+    """Yield how long each took, how that grew, and what Spark needed besides."""
+    for cost in (little, much):
+        yield Figure(NAME, f"Spark, {cost.attempts:,} attempts", cost.by_spark.get("seconds", 0.0), "s")
+        yield Figure(NAME, f"SQL, {cost.attempts:,} attempts", cost.in_sql["seconds"], "s")
+        yield Figure(NAME, f"memory, {cost.attempts:,} attempts", cost.pss_bytes / 2**20, "MB")
+    grown = much.by_spark.get("seconds", 0.0) / max(1e-9, little.by_spark.get("seconds", 0.0))
+    most = MOST_GROWTH * much.attempts / little.attempts / PART
+    yield Figure(NAME, "Spark, ten times as many", grown, "times", target=at_most(most))
+    yield Figure(NAME, "SQL, ten times as many", much.in_sql["seconds"] / little.in_sql["seconds"], "times")
+    lake = much.by_spark.get("lake_bytes", 0) / much.attempts * MILLION / 2**20
+    yield Figure(NAME, "lake, a million attempts", lake, "MB")
+
+
+def _loads(loads: Mapping[str, Figures]) -> Iterator[Figure]:
+    """Yield what was delivered beside each, and how that compares with deliveries alone."""
+    alone = loads["nothing"]
+    for who, figures in loads.items():
+        yield Figure(NAME, f"delivered beside {who}", figures["delivered"], "/s")
+        yield Figure(NAME, f"delivered p95 beside {who}", figures["delivered p95"], "ms")
+    for who in ("Spark", "SQL"):
+        later = loads[who]["delivered p95"] / max(1e-9, alone["delivered p95"])
+        target = at_most(MOST_LATER) if who == "Spark" else None
+        yield Figure(NAME, f"p95 beside {who} : alone", later, "times", target=target)
+        share = loads[who]["delivered"] / max(1e-9, alone["delivered"])
+        yield Figure(NAME, f"deliveries/s beside {who} : alone", share, "times")
