@@ -33,7 +33,7 @@ DELIVERIES_PER_MESSAGE: Final = 2
 
 
 class Past:
-    """A day before yesterday on which everything has happened, and that is over."""
+    """The day before yesterday, on which everything has happened."""
 
     def __init__(self) -> None:
         call_command("migrate", verbosity=0)

@@ -50,9 +50,9 @@ def run(bench: Bench) -> Outcome:
     """Sum up a tenth of the attempts and all of them, then once more beside deliveries."""
     environment, attempts = bench.stack.environment, bench.options.attempts
     with measured_database(environment, f"broker_summaries_{os.getpid()}", PROCESS) as (there, pid):
-        little = _cost(bench, there, pid, attempts // PART)
+        little = cost(bench, there, pid, attempts // PART)
     with commanded(environment, PROCESS) as (there, pid):
-        much = _cost(bench, there, pid, attempts)
+        much = cost(bench, there, pid, attempts)
         beside = {
             "nothing": _deliver(bench, "nothing", lambda: None),
             "Spark": _deliver(bench, "Spark", lambda: there("by_spark")),
@@ -64,7 +64,7 @@ def run(bench: Bench) -> Outcome:
     return Outcome([*_costs(little, much), *_loads(loads)], problems)
 
 
-def _cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
+def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
     """Give a database a history, and have it summed up."""
     bench.say(f"storing a day of {attempts:,} attempts")
     stored = there("write", attempts=attempts)

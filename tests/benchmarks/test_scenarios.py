@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arranging, soak, sync
+from benchmarks import arranging, soak, summaries, sync
 from benchmarks.bench import Bench, Options, on
 from benchmarks.children import running_sink
 from benchmarks.connection import Connection
+from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
 from benchmarks.queue import fast, slow
@@ -130,3 +131,11 @@ def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
     assert found["CPU of postgres, last quarter"] >= 0
     write(outcome.figures, tmp_path / "figures.json")
     assert [list(row) for row in json.loads((tmp_path / "figures.json").read_text())] == [list(FIELDS)] * len(found)
+
+
+def test_a_history_is_summed_up_by_spark_and_in_sql(bench: Bench) -> None:
+    with measured_database(bench.stack.environment, "broker_summaries_test", summaries.PROCESS) as (there, pid):
+        cost = summaries.cost(bench, there, pid, attempts=2_000)
+    assert cost.by_spark["error"] == ""
+    assert cost.attempts > 1_000
+    assert min(cost.by_spark["seconds"], cost.by_spark["lake_bytes"], cost.in_sql["seconds"], cost.pss_bytes) > 0
