@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,18 +50,18 @@ class Webs:
 
 
 @pytest.fixture
-def webs(broker: Broker, tmp_path: Path) -> Iterator[Webs]:
+def webs(broker: Broker) -> Iterator[Webs]:
     event_type = broker.event_type("Two.Webs.Event")
-    with another_web(broker, tmp_path) as other:
+    with another_web(broker) as other:
         yield Webs(broker, (broker.web, other), broker.publisher(), event_type)
     broker.inactivate_all()
 
 
 @contextlib.contextmanager
-def another_web(broker: Broker, folder: Path) -> Iterator[str]:
+def another_web(broker: Broker) -> Iterator[str]:
     """Run one more web process on the broker's stores; hand out its address."""
     port = any_free()
-    service = Application(folder, broker.stack.environment, port, 0, "", "").web()
+    service = Application(broker.stack.environment, port, 0, "", "").web()
     environment = {**os.environ, **service.environment}
     process = subprocess.Popen(service.command, cwd=ROOT, env=environment, start_new_session=True)
     try:
