@@ -11,6 +11,7 @@ from analytics.pipeline.quantiles import bucket_of, middle_of
 from analytics.pipeline.tables import (
     CALLBACKS_SUMMARY,
     ENDPOINTS,
+    FINDINGS,
     LATENCY,
     RELIABILITY,
     SILVER_ATTEMPTS,
@@ -25,7 +26,7 @@ from analytics.pipeline.transforms.silver import silver
 from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.volume import volume
 from analytics.vocabulary import vocabulary
-from tests.frames import DAY, WINDOW, Row, at, facts, frame, rows_of
+from tests.frames import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
 
 WORDS = vocabulary()
 ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}
@@ -68,6 +69,17 @@ def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
         reliability(frame(spark, SILVER_DELIVERIES, deliveries), WORDS),
         frame(spark, RELIABILITY, [{**ABC, **ten, "hour": at("10:00")}, {**ABC, **eleven, "hour": at("11:00")}]),
     )
+
+
+def test_what_ended_after_the_window_is_in_no_summary_of_what_ended(spark: SparkSession) -> None:
+    """It may have its last status by the time it is read."""
+    later = {**ENDED, "finished_at": None, "group_id": 5, "sender": 0, "subscription_id": 3}
+    unended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "kind": WORDS.reply_kind}])
+    assert {table: rows_of(make(unended, WINDOW, WORDS)) for table, make in HOURLY_SUMMARIES.items()} == {
+        table: [] for table in HOURLY_SUMMARIES
+    }
+    one_ended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "finished_at": at("10:30")}])
+    assert rows_of(HOURLY_SUMMARIES[FINDINGS](one_ended, WINDOW, WORDS)) == []
 
 
 def test_statuses_and_kinds_that_are_new_show_up_by_themselves(spark: SparkSession) -> None:
