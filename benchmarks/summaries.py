@@ -16,7 +16,7 @@ from benchmarks import throughput, timing
 from benchmarks.bench import Bench
 from benchmarks.databases import Command, commanded, measured_database
 from benchmarks.figures import Figure, Outcome, at_least, at_most
-from benchmarks.processes import usage
+from benchmarks.processes import cpu_seconds, usage
 from benchmarks.throughput import Load
 from benchmarks.timing import Timetable
 
@@ -44,6 +44,8 @@ class Cost:
     in_sql: Mapping[str, Any]
     pss_bytes: int
     """The most memory that Spark's processes had, all together."""
+    database_seconds: Mapping[str, float]
+    """CPU time of PostgreSQL with all its processes, by who summed up."""
 
 
 def run(bench: Bench) -> Outcome:
@@ -69,13 +71,24 @@ def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
     bench.say(f"storing a day of {attempts:,} attempts")
     stored = there("write", attempts=attempts)
     bench.say(f"summing up {stored:,} attempts with Spark, and in SQL")
-    memory = [usage({"": pid})[""].pss_bytes]
+    began, memory = _database_seconds(bench), [_memory(pid)]
     with ThreadPoolExecutor(1) as thread:
         by_spark = thread.submit(there, "by_spark")
         while not by_spark.done():
             time.sleep(LOOK_SECONDS)
-            memory.append(usage({"": pid})[""].pss_bytes)
-    return Cost(stored, by_spark.result(), there("in_sql"), max(memory) - memory[0])
+            memory.append(_memory(pid))
+    between = _database_seconds(bench)
+    in_sql = there("in_sql")
+    used = {"Spark": between - began, "SQL": _database_seconds(bench) - between}
+    return Cost(stored, by_spark.result(), in_sql, max(memory) - memory[0], used)
+
+
+def _memory(pid: int) -> int:
+    return usage({"": pid})[""].pss_bytes
+
+
+def _database_seconds(bench: Bench) -> float:
+    return cpu_seconds({"": bench.roots()["postgres"]})[""]
 
 
 def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figures, list[str]]:
@@ -111,6 +124,8 @@ def _costs(little: Cost, much: Cost) -> Iterator[Figure]:
         yield Figure(NAME, f"Spark, {cost.attempts:,} attempts", cost.by_spark.get("seconds", 0.0), "s")
         yield Figure(NAME, f"SQL, {cost.attempts:,} attempts", cost.in_sql["seconds"], "s")
         yield Figure(NAME, f"memory, {cost.attempts:,} attempts", cost.pss_bytes / 2**20, "MB")
+        for who, seconds in cost.database_seconds.items():
+            yield Figure(NAME, f"PostgreSQL for {who}, {cost.attempts:,}", seconds, "s CPU")
     grown = much.by_spark.get("seconds", 0.0) / max(1e-9, little.by_spark.get("seconds", 0.0))
     most = MOST_GROWTH * much.attempts / little.attempts / PART
     yield Figure(NAME, "Spark, ten times as many", grown, "times", target=at_most(most))
