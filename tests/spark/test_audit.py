@@ -126,6 +126,12 @@ CASES: Final = [
         inverted("not active"),
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
+    Case(
+        "that is what explains it, also where the two were published within five seconds",
+        [sent(1, 2, "10:20:00", "10:31"), sent(2, 1, "10:20:04", "10:30")],
+        inverted("not active"),
+        status_changes=[{**CHANGED, "at": at("10:20:02"), "subscription_id": 3}],
+    ),
     Case("and so is a subscriber", overtaken(), inverted("not active"), status_changes=[CHANGED]),
     Case(
         "another subscription's status explains nothing",

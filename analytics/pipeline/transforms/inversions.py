@@ -15,10 +15,10 @@ TWICE: Final = "number given twice"
 OVERLAP_SECONDS: Final = 5
 """Publishes that began so close together may have overlapped: when they were committed, no row tells."""
 
-SAME_TIME: Final = "published at the same time"
 RELEASED: Final = "released"
 SET_ASIDE: Final = "set aside before it was sent"
 NOT_ACTIVE: Final = "not active"
+SAME_TIME: Final = "published at the same time"
 
 
 def with_those_before(numbered: DataFrame) -> DataFrame:
@@ -52,19 +52,19 @@ def inversions(
 ) -> DataFrame:
     """Return those that ended in the window and were first sent after one with a greater id, the greatest of which.
 
-    What explains them, the first that does:
+    What explains them, the first that does; what somebody or something did to them comes before what may have been:
 
-    - published at the same time: the two publishes began within 5 s; lines read what is committed, oldest first
     - released: it was HELD when its turn came, by its filter or its script
     - set aside before it was sent: it was set aside more often than its answers in the window account for, so its
       script was lost (8.3)
     - not active: its subscription or its subscriber changed its status between its publish and its end
+    - published at the same time: the two publishes began within 5 s; lines read what is committed, oldest first
     """
     explained = {
-        SAME_TIME: F.col("latest.created_at") <= F.timestamp_add("SECOND", F.lit(OVERLAP_SECONDS), "created_at"),
         RELEASED: F.isnotnull("released"),
         SET_ASIDE: F.col("times_set_aside") > F.coalesce("answered_aside", F.lit(0)),
         NOT_ACTIVE: _has_one_between("subscription_changed") | _has_one_between("subscriber_changed"),
+        SAME_TIME: F.col("latest.created_at") <= F.timestamp_add("SECOND", F.lit(OVERLAP_SECONDS), "created_at"),
     }
     return (
         sent.where("finished_at IS NOT NULL AND latest.id > id")
