@@ -6,9 +6,8 @@ from analytics.admin import charts
 from analytics.admin.section import Section
 from analytics.figures.backlog import highest_backlog
 from analytics.figures.latency import latencies
+from analytics.figures.looked import Looked
 from analytics.figures.queues import balance, messages_by_sender
-from analytics.figures.reliability import outcomes
-from analytics.figures.selecting import Selection
 from analytics.figures.volume import messages_by_publisher
 from delivery.rules.statuses import DeliveryStatus
 
@@ -16,52 +15,54 @@ PUBLISHERS_DRAWN: Final = 6
 BY_MANAGEMENT: Final = "(management keys)"
 
 
-def reliability(selection: Selection) -> Section:
+def reliability(looked: Looked) -> Section:
     """Return how deliveries ended, step by step."""
-    series = charts.in_order(outcomes(selection), DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries by the status they ended in", selection.range, series)
+    series = charts.in_order(looked.outcomes, DeliveryStatus.values)
+    chart = charts.stacked_bars("Deliveries by the status they ended in", looked.selection.range, series)
     return Section("reliability", "Reliability", "", chart if series else None, nothing="No delivery ended.")
 
 
-def failures(selection: Selection) -> Section:
+def failures(looked: Looked) -> Section:
     """Return the same without those that were delivered, which would hide them."""
-    found = {key: number for key, number in outcomes(selection).items() if key[1] != DeliveryStatus.DELIVERED}
+    found = {key: number for key, number in looked.outcomes.items() if key[1] != DeliveryStatus.DELIVERED}
     series = charts.in_order(found, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries that ended otherwise than delivered", selection.range, series)
+    chart = charts.stacked_bars("Deliveries that ended otherwise than delivered", looked.selection.range, series)
     note = "Deliveries that ended otherwise than delivered."
     return Section("reliability", "Not delivered", note, chart if series else None, nothing="All were delivered.")
 
 
-def how_long(selection: Selection) -> Section:
+def how_long(looked: Looked) -> Section:
     """Return how long deliveries took, step by step."""
-    found = latencies(selection)
+    found = latencies(looked.histograms)
     series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
-    chart = charts.lines("From published to delivered, in milliseconds", selection.range, series, unit="ms")
+    chart = charts.lines("From published to delivered, in milliseconds", looked.selection.range, series, unit="ms")
     note = "From published to delivered; quantiles within 1 %."
     return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was delivered.")
 
 
-def backlog(selection: Selection) -> Section:
+def backlog(looked: Looked) -> Section:
     """Return how much waited, step by step."""
-    found = highest_backlog(selection)
-    series = {"unfinished": {at: float(found.get(at, 0)) for at in selection.range.steps()}}
-    chart = charts.lines("The most deliveries unfinished at one moment", selection.range, series)
+    found = highest_backlog(looked.selection)
+    series = {"unfinished": {at: float(found.get(at, 0)) for at in looked.selection.range.steps()}}
+    chart = charts.lines("The most deliveries unfinished at one moment", looked.selection.range, series)
     note = "The most deliveries that were unfinished at one moment."
     return Section("backlog", "Backlog", note, chart if found else None, nothing="Nothing waited.")
 
 
-def volume(selection: Selection) -> Section:
+def volume(looked: Looked) -> Section:
     """Return what was published, step by step."""
-    found = {(at, name or BY_MANAGEMENT): number for (at, name), number in messages_by_publisher(selection).items()}
+    found = {
+        (at, name or BY_MANAGEMENT): number for (at, name), number in messages_by_publisher(looked.selection).items()
+    }
     series = charts.most(found, PUBLISHERS_DRAWN)
-    chart = charts.stacked_bars("Messages by publisher", selection.range, series)
+    chart = charts.stacked_bars("Messages by publisher", looked.selection.range, series)
     note = "Messages by publisher, whoever receives them."
     return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
 
 
-def queue_balance(selection: Selection) -> Section:
+def queue_balance(looked: Looked) -> Section:
     """Return how the senders share the QUEUE messages."""
-    messages = messages_by_sender(selection)
+    messages = messages_by_sender(looked.selection)
     even = balance(messages)
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""

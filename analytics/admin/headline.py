@@ -6,10 +6,10 @@ from typing import Final
 from django.template.defaultfilters import filesizeformat
 
 from analytics.admin.section import per_cent
-from analytics.figures.audit import Audit, audit
+from analytics.figures.audit import Audit
 from analytics.figures.latency import latency
+from analytics.figures.looked import Looked
 from analytics.figures.reliability import totals
-from analytics.figures.selecting import Selection
 from analytics.figures.volume import messages_and_bytes
 
 IN_SECONDS: Final = 10_000.0
@@ -25,10 +25,10 @@ class Figure:
     note: str = ""
 
 
-def headline(selection: Selection) -> list[Figure]:
+def headline(looked: Looked) -> list[Figure]:
     """Return what one wants to know first."""
-    sums, took, checked = totals(selection), latency(selection), audit(selection)
-    published, size = messages_and_bytes(selection)
+    sums, took, checked = totals(looked.selection), latency(looked.histograms), looked.audit
+    published, size = messages_and_bytes(looked.selection)
     return [
         Figure("Published", f"{published:,}", filesizeformat(size)),
         Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),

@@ -17,6 +17,7 @@ from django.utils import timezone
 from analytics.admin.headline import headline
 from analytics.admin.sections import SECTIONS
 from analytics.api.summaries import file_of, summary_named
+from analytics.figures.looked import Looked
 from analytics.figures.selecting import Selection
 from analytics.models import Run
 from analytics.ranges import DAY, LENGTHS, Range, latest
@@ -77,13 +78,14 @@ class OverviewAdmin(ReadOnlyAdmin[Run]):
         self._check(request, "view")
         form = SelectionForm({"range": "24h", **request.GET.dict()})
         selection = form.selection(timezone.now())
+        looked = Looked(selection)
         context = {
             **self.admin_site.each_context(request),
             **page_of(self, "Summaries"),
             "form": form,
             "selection": selection,
-            "figures": headline(selection),
-            "sections": [section(selection) for section in SECTIONS],
+            "figures": headline(looked),
+            "sections": [section(looked) for section in SECTIONS],
             "last_run": Run.objects.order_by("-pk").first(),
             "days_kept": days_kept(),
             "may_run": request.user.has_perm("analytics.add_run"),

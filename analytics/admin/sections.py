@@ -5,9 +5,9 @@ from typing import Final
 
 from analytics.admin import charted, tabled
 from analytics.admin.section import Section
-from analytics.figures.selecting import Selection
+from analytics.figures.looked import Looked
 
-SECTIONS: Final[tuple[Callable[[Selection], Section], ...]] = (
+SECTIONS: Final[tuple[Callable[[Looked], Section], ...]] = (
     *(charted.reliability, charted.failures, charted.how_long),
     *(charted.backlog, charted.volume, charted.queue_balance),
     *(tabled.callback_replies, tabled.endpoint_shares, tabled.failing),

@@ -7,27 +7,27 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.section import Section, per_cent
 from analytics.figures.anomalies import farthest
-from analytics.figures.audit import audit, findings
+from analytics.figures.audit import findings
 from analytics.figures.budgets import budgets
 from analytics.figures.callbacks import callbacks
 from analytics.figures.endpoints import failing_endpoints
+from analytics.figures.looked import Looked
 from analytics.figures.queues import shares
-from analytics.figures.selecting import Selection
 from delivery.admin.read_only import instant, link_to
 from subscriptions.admin.theme import label, table
 
 REPLIES: Final = "(replies to callbacks)"
 
 
-def callback_replies(selection: Selection) -> Section:
+def callback_replies(looked: Looked) -> Section:
     """Return what became of callbacks."""
-    sums = callbacks(selection)
+    sums = callbacks(looked.selection)
     rows = [[f"{sums.asked:,}", f"{sums.answered:,}", f"{sums.forwarded:,}"]] if sums.asked or sums.answered else []
     headers = ["asked for", "answered", "replies delivered"]
     return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was asked for.")
 
 
-def endpoint_shares(selection: Selection) -> Section:
+def endpoint_shares(looked: Looked) -> Section:
     """Return what each endpoint took of its QUEUE group."""
     rows = [
         [
@@ -37,13 +37,13 @@ def endpoint_shares(selection: Selection) -> Section:
             per_cent(one.delivered / one.delivered_of_group if one.delivered_of_group else None),
             f"{one.redundant:,}",
         ]
-        for one in shares(selection)
+        for one in shares(looked.selection)
     ]
     headers = ["event type", "endpoint", "taken", "share", "redundant"]
     return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was tried.")
 
 
-def failing(selection: Selection) -> Section:
+def failing(looked: Looked) -> Section:
     """Return the endpoints that failed most."""
     rows = [
         [
@@ -55,15 +55,15 @@ def failing(selection: Selection) -> Section:
             f"{one.retries:,}",
             f"{one.held_seconds / 60:,.1f}",
         ]
-        for one in failing_endpoints(selection)
+        for one in failing_endpoints(looked.selection)
     ]
     headers = ["subscriber", "endpoint", "failed attempts", "rate", "mostly", "retries", "minutes held"]
     return Section("endpoints", "Top failing endpoints", table=_table(headers, rows), nothing="No attempt failed.")
 
 
-def ordering_audit(selection: Selection) -> Section:
+def ordering_audit(looked: Looked) -> Section:
     """Return what the ordering audit found."""
-    sums = audit(selection)
+    sums = looked.audit
     rows = [
         [
             instant(one.at),
@@ -73,7 +73,7 @@ def ordering_audit(selection: Selection) -> Section:
             link_to("delivery_delivery", one.other_id, one.other_id),
             one.explanation or label("unexplained", "danger"),
         ]
-        for one in findings(selection)
+        for one in findings(looked.selection)
     ]
     headers = ["at", "subscriber", "finding", "delivery", "the other", "explanation"]
     note = (
@@ -83,22 +83,22 @@ def ordering_audit(selection: Selection) -> Section:
     return Section("findings", "Ordering audit", note, table=_table(headers, rows), nothing="Nothing to report.")
 
 
-def anomalies(selection: Selection) -> Section:
+def anomalies(looked: Looked) -> Section:
     """Return the hours that were unlike others."""
     rows = [
         [instant(one.hour), one.subscriber, one.metric, f"{one.value:,.4g}", f"{one.median:,.4g}", f"{one.score:+,.1f}"]
-        for one in farthest(selection)
+        for one in farthest(looked.selection)
     ]
     headers = ["hour", "subscriber", "measure", "value", "usually", "robust z"]
     note = "Against the same hour of the last four weeks."
     return Section("anomalies", "Anomalies", note, table=_table(headers, rows), nothing="Nothing unusual.")
 
 
-def error_budgets(selection: Selection) -> Section:
+def error_budgets(looked: Looked) -> Section:
     """Return how much may still fail."""
     rows = [
         [one.subscriber, f"{one.objective:.3%}", f"{one.bad:,} of {one.eligible:,}", per_cent(one.spent), str(one.day)]
-        for one in budgets(selection)
+        for one in budgets(looked.selection)
     ]
     headers = ["subscriber", "objective", "failed in 28 days", "budget spent", "as of"]
     return Section("budgets", "Error budgets", table=_table(headers, rows), nothing="No delivery ended.")

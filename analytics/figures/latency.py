@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -29,19 +30,20 @@ class Quantiles:
         return cls(*(quantile(histogram, share) for share in (0.5, 0.95, 0.99)))
 
 
-def latencies(selection: Selection) -> dict[dt.datetime, Quantiles]:
-    """Return the quantiles of each step in which something was delivered."""
-    return {at: Quantiles.of(histogram) for at, histogram in _histograms(selection).items()}
-
-
-def latency(selection: Selection) -> Quantiles | None:
-    """Return the quantiles of the whole range; None where nothing was delivered."""
-    together = merged(_histograms(selection).values())
-    return Quantiles.of(together) if together else None
-
-
-def _histograms(selection: Selection) -> dict[dt.datetime, dict[int, int]]:
-    histograms: dict[dt.datetime, dict[int, int]] = defaultdict(dict)
+def histograms(selection: Selection) -> dict[dt.datetime, dict[int, int]]:
+    """Return how many deliveries there were in each bucket of how long they took, step by step."""
+    found: dict[dt.datetime, dict[int, int]] = defaultdict(dict)
     for at, bucket, number in selected(HISTOGRAMS, selection):
-        histograms[at][bucket] = number
-    return histograms
+        found[at][bucket] = number
+    return found
+
+
+def latencies(found: Mapping[dt.datetime, Histogram]) -> dict[dt.datetime, Quantiles]:
+    """Return the quantiles of each step in which something was delivered."""
+    return {at: Quantiles.of(histogram) for at, histogram in found.items()}
+
+
+def latency(found: Mapping[dt.datetime, Histogram]) -> Quantiles | None:
+    """Return the quantiles of all steps together; None where nothing was delivered."""
+    together = merged(found.values())
+    return Quantiles.of(together) if together else None
