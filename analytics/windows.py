@@ -26,8 +26,11 @@ class Calendar:
     """The first day that something may still be filed under because of the time."""
 
     def is_sealed(self, day: dt.date) -> bool:
-        """Tell whether nothing is filed under a day any more: it is over, and the next one has been opened."""
-        return day < self.growing_from and day + DAY in self.days
+        """Tell whether nothing is filed under a day any more.
+
+        Whether the next one has been opened does not matter: of the last one before an outage it never will be.
+        """
+        return day < self.growing_from
 
     def sealed(self) -> Iterator[dt.date]:
         """Return the days that do not grow, the oldest first."""

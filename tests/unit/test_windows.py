@@ -66,9 +66,11 @@ def test_a_day_grows_until_well_after_its_end_and_while_somebody_may_write_who_b
     assert first_growing(now, oldest, call_seconds=call_seconds) == first
 
 
-def test_a_day_is_sealed_only_when_the_next_has_been_opened() -> None:
-    known = Calendar(at(12), frozenset({YESTERDAY}), growing_from=TODAY)
-    assert (known.is_sealed(YESTERDAY), [*known.growing()]) == (False, [YESTERDAY])
+def test_the_last_day_that_was_opened_before_a_long_outage_is_sealed_too() -> None:
+    last = TODAY - 30 * DAY
+    known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), growing_from=TODAY)
+    assert ([*known.sealed()], [*known.growing()]) == ([last], [TODAY])
+    assert due_days(known, (), ()) == [whole(last)]
 
 
 @pytest.mark.parametrize(
