@@ -17,8 +17,9 @@ log = structlog.get_logger(__name__)
 
 
 def warn_of(waiting: list[dt.date], today: dt.date) -> None:
-    """Warn of days that wait for their summary, of each once a day, whoever and how many look."""
-    unsaid = StorageDay.objects.filter(Q(kept_on=None) | ~Q(kept_on=today), day__in=waiting).order_by("day")
+    """Warn of those that wait for their own summary, of each once a day, whoever and how many look."""
+    missing = StorageDay.objects.filter(day__in=waiting, summarized_at=None)
+    unsaid = missing.filter(Q(kept_on=None) | ~Q(kept_on=today)).order_by("day")
     days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
     if days:
         log.warning("storage_day.waits_for_summary", days=[str(day) for day in days], hint=HINT)

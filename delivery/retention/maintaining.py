@@ -16,6 +16,8 @@ from subscriptions.database import forget_connection
 EVERY_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 60.0
 """After a failure; days are open for a week ahead, so that nothing waits for this."""
+DAY_BEGUN_SECONDS: Final = 5.0
+"""So long after its beginning ids are moved into a day; until then they are those of the day before."""
 STOP_SECONDS: Final = 1.0
 
 log = structlog.get_logger(__name__)
@@ -36,8 +38,13 @@ def maintain(
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 
+def pause(seconds_left: float) -> float:
+    """Return how long to do nothing, so many seconds before the day ends: an hour, or until the next has begun."""
+    return min(EVERY_SECONDS, seconds_left + DAY_BEGUN_SECONDS)
+
+
 class Maintainer(threading.Thread):
-    """A thread that maintains the tables now and every hour: beat, which asks for it too, may be away."""
+    """A thread that maintains the tables now, every hour and as a day begins: beat, which asks too, may be away."""
 
     def __init__(self, stopping: threading.Event, *, keep_days: int, until_summarized: bool = False) -> None:
         super().__init__(name="maintainer", daemon=True)
@@ -49,23 +56,24 @@ class Maintainer(threading.Thread):
         """Maintain until told to stop."""
         due_at = time.monotonic()
         while not self._stopping.wait(max(0.0, due_at - time.monotonic())):
-            due_at = time.monotonic() + (EVERY_SECONDS if self._maintain() else AGAIN_SECONDS)
+            due_at = time.monotonic() + self._maintain()
 
     def wait_until_stopped(self) -> None:
         """Wait a little for what was begun: the database undoes it where the process ends before it."""
         if self.is_alive():  # a process may stop before this has started
             self.join(STOP_SECONDS)
 
-    def _maintain(self) -> bool:
+    def _maintain(self) -> float:
+        """Maintain once; return for how many seconds nothing is to be done."""
         try:
             maintain(
                 keep_days=self._keep_days,
                 until_summarized=self._until_summarized,
                 is_stopping=self._stopping.is_set,
             )
+            return pause(storage_days.seconds_left())
         except Error as failure:
             log.warning("maintenance.failed", reason=str(failure))
-            return False
+            return AGAIN_SECONDS
         finally:
             forget_connection()
-        return True

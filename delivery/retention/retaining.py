@@ -28,8 +28,12 @@ WITH lived AS (
   -- opened together with the days ahead of it
   SELECT x.day FROM delivery_storageday x
    WHERE x.day < %s AND EXISTS (SELECT FROM delivery_storageday y WHERE y.day = x.day + {DAYS_AHEAD})
-   ORDER BY x.day DESC LIMIT %s)
-SELECT day, %s AND summarized_at IS NULL AND dropped_at IS NULL FROM delivery_storageday d
+)
+SELECT day, %s AND dropped_at IS NULL AND EXISTS (
+    SELECT FROM delivery_storageday x WHERE x.summarized_at IS NULL AND x.dropped_at IS NULL AND x.day BETWEEN
+      COALESCE((SELECT max(y.day) FROM delivery_storageday y WHERE y.day < d.day), d.day) AND
+      COALESCE((SELECT min(y.day) FROM lived y WHERE y.day > d.day), d.day))
+  FROM delivery_storageday d
  WHERE (SELECT count(*) FROM lived WHERE lived.day > d.day) >= %s
    -- a line abandoned then may find the last number it gave only among what was filed then: mended first
    AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
@@ -37,7 +41,8 @@ SELECT day, %s AND summarized_at IS NULL AND dropped_at IS NULL FROM delivery_st
 """
 """Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older.
 
-Says of each whether it waits for its summary.
+Says of each whether it waits for a summary: its own, or one of the days beside it. What began just before midnight may
+be filed under the day after; what came before ids were moved into a day stands among those of the last day that lived.
 """
 
 KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
@@ -58,12 +63,12 @@ def drop_past_days(
     """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
 
     Messages that something unfinished needs are kept, and go once nothing does; what is to be kept `until_summarized`
-    stays whole until then, and is warned of once a day. Days on which no broker ran do not count where more than a
+    stays whole until it and the days beside it are, and is warned of once a day. Days on which no broker ran do not count where more than a
     week of them came one after the other. Returns the days that are gone or have become smaller. Holds nobody up: what
     it cannot have at once it leaves for the next time, whole. Begins no day once it `is_stopping`.
     """
     with connection.cursor() as cursor:
-        cursor.execute(PAST, [today, keep_days, until_summarized, keep_days])
+        cursor.execute(PAST, [today, until_summarized, keep_days])
         past = cursor.fetchall()
     warn_of([day for day, waits in past if waits], today)
     return [day for day, waits in past if not waits and not is_stopping() and _drop(day)]

@@ -37,6 +37,11 @@ CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);
 WHEN: Final = {MESSAGES: "published_at", ATTEMPTS: "started_at"}
 """By which time summaries read the rows of a table, a stretch at a time: nearly in the order of their ids."""
 
+LEFT: Final = """
+SELECT extract(epoch FROM date_trunc('day', now, 'UTC') + interval '1 day' - now)::float8
+  FROM (SELECT clock_timestamp() AS now) AS clock
+"""
+
 TIME_INDEX: Final = "CREATE INDEX ON {leaf} USING brin ({when}) WITH (pages_per_range = 32)"
 
 
@@ -61,6 +66,14 @@ def today() -> dt.date:
         cursor.execute("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
         day: dt.date = cursor.fetchone()[0]
         return day
+
+
+def seconds_left() -> float:
+    """Return how long the database's day still takes."""
+    with connection.cursor() as cursor:
+        cursor.execute(LEFT)
+        seconds: float = cursor.fetchone()[0]
+        return seconds
 
 
 def open_days(today: dt.date, ahead: int = DAYS_AHEAD) -> None:

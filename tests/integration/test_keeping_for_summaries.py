@@ -14,6 +14,7 @@ from delivery.retention.maintaining import maintain
 from delivery.retention.storage_days import DAYS_AHEAD, open_days, today
 
 KEEP_DAYS = 14
+DAY = dt.timedelta(days=1)
 
 
 @pytest.fixture
@@ -24,6 +25,10 @@ def past(storage: None) -> dt.date:
     StorageDay.objects.bulk_create([StorageDay(day=one) for one in lived], ignore_conflicts=True)
     open_days(day, ahead=0)
     return day
+
+
+def summarize(*days: dt.date) -> None:
+    StorageDay.objects.filter(day__in=days).update(summarized_at=Now())
 
 
 def is_kept(day: dt.date) -> bool:
@@ -38,9 +43,46 @@ def warnings(logged: list[Any]) -> list[list[str]]:
 def test_a_day_past_its_time_waits_for_its_summary(past: dt.date) -> None:
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert (is_kept(past), days_kept()) == (True, [past])
-    StorageDay.objects.filter(day=past).update(summarized_at=Now())
+    summarize(past, past + DAY)
     maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert (is_kept(past), days_kept()) == (False, [])
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_waits_for_the_summary_of_the_next_too_whose_first_rows_may_stand_in_it(past: dt.date) -> None:
+    summarize(past)
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(past), warnings(logged)) == (True, [])  # it is not the one that has none
+    summarize(past + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert not is_kept(past)
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand_in_it(past: dt.date) -> None:
+    before = past - DAY
+    StorageDay.objects.create(day=before)
+    open_days(before, ahead=0)
+    summarize(past, past + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(past), days_kept()) == (True, [before])
+    summarize(before)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert not (is_kept(past) or is_kept(before))
+
+
+@pytest.mark.behaviour("11.4")
+def test_after_an_outage_the_next_day_is_the_one_on_which_the_broker_ran_again(past: dt.date) -> None:
+    long_ago = past - 30 * DAY
+    opened_then = [long_ago + number * DAY for number in range(1 + DAYS_AHEAD)]
+    StorageDay.objects.bulk_create([StorageDay(day=day) for day in opened_then])
+    summarize(*opened_then)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert is_kept(long_ago)
+    summarize(past, past + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert not is_kept(long_ago)
 
 
 @pytest.mark.behaviour("11.4")
@@ -54,7 +96,7 @@ def test_what_is_kept_is_said_once_a_day_however_often_it_is_looked_at(past: dt.
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert warnings(logged) == [[str(past)]]
-    StorageDay.objects.update(kept_on=today() - dt.timedelta(days=1))
+    StorageDay.objects.update(kept_on=today() - DAY)
     with structlog.testing.capture_logs() as logged:
         maintain(keep_days=KEEP_DAYS, until_summarized=True)
     assert warnings(logged) == [[str(past)]]

@@ -12,9 +12,9 @@ from django.test import Client
 
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.retention import retaining
-from delivery.retention.maintaining import Maintainer, maintain
+from delivery.retention.maintaining import Maintainer, maintain, pause
 from delivery.retention.retaining import drop_past_days
-from delivery.retention.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, today
+from delivery.retention.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.lines import settle
@@ -89,6 +89,13 @@ def finish_one(wanted: Subscription) -> tuple[int, int]:
         {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.state(let_go=True)]
     )
     return delivery.id, number
+
+
+def now() -> dt.datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        instant: dt.datetime = cursor.fetchone()[0]
+        return instant
 
 
 def midnight(day: dt.date) -> dt.datetime:
@@ -412,6 +419,20 @@ def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
     (after,) = publish_bodies(wanted.event_type, b"after")
     assert before.id < after.id
     open_days(today(), ahead=1)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(80_000.0, 3600.0), (3595.0, 3600.0), (3000.0, 3005.0), (0.001, 5.001)],
+)
+def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: float, seconds: float) -> None:
+    assert pause(left) == seconds
+
+
+def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None:
+    before, left, after = now(), seconds_left(), now()
+    ends = [midnight(at.date() + dt.timedelta(days=1)) for at in (before, after)]
+    assert (ends[0] - after).total_seconds() <= left <= (ends[1] - before).total_seconds()
 
 
 @pytest.mark.behaviour("11.3", "11.4")
