@@ -7,12 +7,12 @@ import structlog
 from django.db import connection
 
 from analytics.models import Run
+from analytics.pipeline.lake.manifests import FOLDER, day_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 from analytics.windows import DAY, midnight
 from delivery.retention import storage_days
 
 TABLES: Final = BRONZE + SILVER + GOLD
-DAY_FOLDER: Final = "dt="
 
 log = structlog.get_logger(__name__)
 
@@ -42,18 +42,18 @@ def _forget_rows(table: Table, first: dt.date) -> int:
 
 def _forget_days(lake: str, first: dt.date) -> None:
     # Not at the top: it brings Arrow with it, 60 MB that most workers never need.
-    from analytics.pipeline.lake.manifests import FOLDER, path_of  # noqa: PLC0415
     from analytics.pipeline.lake.places import Place  # noqa: PLC0415
 
     place = Place.at(lake)
     for name in place.entries(FOLDER):
-        if name.startswith(DAY_FOLDER) and (day := _day_of(name)) < first:
-            place.forget(path_of(day))  # first: what no manifest names counts for nobody
+        if name.endswith(".json") and _is_before(first, name):
+            place.forget(f"{FOLDER}/{name}")  # first: what no manifest names counts for nobody
     for table in TABLES:
         for name in place.entries(table.path):
-            if _day_of(name) < first:
+            if _is_before(first, name):
                 place.remove(f"{table.path}/{name}")
 
 
-def _day_of(name: str) -> dt.date:
-    return dt.date.fromisoformat(name.removeprefix(DAY_FOLDER).removesuffix(".json"))
+def _is_before(first: dt.date, name: str) -> bool:
+    day = day_of(name)
+    return day is not None and day < first

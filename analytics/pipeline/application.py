@@ -47,7 +47,7 @@ def run(job: Job, database: str, reports: Reports) -> Status:
 
 def summarize_all(run: Run, reports: Reports) -> Status:
     """Summarize every window of a run, having removed what runs before it left behind."""
-    run.lake.sweep()
+    run.lake.sweep(run.say)
     failed = [window for window in run.job.windows if not _summarized(run, window, reports)]
     return Status.FAILED if failed else Status.DONE
 

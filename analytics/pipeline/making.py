@@ -4,7 +4,7 @@ So nothing is computed twice or kept in memory, and what is summarized is what t
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -50,9 +50,11 @@ def summaries(stage: Stage, silver: Silver, window: Window, words: Vocabulary) -
         stage.keep(table, make(silver, window, words))
 
 
-def summaries_of_day(lake: Lake, stage: Stage, manifest: Manifest, objective: float) -> None:
+def summaries_of_day(
+    lake: Lake, stage: Stage, manifest: Manifest, objective: float, say: Callable[[str], None]
+) -> None:
     """Make what takes the whole day of `manifest`, as far as it is known, and four weeks before."""
-    before = (lake.manifest(manifest.day - dt.timedelta(days=days)) for days in range(DAYS_BEFORE, 0, -1))
+    before = (lake.known(manifest.day - dt.timedelta(days=days), say) for days in range(DAYS_BEFORE, 0, -1))
     days = (*before, manifest)
     reliability, latency = lake.of_days(tables.RELIABILITY, days), lake.of_days(tables.LATENCY, days)
     stage.keep(tables.BUDGETS, budgets(reliability, manifest.day, objective))

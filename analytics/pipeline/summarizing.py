@@ -42,11 +42,12 @@ def summarize(run: Run, window: Window, done: Done) -> None:
         LockLost: likewise; another run may be under way.
 
     """
-    before = run.lake.manifest(window.day)
+    before = run.lake.known(window.day, run.say) if window.is_day else run.lake.manifest(window.day)
     run.lake.touch(window.day)
     stage = Stage(run.lake, window, before, run.job.run)
     facts = _read(run, window, stage, done)
     after = _summarize(run, window, stage, done, before, facts)
+    stage.settle()
     run.still()
     run.lake.keep(after)
     run.say(f"{window}: in the lake")
@@ -74,7 +75,7 @@ def _summarize(run: Run, window: Window, stage: Stage, done: Done, before: Manif
     words = run.job.vocabulary
     making.summaries(stage, making.clean(stage, stage.frames(BRONZE), words), window, words)
     piece = Piece(window, run.job.run, done.inputs, (), tuple(stage.parts.values()))
-    making.summaries_of_day(run.lake, stage, before.with_piece(piece), run.job.objective)
+    making.summaries_of_day(run.lake, stage, before.with_piece(piece), run.job.objective, run.say)
     done.rows_written = {table.path: stage.parts[table].rows for table in SILVER + GOLD}
     done.lake_bytes = stage.size()
     run.say(f"{window}: {sum(done.rows_written.values()):,} rows made")

@@ -107,8 +107,8 @@ SILVER_DELIVERIES: Final = Table(
 SILVER_ATTEMPTS: Final = Table(
     "silver",
     "attempts",
-    f"id long, delivery_id long, number int, {WHOSE}, started_at timestamp, ended_at timestamp, duration_ms int,"
-    " next_at timestamp, status_code int, error_class string, failed boolean, holds boolean",
+    f"id long, delivery_id long, message_id long, number int, {WHOSE}, started_at timestamp, ended_at timestamp,"
+    " duration_ms int, next_at timestamp, status_code int, error_class string, failed boolean, holds boolean",
     ("id",),
 )
 """`error_class`: 2xx, 3xx, 4xx, 503, 5xx, other, or the kind of failure; `holds`: nothing may overtake meanwhile.

@@ -47,8 +47,12 @@ def test_days_of_the_lake_past_their_time_are_removed_with_their_manifests(db: N
         (tmp_path / f"manifests/dt={day}.json").touch()
     (tmp_path / "manifests/touched").mkdir()
     (tmp_path / f"manifests/touched/dt={gone}").touch()
+    foreign = {tmp_path / f"manifests/dt={gone}.json.new", tmp_path / "gold/reliability/notes.txt"}
+    for file in foreign:
+        file.touch()
     forget(str(tmp_path), keep_days=KEEP_DAYS)
-    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
+    kept_files = {path for path in tmp_path.rglob("*") if path.is_file()} - foreign
+    files = sorted(str(path.relative_to(tmp_path)) for path in kept_files)
     assert [name for name in files if "touched" not in name] == [
         f"gold/reliability/dt={kept}/hours=00-24/run=7/part-0.parquet",
         f"manifests/dt={kept}.json",

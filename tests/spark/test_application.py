@@ -86,7 +86,7 @@ def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, 
     assert [piece.window for piece in summarizer.manifest().pieces] == [WHOLE_DAY]
     assert {table.name: loaded(table) for table in HOURLY} == by_hours
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=1", "run=2"}, "somebody may read those"
-    summarizer.lake.sweep()
+    summarizer.lake.sweep(print)
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=2"}
 
 
@@ -119,7 +119,7 @@ def test_a_run_that_is_interrupted_leaves_nothing_half(summarizer: Summarizer, t
     assert summarizer.run() is Status.DONE
     assert [deliveries_of(row) for row in loaded(RELIABILITY)] == [4]
     assert len(summarizer.rows(ATTEMPTS)) == 6
-    summarizer.lake.sweep()
+    summarizer.lake.sweep(print)
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=5"}
 
 

@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.lake.manifests import Manifest, Part, Piece, UnknownManifest
+from analytics.pipeline.lake.manifests import DamagedManifest, Manifest, Part, Piece, UnknownManifest, day_of
 from analytics.pipeline.reports import Check
 
 MIDNIGHT = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
@@ -58,3 +58,25 @@ def test_one_of_another_version_is_not_guessed_at() -> None:
     later = EMPTY.as_json().replace('"version": 1', '"version": 2')
     with pytest.raises(UnknownManifest, match="version 2, where 1 is known"):
         Manifest.from_json(later)
+
+
+@pytest.mark.parametrize("text", ["", "\0\0", "[]", "{}", '{"version": 1, "day": "2026-03-02"}', EMPTY.as_json()[:-9]])
+def test_one_that_was_written_in_part_is_damaged(text: str) -> None:
+    with pytest.raises(DamagedManifest, match="summarizing the whole day replaces it"):
+        Manifest.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_the_day"),
+    [
+        ("dt=2026-03-02", True),
+        ("dt=2026-03-02.json", True),
+        ("dt=2026-03-02.new", False),
+        ("dt=2026-03-02.json.new", False),
+        ("dt=2026-03-99", False),
+        (".dt=2026-03-02.json.crc", False),
+        ("touched", False),
+    ],
+)
+def test_a_name_tells_the_day_it_is_of(name: str, is_of_the_day: bool) -> None:
+    assert day_of(name) == (EMPTY.day if is_of_the_day else None)

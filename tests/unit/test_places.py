@@ -24,6 +24,15 @@ def test_a_file_says_what_was_written_last(folder: Path) -> None:
     assert place.entries("nowhere") == []
 
 
+def test_what_an_interrupted_replacement_leaves_is_removed(folder: Path) -> None:
+    place = Place.at(str(folder))
+    place.replace("manifests/dt=2026-03-02.json", "old")
+    (folder / "tmp/dt=2026-03-02.json").write_text("ne")
+    assert place.entries("manifests") == ["dt=2026-03-02.json"]
+    place.clear()
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["dt=2026-03-02.json"]
+
+
 def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
     place = Place.at(str(folder))
     for run in ("hours=00-24/run=1", "hours=00-24/run=2", "hours=07-08/run=3"):

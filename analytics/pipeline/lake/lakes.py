@@ -1,14 +1,14 @@
 """What counts of a lake: days read by their manifests, and the leftovers of others removed."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from analytics.pipeline.lake.manifests import FOLDER, Manifest, path_of
+from analytics.pipeline.lake.manifests import FOLDER, DamagedManifest, Manifest, UnknownManifest, day_of, path_of
 from analytics.pipeline.lake.places import Place
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
 
@@ -30,11 +30,19 @@ class Lake:
         """Return what counts of a day.
 
         Raises:
-            OSError, UnknownManifest: it cannot be read.
+            OSError, UnknownManifest, DamagedManifest: it cannot be read.
 
         """
         text = self.place.text(path_of(day))
         return Manifest(day) if text is None else Manifest.from_json(text)
+
+    def known(self, day: dt.date, say: Callable[[str], None]) -> Manifest:
+        """Return what counts of a day, or an empty manifest, and say so, where it cannot be told."""
+        try:
+            return self.manifest(day)
+        except (UnknownManifest, DamagedManifest) as failure:
+            say(f"{path_of(day)}: {failure}; until then nothing is known of the day")
+            return Manifest(day)
 
     def keep(self, manifest: Manifest) -> None:
         """Let this count of its day, and nothing else, from one moment to the next."""
@@ -44,15 +52,27 @@ class Lake:
         """Remember that a day may get folders that do not count: replaced, or left by a run that was interrupted."""
         self.place.replace(f"{TOUCHED}/dt={day}", "")
 
-    def sweep(self) -> None:
-        """Remove what does not count, of the days that were touched; nobody else may be writing meanwhile."""
+    def sweep(self, say: Callable[[str], None]) -> None:
+        """Remove what does not count, of the days that were touched; nobody else may be writing meanwhile.
+
+        A day whose manifest cannot be read keeps all it has, and its mark.
+        """
+        self.place.clear()
         for mark in sorted(self.place.entries(TOUCHED)):
-            day = dt.date.fromisoformat(mark.removeprefix("dt="))
+            day = day_of(mark)
+            if day is None or self._swept(day, say):
+                self.place.forget(f"{TOUCHED}/{mark}")
+
+    def _swept(self, day: dt.date, say: Callable[[str], None]) -> bool:
+        try:
             counting = {part.folder for part in self.manifest(day).parts()}
-            for table in TABLES:
-                for folder in self.place.folders(f"{table.path}/dt={day}", LEVELS) - counting:
-                    self.place.remove(folder)
-            self.place.forget(f"{TOUCHED}/{mark}")
+        except (UnknownManifest, DamagedManifest) as failure:
+            say(f"{path_of(day)}: {failure}; until then nothing of the day is removed")
+            return False
+        for table in TABLES:
+            for folder in self.place.folders(f"{table.path}/dt={day}", LEVELS) - counting:
+                self.place.remove(folder)
+        return True
 
     def write(self, frame: DataFrame, table: Table, folder: str) -> None:
         """Write rows of a table to a folder that is not there yet.

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
@@ -11,10 +12,16 @@ from analytics.pipeline.reports import Check
 
 VERSION: Final = 1
 FOLDER: Final = "manifests"
+OF_DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)(?:\.json)?")
+"""What everything of a day is called: its manifest, its marks, its folder in a table."""
 
 
 class UnknownManifest(Exception):
     """A manifest of another version; the lake was written by a later one of the broker."""
+
+
+class DamagedManifest(ValueError):
+    """What should be a manifest is none; it may have been written, or copied, in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +90,32 @@ class Manifest:
 
         Raises:
             UnknownManifest: it is of a version that this one does not know.
-            ValueError: it is damaged.
+            DamagedManifest: it says what none can.
 
         """
-        said: dict[str, Any] = json.loads(text)
-        if said.get("version") != VERSION:
-            raise UnknownManifest(f"manifest of version {said.get('version')}, where {VERSION} is known")
-        day = dt.date.fromisoformat(said["day"])
-        return cls(day, tuple(map(_piece, said["pieces"])), tuple(Part(**part) for part in said["daily"]))
+        try:
+            said: dict[str, Any] = json.loads(text)
+            if said["version"] != VERSION:
+                raise UnknownManifest(f"manifest of version {said['version']}, where {VERSION} is known")
+            day = dt.date.fromisoformat(said["day"])
+            return cls(day, tuple(map(_piece, said["pieces"])), tuple(Part(**part) for part in said["daily"]))
+        except (ValueError, LookupError, TypeError) as failure:
+            told = f"{type(failure).__name__}: {failure}"
+            raise DamagedManifest(f"damaged manifest ({told}): summarizing the whole day replaces it") from failure
 
 
 def path_of(day: dt.date) -> str:
     """Return where the manifest of a day is."""
     return f"{FOLDER}/dt={day}.json"
+
+
+def day_of(name: str) -> dt.date | None:
+    """Return the day that a file or folder of the lake is of, by its name; None for what is none of the lake's."""
+    named = OF_DAY.fullmatch(name)
+    try:
+        return dt.date.fromisoformat(named[1]) if named else None
+    except ValueError:
+        return None
 
 
 def _piece(said: Mapping[str, Any]) -> Piece:

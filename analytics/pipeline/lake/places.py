@@ -1,5 +1,6 @@
 """Files and folders of a lake, on a path or in an object store: what Spark does not do itself."""
 
+import os
 import posixpath
 import re
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ ARROW_SCHEMES: Final = {"s3a": "s3", "s3n": "s3", "wasbs": "abfs", "abfss": "abf
 """The names of Hadoop's file systems in Arrow, where they are not the same."""
 PATTERN: Final = re.compile(r"([\[\]{}*?\\])")
 """What Spark takes for a pattern in a path that it reads."""
+NEW: Final = "tmp"
+"""Where a file is written that is to replace another: beside it, whoever lists its folder could take it for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +56,37 @@ class Place:
         if self.files.get_file_info(self._path(path)).type is fs.FileType.NotFound:
             return None
         with self.files.open_input_stream(self._path(path)) as stream:
-            return bytes(stream.read()).decode()
+            return bytes(stream.read()).decode(errors="replace")
 
     def replace(self, path: str, text: str) -> None:
-        """Let a file say something else, at once: whoever reads it finds the old text or the new one."""
-        self.files.create_dir(posixpath.dirname(self._path(path)))
+        """Let a file say something else, at once: whoever reads it finds the old text or the new one.
+
+        It does even after a power cut. Who is interrupted may leave a file in `tmp/`, which `clear` removes.
+        """
         if not isinstance(self.files, fs.LocalFileSystem):  # an object appears when it is complete
-            self._write(self._path(path), text)
+            with self.files.open_output_stream(self._path(path)) as stream:
+                stream.write(text.encode())
             return
-        self._write(f"{self._path(path)}.new", text)
-        self.files.move(f"{self._path(path)}.new", self._path(path))
+        target, new = Path(self._path(path)), Path(self._path(NEW), posixpath.basename(path))
+        for folder in (target.parent, new.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        new.write_text(text)
+        _put_on_disk(new)
+        new.replace(target)
+        _put_on_disk(target.parent)
+
+    def settle(self, path: str) -> None:
+        """See to it that the Parquet in a folder is still there after a power cut."""
+        if isinstance(self.files, fs.LocalFileSystem):  # an object is, once it has appeared
+            folder = Path(self._path(path))
+            for one in (*folder.glob("*.parquet"), folder, *folder.parents):
+                if one.is_relative_to(self.root):
+                    _put_on_disk(one)
+
+    def clear(self) -> None:
+        """Remove what was left by who was interrupted in replacing a file; nobody else may be doing so meanwhile."""
+        for name in self.entries(NEW):
+            self.forget(f"{NEW}/{name}")
 
     def folders(self, path: str, depth: int) -> set[str]:
         """Return the folders so many levels below a folder, as paths from the root; none where it does not exist."""
@@ -97,6 +121,11 @@ class Place:
     def _relative(self, path: str) -> str:
         return path.removeprefix(f"{self.root}/")
 
-    def _write(self, path: str, text: str) -> None:
-        with self.files.open_output_stream(path) as stream:
-            stream.write(text.encode())
+
+def _put_on_disk(path: Path) -> None:
+    """Wait until a file, or the list of a folder's files, is on the disk itself."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

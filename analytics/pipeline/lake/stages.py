@@ -47,6 +47,11 @@ class Stage:
         rows = self._dataset(self.parts[table].folder)
         yield from rows.to_batches(batch_size=BATCH_ROWS, batch_readahead=1, fragment_readahead=1)
 
+    def settle(self) -> None:
+        """See to it that what has been kept is still there after a power cut, before a manifest names it."""
+        for part in self.parts.values():
+            self._lake.place.settle(part.folder)
+
     def size(self) -> int:
         """Return the bytes of all that has been kept."""
         return sum(self._lake.place.size(part.folder) for part in self.parts.values())

@@ -12,8 +12,14 @@ from analytics.pipeline.transforms.answers import ends
 INVERSION: Final = "inversion"
 TWICE: Final = "number given twice"
 
-OVERLAP_SECONDS: Final = 5
-"""Publishes that began so close together may have overlapped: when they were committed, no row tells."""
+OVERLAP_SECONDS: Final = 2
+"""So long a publish takes at worst, from its statement's start to its commit; on an idle machine it is milliseconds.
+
+No row tells when one was committed. Two that began so close together may therefore have overlapped, unless something
+of the earlier one had been sent before the later one began.
+"""
+CLOCKS_MS: Final = 100
+"""So far the clock of a worker, which tells when a request starts, may be from PostgreSQL's, which tells the rest."""
 
 RELEASED: Final = "released"
 SET_ASIDE: Final = "set aside before it was sent"
@@ -58,18 +64,20 @@ def inversions(
     - set aside before it was sent: it was set aside more often than its answers in the window account for, so its
       script was lost (8.3)
     - not active: its subscription or its subscriber changed its status between its publish and its end
-    - published at the same time: the two publishes began within 5 s; lines read what is committed, oldest first
+    - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
+      the later one began: lines read what is committed, oldest first
     """
     explained = {
         RELEASED: F.isnotnull("released"),
         SET_ASIDE: F.col("times_set_aside") > F.coalesce("answered_aside", F.lit(0)),
         NOT_ACTIVE: _has_one_between("subscription_changed") | _has_one_between("subscriber_changed"),
-        SAME_TIME: F.col("latest.created_at") <= F.timestamp_add("SECOND", F.lit(OVERLAP_SECONDS), "created_at"),
+        SAME_TIME: F.col("latest.created_at") <= _committed_by(),
     }
     return (
         sent.where("finished_at IS NOT NULL AND latest.id > id")
         .join(_released(releases), "id", "left")
         .join(_answered_aside(attempts, words), "id", "left")
+        .join(_first_sent(attempts), "message_id", "left")
         .join(_changed(status_changes.where("subscription_id IS NOT NULL"), "subscription"), "subscription_id", "left")
         .join(_changed(status_changes.where("subscription_id IS NULL"), "subscriber"), "subscriber_id", "left")
         .select(
@@ -92,6 +100,19 @@ def _answered_aside(attempts: DataFrame, words: Vocabulary) -> DataFrame:
     """Return how often each delivery was answered so that the next one went, and it stayed."""
     aside = attempts.where(~F.col("holds") & ~ends(words))
     return aside.groupBy(F.col("delivery_id").alias("id")).agg(F.count("*").alias("answered_aside"))
+
+
+def _first_sent(attempts: DataFrame) -> DataFrame:
+    """Return when the first of each message's deliveries, to whomever, was sent: it had been committed by then."""
+    return attempts.groupBy("message_id").agg(F.min("started_at").alias("first_sent_at"))
+
+
+def _committed_by() -> Column:
+    """Return when the publish of what was overtaken had been committed at the latest."""
+    return F.least(
+        F.timestamp_add("SECOND", F.lit(OVERLAP_SECONDS), "created_at"),
+        F.timestamp_add("MILLISECOND", F.lit(CLOCKS_MS), "first_sent_at"),
+    )
 
 
 def _changed(changes: DataFrame, whose: str) -> DataFrame:

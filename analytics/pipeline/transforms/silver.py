@@ -50,7 +50,7 @@ def attempts(made: DataFrame, of_deliveries: DataFrame, words: Vocabulary) -> Da
 
     Those of a delivery that is not known are nobody's.
     """
-    known = of_deliveries.select(F.col("id").alias("delivery_id"), "finished_at", *WHOSE)
+    known = of_deliveries.select(F.col("id").alias("delivery_id"), "message_id", "finished_at", *WHOSE)
     return shaped(
         made.transform(_with_next)
         .join(known, "delivery_id", "left")
