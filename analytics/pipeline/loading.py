@@ -1,13 +1,15 @@
 """Summaries into PostgreSQL, for the admin and the API: a window in one transaction, instead of what was there."""
 
 import datetime as dt
+import io
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import pyarrow as pa
 from psycopg import sql
+from pyarrow import csv
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, DAILY, GOLD, HOURLY, Table
@@ -23,24 +25,50 @@ OF_DAY: Final = {BUDGETS: "day", ANOMALIES: "hour"}
 def load(
     connection: psycopg.Connection, window: Window, rows: Mapping[Table, Batches], still: Callable[[], None]
 ) -> None:
-    """Replace what is there of a window, and of its day.
+    """Replace what is there of a window, and of its day, in the tables that rows are given of.
 
-    Readers see what was there until all of the new is; they never wait. Other writers of the same tables do: all of
-    them are locked at once, in the same order. `still` raises where this run must not go on by then.
+    The rows are copied to temporary tables first, a batch a transaction: the one that replaces is short, and with it
+    the time for which vacuum must keep whatever dies in the whole database. Readers see what was there until all of the
+    new is; they never wait. Other writers of the same tables do: all of them are locked at once, in the same order.
+
+    - `connection`: in autocommit, and ended after this
+    - `still` raises where this run must not go on by then
 
     Raises:
         psycopg.Error: nothing has been replaced.
 
     """
+    for table, batches in rows.items():
+        _stage(connection, table, batches)
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{SECONDS_TO_LOCK}s")))
-        cursor.execute(sql.SQL("SET LOCAL timezone = 'UTC'"))
-        names = sql.SQL(", ").join(map(_name, GOLD))
+        names = sql.SQL(", ").join(_name(table) for table in GOLD if table in rows)
         cursor.execute(sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(names))
         still()
-        for table in GOLD:
+        for table in rows:
             _clear(cursor, table, window)
-            _copy(cursor, table, rows[table])
+            insert = sql.SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM {}")
+            cursor.execute(insert.format(_name(table), _staged(table), columns=_columns(table)))
+
+
+def _stage(connection: psycopg.Connection, table: Table, batches: Batches) -> None:
+    create = sql.SQL("CREATE TEMPORARY TABLE {} AS SELECT {} FROM {} WITH NO DATA")
+    connection.execute(create.format(_staged(table), _columns(table), _name(table)))
+    statement = sql.SQL("COPY {} FROM STDIN (FORMAT csv)").format(_staged(table))
+    for batch in batches:
+        with connection.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.write(_as_csv(batch.select(column_names(table))))
+
+
+def _as_csv(batch: pa.RecordBatch) -> bytes:
+    """Return rows as PostgreSQL takes them: what is null is empty, an empty text is quoted, a map is JSON."""
+    for number, column in enumerate(batch.schema):
+        if pa.types.is_map(column.type):
+            texts = [None if pairs is None else json.dumps(dict(sorted(pairs))) for pairs in batch[number].to_pylist()]
+            batch = batch.set_column(number, column.name, pa.array(texts, pa.string()))
+    written = io.BytesIO()
+    csv.write_csv(batch, written, csv.WriteOptions(include_header=False))
+    return written.getvalue()
 
 
 def _clear(cursor: psycopg.Cursor, table: Table, window: Window) -> None:
@@ -58,20 +86,6 @@ def _span(table: Table, window: Window) -> tuple[dt.date, dt.date]:
     return midnight, midnight + dt.timedelta(days=1)
 
 
-def _copy(cursor: psycopg.Cursor, table: Table, batches: Batches) -> None:
-    names = column_names(table)
-    columns = sql.SQL(", ").join(map(sql.Identifier, names))
-    with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(_name(table), columns)) as copy:
-        for batch in batches:
-            for row in batch.to_pylist():
-                copy.write_row([_value(row[name]) for name in names])
-
-
-def _value(value: Any) -> Any:
-    """Return a value as PostgreSQL takes it: a map, which Arrow gives as pairs, as JSON."""
-    return json.dumps(dict(sorted(value))) if isinstance(value, list) else value
-
-
 def column_names(table: Table) -> list[str]:
     """Return the columns of a table, in order."""
     return [column.split()[0] for column in table.columns.split(", ")]
@@ -79,3 +93,11 @@ def column_names(table: Table) -> list[str]:
 
 def _name(table: Table) -> sql.Identifier:
     return sql.Identifier(f"analytics_{table.name}")
+
+
+def _columns(table: Table) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, column_names(table)))
+
+
+def _staged(table: Table) -> sql.Identifier:
+    return sql.Identifier("pg_temp", f"staged_{table.name}")

@@ -51,7 +51,7 @@ def summarize(run: Run, window: Window, done: Done) -> None:
     run.still()
     run.lake.keep(after)
     run.say(f"{window}: in the lake")
-    with psycopg.connect(run.database, connect_timeout=CONNECT_SECONDS) as connection:
+    with psycopg.connect(run.database, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
         load(connection, window, {table: stage.batches(table) for table in GOLD}, run.still)
 
 
