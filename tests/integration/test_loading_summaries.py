@@ -1,0 +1,106 @@
+"""Summaries into PostgreSQL: what replaces what, and how long it keeps vacuum waiting."""
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any, Final
+
+import psycopg
+import pyarrow as pa
+import pytest
+from django.db import connection as of_django
+
+from analytics.models import Reliability
+from analytics.pipeline.job import Window
+from analytics.pipeline.loading import load
+from analytics.pipeline.tables import RELIABILITY
+from tests.spark.summaries import database_address
+
+NOON: Final = dt.datetime(2026, 3, 2, 12, tzinfo=dt.UTC)
+HOUR: Final = dt.timedelta(hours=1)
+WINDOW: Final = Window(NOON, NOON + HOUR)
+COUNTS: Final = ("deliveries", "delivered", "eligible", "first_attempt", "attempts")
+SCHEMA: Final = pa.schema(
+    [
+        ("hour", pa.timestamp("us", "UTC")),
+        ("subscriber_id", pa.int64()),
+        ("subscriber", pa.string()),
+        ("event_type_id", pa.int64()),
+        ("event_type", pa.string()),
+        ("kind", pa.string()),
+        *((name, pa.int64()) for name in COUNTS),
+        ("by_status", pa.map_(pa.string(), pa.int64())),
+    ]
+)
+
+Row = dict[str, Any]
+
+
+@pytest.fixture
+def connection(transactional_db: None) -> Iterator[psycopg.Connection]:
+    with closing(psycopg.connect(database_address(), autocommit=True)) as opened:
+        yield opened
+
+
+def row(hour: dt.datetime = NOON, **more: Any) -> Row:
+    named = {"subscriber_id": 1, "subscriber": "", "event_type_id": None, "event_type": "Created", "kind": "TOPIC"}
+    return {"hour": hour, **named, **dict.fromkeys(COUNTS, 1), "by_status": {}, **more}
+
+
+def batch(*rows: Row) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{**one, "by_status": [*one["by_status"].items()]} for one in rows], SCHEMA)
+
+
+def there() -> list[Row]:
+    return [*Reliability.objects.order_by("id").values(*SCHEMA.names)]
+
+
+def fine() -> None:
+    """Be still the only run."""
+
+
+def test_rows_of_the_window_are_replaced_and_others_stay(connection: psycopg.Connection) -> None:
+    beside = [row(NOON - HOUR), row(NOON + HOUR)]
+    for one in (*beside, row(deliveries=99), row(NOON + HOUR / 2)):
+        Reliability.objects.create(**one)
+    load(connection, WINDOW, {RELIABILITY: [batch(row(deliveries=2)), batch(row(deliveries=3))]}, fine)
+    assert there() == [*beside, row(deliveries=2), row(deliveries=3)]
+
+
+@pytest.mark.parametrize("name", ["", '"', "a, b", "two\nlines", "\\.", "\\N", "NULL", "\t", "ä€😀", " x "])
+def test_names_arrive_as_they_are(connection: psycopg.Connection, name: str) -> None:
+    awkward = row(subscriber_id=None, subscriber=name, by_status={name: 1, "DELIVERED": 2})
+    load(connection, WINDOW, {RELIABILITY: [batch(awkward)]}, fine)
+    assert there() == [awkward]
+
+
+def test_rows_are_copied_before_anything_is_locked_or_keeps_vacuum_waiting(connection: psycopg.Connection) -> None:
+    looked: list[tuple[Any, ...] | None] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for deliveries in (1, 2, 3):
+            yield batch(row(deliveries=deliveries))
+            looked.append(state_of(connection))
+
+    load(connection, WINDOW, {RELIABILITY: batches()}, fine)
+    assert looked == [(None, None)] * 3
+    assert len(there()) == 3
+
+
+def state_of(connection: psycopg.Connection) -> tuple[Any, ...] | None:
+    """Return what keeps vacuum from removing what dies now: the connection's transaction, and its snapshot."""
+    with of_django.cursor() as cursor:
+        pid = connection.info.backend_pid
+        cursor.execute("SELECT backend_xid, backend_xmin FROM pg_stat_activity WHERE pid = %s", [pid])
+        found: tuple[Any, ...] | None = cursor.fetchone()
+        return found
+
+
+def test_where_the_run_is_not_the_only_one_any_more_nothing_is_replaced(connection: psycopg.Connection) -> None:
+    def lost() -> None:
+        raise InterruptedError
+
+    Reliability.objects.create(**row())
+    with pytest.raises(InterruptedError):
+        load(connection, WINDOW, {RELIABILITY: [batch(row(deliveries=2))]}, lost)
+    assert there() == [row()]
