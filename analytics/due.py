@@ -1,4 +1,7 @@
-"""What is to be summarized at an instant: the windows that are closed, and not summarized as things are now."""
+"""What is to be summarized at an instant: the windows that are closed, and not summarized as things are now.
+
+What failed is left alone for a while, unless somebody asks for it.
+"""
 
 import datetime as dt
 from collections.abc import Collection
@@ -6,11 +9,12 @@ from typing import Final
 
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
-from django.db.models import F, Min
+from django.db.models import Min
 
 from analytics.models import Run, RunKind, RunWindow, WindowState
+from analytics.outcomes import Outcomes, outcomes_from, outcomes_since
 from analytics.pipeline.job import Window
-from analytics.windows import HOUR_LAG, Calendar, due_days, due_hours, first_growing, midnight, whole, windows_between
+from analytics.windows import Calendar, due_days, due_hours, first_growing, whole, windows_between
 from delivery.models import StorageDay
 
 OLDEST_TRANSACTION: Final = """
@@ -41,18 +45,20 @@ def due(run: Run, known: Calendar) -> list[Window]:
 
 def hours(known: Calendar) -> list[Window]:
     """Return the closed hours, of days that still grow, that have not passed; before the tables were there is none."""
-    return due_hours(known, _passed(known), since=_first_instant())
+    outcomes = _outcomes(known)
+    return outcomes.rested(due_hours(known, outcomes.passed, since=_first_instant()), known.now)
 
 
 def days(known: Calendar) -> list[Window]:
-    """Return the sealed days that have not passed, or under which something was filed since."""
-    passed = _passed(known)
-    return due_days(known, passed, _touched(known, passed))
+    """Return the sealed days that have not passed, or under which something was filed since they did."""
+    outcomes = _outcomes(known)
+    return outcomes.rested(due_days(known, outcomes.passed, _touched(known, outcomes.passed)), known.now)
 
 
 def missed_days(known: Calendar) -> list[Window]:
     """Return the sealed days that have not passed: what `days` returns, but does not cost counting rows."""
-    return due_days(known, _passed(known), ())
+    outcomes = _outcomes(known)
+    return outcomes.rested(due_days(known, outcomes.passed, ()), known.now)
 
 
 def _of_range(run: Run, known: Calendar) -> list[Window]:
@@ -60,27 +66,16 @@ def _of_range(run: Run, known: Calendar) -> list[Window]:
     assert run.start is not None  # noqa: S101 - the constraint run_range
     assert run.end is not None  # noqa: S101
     wanted = windows_between(known, run.start, run.end)
-    done = _passed_since(run.requested_at)
+    done = outcomes_since(run.requested_at).passed
     if not run.again:
-        passed = _passed(known)
+        passed = _outcomes(known).passed
         touched = _touched(known, passed)
         done |= {window for window in passed if window.day not in touched}
     return [window for window in wanted if window not in done]
 
 
-def _passed(known: Calendar) -> set[Window]:
-    """Return what was summarized, of the days there are, after it was closed; what was before does not count."""
-    first = min(known.days, default=known.now.date())
-    return _windows(start__gte=midnight(first), run__started_at__gte=F("end") + HOUR_LAG)
-
-
-def _passed_since(instant: dt.datetime) -> set[Window]:
-    return _windows(ended_at__gte=instant)
-
-
-def _windows(**conditions: object) -> set[Window]:
-    rows = RunWindow.objects.filter(state=WindowState.PASSED, **conditions).values_list("start", "end").distinct()
-    return {Window(start, end) for start, end in rows}
+def _outcomes(known: Calendar) -> Outcomes:
+    return outcomes_from(min(known.days, default=known.now.date()))
 
 
 def _touched(known: Calendar, passed: Collection[Window]) -> set[dt.date]:
@@ -93,7 +88,7 @@ def _is_touched(day: dt.date) -> bool:
     from analytics.pipeline.extraction import has_grown  # noqa: PLC0415
 
     window = whole(day)
-    last = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED).latest("id")
+    last = RunWindow.objects.filter(start=window.start, end=window.end, state=WindowState.PASSED).latest("ended_at")
     return has_grown(connection, day, last.inputs)
 
 

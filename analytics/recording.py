@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
-from django.db.models import Q
+from django.db.models import Case, Q, When
 from django.db.models.functions import Now
 
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
@@ -42,9 +42,12 @@ RETURNING id
 
 TO_BE_DONE: Final = Q(state=RunState.WAITING) | Q(state=RunState.ABANDONED, kind=RunKind.RANGE)
 """What a schedule had begun comes due by itself."""
+FIRST: Final = Case(When(kind=RunKind.RANGE, then=0), When(kind=RunKind.HOURS, then=1), default=2)
 
 TOLD: Final = ("state", "inputs", "rows_read", "rows_written", "checks", "lake_bytes", "seconds", "error")
 """Of a window: the columns of `RunWindow` of that name."""
+UNTOLD: Final = {"inputs": {}, "rows_read": {}, "rows_written": {}, "checks": [], "lake_bytes": 0, "seconds": 0.0}
+"""Of a window that nothing was told of."""
 
 Report = Mapping[str, Any]
 
@@ -65,8 +68,8 @@ def begin(run_id: int) -> Run | None:
 
 
 def waiting() -> list[int]:
-    """Return the runs that are to be done, the oldest first."""
-    return [*Run.objects.filter(TO_BE_DONE).order_by("id").values_list("id", flat=True)]
+    """Return the runs that are to be done: what somebody has asked for, hours, then days; of each the oldest first."""
+    return [*Run.objects.filter(TO_BE_DONE).order_by(FIRST, "id").values_list("id", flat=True)]
 
 
 def abandon_vanished() -> None:
@@ -97,6 +100,11 @@ class Record:
             log.warning("summaries.database_away", run=self.run.pk, reason=str(failure))
         finally:
             forget_connection()
+
+    def failed(self, window: Window, error: str) -> None:
+        """Write down that a window failed that the application could not tell of any more."""
+        times = {"start": window.start.isoformat(), "end": window.end.isoformat()}
+        self.window({**UNTOLD, "window": times, "state": WindowState.FAILED, "error": error})
 
     def end(self, state: RunState, error: str, stopping: threading.Event) -> None:
         """Write down how it ended; wait for the database unless the process is to end.

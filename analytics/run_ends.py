@@ -13,6 +13,13 @@ SIGKILL_STATUS: Final = 137
 MOST_SAID: Final = 3
 """Windows whose errors are told with the run; all are told with the windows."""
 AGAIN: Final = "What it had not done is done again."
+FASTER: Final = (
+    "Give runs more time (BROKER_SUMMARY_MINUTES), or Spark more cores (BROKER_SPARK_MASTER: local[*], or a cluster)."
+)
+KILLED: Final = (
+    "Spark was killed, as Linux does where memory runs out: the machine needs more of it, or Spark less"
+    f" (BROKER_SPARK_MEMORY). {AGAIN}"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +55,32 @@ def ending(ended: Ended, windows: Collection[Window], heard: Heard, minutes: int
     if not undone:
         return Ending(RunState.PASSED)
     if ended.end is End.TOO_LONG:
-        return Ending(
-            RunState.FAILED,
-            f"It was ended after {minutes} minutes with {len(undone)} of {len(windows)} windows to do. {AGAIN} Give"
-            " runs more time (BROKER_SUMMARY_MINUTES), or Spark more cores (BROKER_SPARK_MASTER).",
-        )
+        return Ending(RunState.FAILED, _too_long(windows, undone, heard, minutes))
     return Ending(RunState.FAILED, _reason(ended.status, undone, heard))
+
+
+def cut_short(ended: Ended, windows: Collection[Window], heard: Heard, minutes: int) -> tuple[Window, str] | None:
+    """Return the window that took too long, or too much memory, and what it fails of; None where there is none.
+
+    It has failed like one that says so itself: tried at every turn again, from its beginning, it would be all that is
+    done.
+    """
+    window = _under_way(windows, heard)
+    if window and ended.end is End.TOO_LONG:
+        return window, f"It was not done when the {minutes} minutes of its run were over. {FASTER}"
+    if window and ended.end is End.BY_ITSELF and ended.status == SIGKILL_STATUS:
+        return window, KILLED
+    return None
+
+
+def _under_way(windows: Collection[Window], heard: Heard) -> Window | None:
+    return next((window for window in windows if window not in heard.states), None)
+
+
+def _too_long(windows: Collection[Window], undone: Collection[Window], heard: Heard, minutes: int) -> str:
+    if not heard.states:
+        return f"{next(iter(windows))} alone takes longer than the {minutes} minutes of a run. {FASTER}"
+    return f"It was ended after {minutes} minutes with {len(undone)} of {len(windows)} windows to do. {AGAIN} {FASTER}"
 
 
 def not_begun(failure: Exception) -> Ending | None:
@@ -75,8 +102,5 @@ def _reason(status: int, undone: Collection[Window], heard: Heard) -> str:
     if heard.error:
         return heard.error
     if status == SIGKILL_STATUS:
-        return (
-            "Spark was killed, as Linux does where memory runs out: the machine needs more of it, or Spark less"
-            f" (BROKER_SPARK_MEMORY). {AGAIN}"
-        )
+        return KILLED
     return f"Spark ended with status {status} before all was done: see the log."

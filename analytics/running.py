@@ -15,7 +15,7 @@ from analytics.due import calendar, due
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
 from analytics.recording import Record
-from analytics.run_ends import Ending, ending, not_begun
+from analytics.run_ends import Ending, cut_short, ending, not_begun
 from analytics.spark_process import Ended, run_application
 from analytics.spark_terms import SparkTerms
 from analytics.vocabulary import vocabulary
@@ -97,7 +97,10 @@ def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Call
             raise
         finally:
             record.log = _kept(printed)
-    return ending(ended, windows, record.heard, terms.minutes)
+    end = ending(ended, windows, record.heard, terms.minutes)
+    if cut := cut_short(ended, windows, record.heard, terms.minutes):
+        record.failed(*cut)
+    return end
 
 
 def _job(run: Run, windows: Sequence[Window], terms: SparkTerms) -> Job:

@@ -18,8 +18,8 @@ stopping: Final = threading.Event()
 def summarize_hours() -> None:
     """Summarize the hours that have closed, and days that were missed; take up runs whose hint was lost."""
     if settings.SUMMARIES:
-        requesting.request_missed_days(call_seconds=settings.SYNC_SECONDS)
         requesting.request_hours(call_seconds=settings.SYNC_SECONDS)
+        requesting.request_missed_days(call_seconds=settings.SYNC_SECONDS)
     running.take_up(spark_terms(), stopping=stopping)
 
 

@@ -87,7 +87,10 @@ class WindowState(models.TextChoices):
     """Summarized; the lake and the summaries have it."""
 
     FAILED = "FAILED"
-    """A check failed, or something broke; the lake and the summaries have what they had."""
+    """A check failed, or something broke: the summaries have what they had, and the lake too unless loading failed.
+
+    It is done again, if it had passed before as well.
+    """
 
 
 class RunWindow(models.Model):

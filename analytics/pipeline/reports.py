@@ -59,7 +59,7 @@ class Reports:
         self.progress(f"{window}: summarized in {seconds:.1f} s")
 
     def failed(self, window: Window, done: Done, seconds: float, error: str) -> None:
-        """A window is not summarized, and what was there before is still in force."""
+        """A window is not summarized: its summaries are what they were; so is the lake, unless loading has failed."""
         self._window(window, FAILED, done, seconds, error)
         self.progress(f"{window}: FAILED: {error}")
 

@@ -63,9 +63,10 @@ def drop_past_days(
     """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
 
     Messages that something unfinished needs are kept, and go once nothing does; what is to be kept `until_summarized`
-    stays whole until it and the days beside it are, and is warned of once a day. Days on which no broker ran do not count where more than a
-    week of them came one after the other. Returns the days that are gone or have become smaller. Holds nobody up: what
-    it cannot have at once it leaves for the next time, whole. Begins no day once it `is_stopping`.
+    stays whole until it and the days beside it are, and is warned of once a day. Days on which no broker ran do not
+    count where more than a week of them came one after the other. Returns the days that are gone or have become
+    smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day once it
+    `is_stopping`.
     """
     with connection.cursor() as cursor:
         cursor.execute(PAST, [today, until_summarized, keep_days])

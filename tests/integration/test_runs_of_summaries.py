@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import F
 from django.db.models.functions import Now
 
 from analytics import recording, requesting, running
@@ -35,6 +36,7 @@ from tests.driving import publish_bodies, terminate_backends
 PROGRAM = Path(__file__).parents[1] / "small_application.py"
 ROOT = PROGRAM.parents[1]
 DAY = dt.timedelta(days=1)
+HOUR = dt.timedelta(hours=1)
 PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
 
 
@@ -131,13 +133,80 @@ def test_a_day_that_something_was_filed_under_since_is_summarized_again(
     assert days_due(terms) is None
 
 
-def test_a_day_whose_summary_failed_stays_due_and_unsummarized(sealed: list[dt.date], terms: SparkTerms) -> None:
+def pass_time(amount: dt.timedelta) -> None:
+    """Let all that became of windows have become so much earlier."""
+    RunWindow.objects.update(ended_at=F("ended_at") - amount)
+
+
+def missed(terms: SparkTerms) -> Run | None:
+    return requesting.request_missed_days(call_seconds=terms.call_seconds)
+
+
+def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_hour(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
     done = do(days_due(terms), terms, "fails=1")
     assert done.state == RunState.FAILED
     assert f"{sealed[0]}: a check failed" in done.error
     assert StorageDay.objects.get(day=sealed[0]).summarized_at is None
-    missed = requesting.request_missed_days(call_seconds=terms.call_seconds)
-    assert windows_of(do(missed, terms)) == [(sealed[0], PASSED)]
+    assert (missed(terms), days_due(terms)) == (None, None)
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    waited = []
+    for _ in range(7):
+        hours = 0
+        while (again := missed(terms)) is None:
+            pass_time(HOUR)
+            hours += 1
+        do(again, terms, "fails=1")
+        waited.append(hours)
+    assert waited == [1, 2, 4, 8, 16, 24, 24]
+
+
+def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    pass_time(HOUR)
+    do(missed(terms), terms, "fails=1")
+    do(range_of(sealed), terms)
+    do(range_of(sealed, again=True), terms, "fails=1")
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_what_failed_is_done_at_once_where_somebody_asks_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    assert windows_of(do(range_of(sealed), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    """Its lake may be ahead of its summaries."""
+    do(days_due(terms), terms)
+    do(range_of(sealed, again=True), terms, "fails=1")
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_takes_too_long_has_failed_and_lets_others_have_their_turn(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    done = do(days_due(terms), replace(terms, minutes=0), "hangs")
+    assert done.state == RunState.FAILED
+    assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
+    assert windows_of(done) == [(sealed[0], FAILED)]
+    assert windows_of(do(missed(terms), terms))[0] == (sealed[1], PASSED)
+
+
+def test_what_somebody_wants_is_done_first_then_hours_then_days(storage: None) -> None:
+    kinds = (RunKind.DAYS, RunKind.HOURS, RunKind.RANGE)
+    range_ = {"start": midnight(today() - DAY), "end": midnight(today())}
+    runs = {kind: Run.objects.create(kind=kind, **(range_ if kind == RunKind.RANGE else {})).pk for kind in kinds}
+    assert recording.waiting() == [runs[kind] for kind in (RunKind.RANGE, RunKind.HOURS, RunKind.DAYS)]
 
 
 def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkTerms) -> None:

@@ -7,7 +7,7 @@ import pytest
 from analytics.java import NoJava
 from analytics.models import RunState
 from analytics.pipeline.job import Window
-from analytics.run_ends import AGAIN, Ending, Heard, ending, not_begun
+from analytics.run_ends import AGAIN, FASTER, KILLED, Ending, Heard, cut_short, ending, not_begun
 from analytics.spark_process import End, Ended
 from analytics.windows import hours_of
 
@@ -15,14 +15,8 @@ WINDOWS = hours_of(dt.date(2026, 3, 5))[:5]
 BY_ITSELF, TOO_LONG, STOPPED = End.BY_ITSELF, End.TOO_LONG, End.STOPPED
 PASSED, FAILED, ABANDONED = RunState.PASSED, RunState.FAILED, RunState.ABANDONED
 
-TIME_IS_OVER = (
-    f"It was ended after 60 minutes with 3 of 5 windows to do. {AGAIN} Give runs more time (BROKER_SUMMARY_MINUTES), or"
-    " Spark more cores (BROKER_SPARK_MASTER)."
-)
-MEMORY_RAN_OUT = (
-    "Spark was killed, as Linux does where memory runs out: the machine needs more of it, or Spark less"
-    f" (BROKER_SPARK_MEMORY). {AGAIN}"
-)
+TIME_IS_OVER = f"It was ended after 60 minutes with 3 of 5 windows to do. {AGAIN} {FASTER}"
+TIME_IS_OVER_FOR_ONE = f"2026-03-05 00:00 alone takes longer than the 60 minutes of a run. {FASTER}"
 
 
 def heard(passed: int = 0, failed: int = 0, error: str = "") -> Heard:
@@ -44,12 +38,8 @@ def failures(*windows: Window) -> list[str]:
         (Ended(BY_ITSELF, 0), heard(passed=5), PASSED, []),
         (Ended(TOO_LONG, 143), heard(passed=5), PASSED, []),
         (Ended(STOPPED, 143), heard(passed=2), ABANDONED, [f"Its worker was stopped. {AGAIN}"]),
-        (
-            Ended(TOO_LONG, 143),
-            heard(passed=2),
-            FAILED,
-            [TIME_IS_OVER],
-        ),
+        (Ended(TOO_LONG, 143), heard(passed=2), FAILED, [TIME_IS_OVER]),
+        (Ended(TOO_LONG, 143), heard(), FAILED, [TIME_IS_OVER_FOR_ONE]),
         (Ended(BY_ITSELF, 1), heard(4, 1), FAILED, ["1 windows are not summarized.", *failures(WINDOWS[4])]),
         (
             Ended(BY_ITSELF, 1),
@@ -59,16 +49,31 @@ def failures(*windows: Window) -> list[str]:
         ),
         (Ended(BY_ITSELF, 75), heard(error="another run is under way"), FAILED, ["another run is under way"]),
         (Ended(BY_ITSELF, 1), heard(), FAILED, ["Spark ended with status 1 before all was done: see the log."]),
-        (
-            Ended(BY_ITSELF, 137),
-            heard(),
-            FAILED,
-            [MEMORY_RAN_OUT],
-        ),
+        (Ended(BY_ITSELF, 137), heard(), FAILED, [KILLED]),
     ],
 )
 def test_ending(ended: Ended, told: Heard, state: RunState, said: list[str]) -> None:
     assert ending(ended, WINDOWS, told, minutes=60) == Ending(state, "\n".join(said))
+
+
+NOT_IN_TIME = f"It was not done when the 60 minutes of its run were over. {FASTER}"
+
+
+@pytest.mark.parametrize(
+    ("ended", "told", "cut"),
+    [
+        (Ended(TOO_LONG, 143), heard(), (WINDOWS[0], NOT_IN_TIME)),
+        (Ended(TOO_LONG, 143), heard(passed=1, failed=1), (WINDOWS[2], NOT_IN_TIME)),
+        (Ended(TOO_LONG, 143), heard(passed=5), None),
+        (Ended(BY_ITSELF, 137), heard(passed=2), (WINDOWS[2], KILLED)),
+        (Ended(STOPPED, 137), heard(passed=2), None),
+        (Ended(BY_ITSELF, 2), heard(passed=2, error="the database is away"), None),
+    ],
+)
+def test_the_window_that_takes_too_long_or_too_much_has_failed(
+    ended: Ended, told: Heard, cut: tuple[Window, str] | None
+) -> None:
+    assert cut_short(ended, WINDOWS, told, minutes=60) == cut
 
 
 def test_what_an_operator_can_mend_is_said_and_what_is_our_own_fault_is_not_hidden() -> None:

@@ -20,6 +20,7 @@ from analytics.windows import (
     hours_of,
     is_closed,
     midnight,
+    rest,
     whole,
     windows_between,
 )
@@ -99,6 +100,13 @@ def test_a_sealed_day_is_due_until_it_has_passed_and_once_something_was_filed_un
     assert due_days(known, (), ()) == [before, yesterday]
     assert due_days(known, {before}, ()) == [yesterday]
     assert due_days(known, {before, yesterday}, {YESTERDAY}) == [yesterday]
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 24), (7, 24), (10_000, 24)]
+)
+def test_what_fails_again_and_again_is_left_alone_for_longer_but_tried_once_a_day(failures: int, hours: int) -> None:
+    assert rest(failures) == hours * HOUR
 
 
 @pytest.mark.parametrize(
