@@ -15,6 +15,7 @@ from analytics.due import calendar, due
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
 from analytics.recording import Record
+from analytics.report_texts import storable
 from analytics.run_ends import Ending, cut_short, ending, not_begun
 from analytics.spark_process import Ended, run_application
 from analytics.spark_terms import SparkTerms
@@ -90,7 +91,7 @@ def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Call
         with os.fdopen(os.open(job, SECRETLY, 0o600), "w") as file:
             file.write(_job(record.run, windows, terms).as_json())
         try:
-            ended = start(job, log=printed, on_report=lambda report: _hear(report, record, tell))
+            ended = start(job, log=printed, on_report=lambda report: _hear(storable(report), record, tell))
         except Exception as failure:
             if known := not_begun(failure):
                 return known

@@ -1,8 +1,8 @@
 """A small program in Spark's place: does a job as it is told by its arguments, and reports as Spark's does.
 
 Run by its path: the job, then any of `fails=N` (the Nth window, from 1), `ends=N` (with status 7 before the Nth),
-`dies` (is killed before the first), `hangs` (likewise stays for ever), `gives up` (tells why and ends),
-`prints=BYTES`.
+`quotes` (with them what PostgreSQL takes into no text), `dies` (is killed before the first), `hangs` (likewise stays for
+ever), `gives up` (tells why and ends), `prints=BYTES`.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import Any
 from analytics.pipeline.job import Job, Window
 from analytics.pipeline.run_lock import only_run
 
+UNSTORABLE = ": caf\0é \ud800"
 REPORTS = int(os.environ["BROKER_REPORT_FD"])
 
 
@@ -32,7 +33,7 @@ def report_window(window: Window, error: str) -> None:
         inputs={},
         rows_read={"deliveries": 3},
         rows_written={"gold/reliability": 2},
-        checks=[{"name": "parity of deliveries", "passed": not error, "found": "3 of 3"}],
+        checks=[{"name": "parity of deliveries", "passed": not error, "found": error or "3 of 3"}],
         lake_bytes=1_000,
         seconds=0.5,
         error=error,
@@ -46,12 +47,13 @@ def main(job: Job, behaviour: Mapping[str, str]) -> int:
     if "hangs" in behaviour:
         time.sleep(3600)
     if "gives up" in behaviour:
-        report(error="the lake is not writable")
+        report(error="the lake is not writable" + (UNSTORABLE if "quotes" in behaviour else ""))
         return 2
     for number, window in enumerate(job.windows, 1):
         if behaviour.get("ends") == str(number):
             return 7
         error = "a check failed" if behaviour.get("fails") == str(number) else ""
+        error += UNSTORABLE if error and "quotes" in behaviour else ""
         report_window(window, error)
     return int("fails" in behaviour)
 

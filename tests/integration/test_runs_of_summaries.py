@@ -354,6 +354,13 @@ def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.dat
     assert done.ended_at
 
 
+def test_what_postgresql_takes_into_no_text_is_told_without_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), terms, "fails=1", "quotes")
+    failed = done.windows.get(state=FAILED)
+    assert (failed.error, failed.checks[0]["found"]) == ("a check failed: café ?",) * 2
+    assert do(range_of(sealed), terms, "gives up", "quotes").error == "the lake is not writable: café ?"
+
+
 def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
     done = do(range_of(sealed), replace(terms, minutes=0), "hangs")
     assert done.state == RunState.FAILED
