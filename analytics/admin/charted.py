@@ -9,8 +9,11 @@ from analytics.figures.latency import latencies
 from analytics.figures.looked import Looked
 from analytics.figures.queues import balance, messages_by_sender
 from analytics.figures.volume import messages_by_publisher
+from analytics.vocabulary import NEUTRAL
 from delivery.rules.statuses import DeliveryStatus
 
+NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
+NOTHING_ENDED: Final = "No delivery ended."
 PUBLISHERS_DRAWN: Final = 6
 BY_MANAGEMENT: Final = "(management keys)"
 
@@ -19,23 +22,26 @@ def reliability(looked: Looked) -> Section:
     """Return how deliveries ended, step by step."""
     series = charts.in_order(looked.outcomes, DeliveryStatus.values)
     chart = charts.stacked_bars("Deliveries by the status they ended in", looked.selection.range, series)
-    return Section("reliability", "Reliability", "", chart if series else None, nothing="No delivery ended.")
+    return Section("reliability", "Reliability", "", chart if series else None, nothing=NOTHING_ENDED)
 
 
 def failures(looked: Looked) -> Section:
     """Return the same without those that were delivered, which would hide them."""
-    found = {key: number for key, number in looked.outcomes.items() if key[1] != DeliveryStatus.DELIVERED}
+    found = {(at, status): number for (at, status), number in looked.outcomes.items() if status not in NO_FAILURES}
     series = charts.in_order(found, DeliveryStatus.values)
-    chart = charts.stacked_bars("Deliveries that ended otherwise than delivered", looked.selection.range, series)
-    note = "Deliveries that ended otherwise than delivered."
-    return Section("reliability", "Not delivered", note, chart if series else None, nothing="All were delivered.")
+    chart = charts.stacked_bars("Deliveries that failed", looked.selection.range, series)
+    note = "Without those that somebody else took or somebody cancelled."
+    nothing = "None failed." if looked.outcomes else NOTHING_ENDED
+    return Section("reliability", "Not delivered", note, chart if series else None, nothing=nothing)
 
 
 def how_long(looked: Looked) -> Section:
     """Return how long deliveries took, step by step."""
     found = latencies(looked.histograms)
     series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
-    chart = charts.lines("From published to delivered, in milliseconds", looked.selection.range, series, unit="ms")
+    chart = charts.lines(
+        "From published to delivered, in milliseconds", looked.selection.range, series, unit="ms", logarithmic=True
+    )
     note = "From published to delivered; quantiles within 1 %."
     return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was delivered.")
 

@@ -38,13 +38,20 @@ class Chart:
 def stacked_bars(title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]]) -> Chart:
     """Return bars step by step, in which each series has a part."""
     drawn = [_bars(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
-    return _chart("bar", title, asked, drawn, stacked=True)
+    return _chart("bar", title, asked, drawn, _options(stacked=True))
 
 
-def lines(title: str, asked: Range, series: Mapping[str, Mapping[dt.datetime, float]], *, unit: str = "") -> Chart:
+def lines(
+    title: str,
+    asked: Range,
+    series: Mapping[str, Mapping[dt.datetime, float]],
+    *,
+    unit: str = "",
+    logarithmic: bool = False,
+) -> Chart:
     """Return a line for each series; where it has no value the line is broken."""
     drawn = [_line(name, values, asked, number) for number, (name, values) in enumerate(series.items())]
-    return _chart("line", title, asked, drawn, stacked=False, unit=unit)
+    return _chart("line", title, asked, drawn, _options(stacked=False, unit=unit, logarithmic=logarithmic))
 
 
 def single_bars(title: str, values: Mapping[str, float]) -> Chart:
@@ -89,20 +96,19 @@ def _line(name: str, values: Mapping[dt.datetime, float], asked: Range, number: 
     return {"label": name, "data": [values.get(at) for at in asked.steps()], **style, **points}
 
 
-def _chart(
-    kind: str, title: str, asked: Range, drawn: Sequence[Mapping[str, Any]], *, stacked: bool, unit: str = ""
-) -> Chart:
+def _chart(kind: str, title: str, asked: Range, drawn: Sequence[Mapping[str, Any]], options: str) -> Chart:
     form = "%d %b" if asked.step == "day" else "%d %b %H:%M"
     labels = [at.strftime(form) for at in asked.steps()]
-    return Chart(kind, _json({"labels": labels, "datasets": drawn}), _options(stacked=stacked, unit=unit), title)
+    return Chart(kind, _json({"labels": labels, "datasets": drawn}), options, title)
 
 
-def _options(*, stacked: bool, legend: bool = True, unit: str = "") -> str:
+def _options(*, stacked: bool, legend: bool = True, unit: str = "", logarithmic: bool = False) -> str:
     ticks = {"color": GREY, "maxRotation": 0}
     words = {"color": GREY, "boxWidth": 12}
     across = {"stacked": stacked, "grid": {"display": False}, "ticks": {**ticks, "autoSkip": True, "maxTicksLimit": 8}}
     title = {"display": bool(unit), "text": unit, "color": GREY}
-    up = {"stacked": stacked, "beginAtZero": True, "title": title, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
+    scale = {"type": "logarithmic"} if logarithmic else {"beginAtZero": True}
+    up = {**scale, "stacked": stacked, "title": title, "grid": {}, "ticks": {**ticks, "maxTicksLimit": 6}}
     return _json(
         {
             "animation": False,

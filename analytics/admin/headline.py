@@ -30,10 +30,10 @@ def headline(looked: Looked) -> list[Figure]:
     sums, took, checked = totals(looked.selection), latency(looked.histograms), looked.audit
     published, size = messages_and_bytes(looked.selection)
     return [
-        Figure("Published", f"{published:,}", filesizeformat(size)),
+        Figure("Published", f"{published:,}", f"{filesizeformat(size)}, whoever receives it"),
         Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
         Figure("Success rate", per_cent(sums.success_rate), f"at once: {per_cent(sums.first_attempt_rate)}"),
-        Figure("Published to delivered", f"{_ms(took.p50)} / {_ms(took.p95)}" if took else "-", "p50 / p95"),
+        Figure("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
         Figure("Order", _verdict(checked), f"{checked.checked:,} deliveries checked"),
     ]
 

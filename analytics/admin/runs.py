@@ -1,6 +1,6 @@
 """Runs in the admin: what each read, wrote and checked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from django.contrib import admin, messages
@@ -16,6 +16,8 @@ from delivery.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
 from delivery.retention.kept_days import days_kept
 from subscriptions.admin.theme import display, label, preformatted, table
 
+FACTS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
+"""Of what is read, what tells how much happened; the rest is what it is called."""
 COLOURS: Final = {
     RunState.WAITING: "info",
     RunState.RUNNING: "info",
@@ -107,13 +109,13 @@ def _row(window: RunWindow) -> list[object]:
     return [
         f"{instant(window.start)} to {instant(window.end)}",
         label(window.state, colour),
-        _added(window.rows_read),
-        _added(window.rows_written),
-        f"failed: {', '.join(failed)}" if failed else window.error or f"{len(window.checks)} passed",
+        _told(window.rows_read, FACTS),
+        f"{sum(window.rows_written.values()):,} rows",
+        f"failed: {', '.join(failed)}" if failed else window.error or f"all {len(window.checks)} passed",
         filesizeformat(window.lake_bytes),
-        f"{window.seconds:,.1f} s",
+        f"{window.seconds:,.1f}\N{NO-BREAK SPACE}s",
     ]
 
 
-def _added(rows: Mapping[str, Any]) -> str:
-    return f"{sum(rows.values()):,} rows"
+def _told(rows: Mapping[str, Any], names: Sequence[str]) -> str:
+    return ", ".join(f"{rows[name]:,} {name}" for name in names if rows.get(name)) or "nothing happened"

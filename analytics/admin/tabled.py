@@ -97,7 +97,13 @@ def anomalies(looked: Looked) -> Section:
 def error_budgets(looked: Looked) -> Section:
     """Return how much may still fail."""
     rows = [
-        [one.subscriber, f"{one.objective:.3%}", f"{one.bad:,} of {one.eligible:,}", per_cent(one.spent), str(one.day)]
+        [
+            one.subscriber,
+            f"{one.objective:.3%}",
+            f"{one.bad:,} of {one.eligible:,}",
+            f"{one.spent:,.2f} ×",
+            str(one.day),
+        ]
         for one in budgets(looked.selection)
     ]
     headers = ["subscriber", "objective", "failed in 28 days", "budget spent", "as of"]
