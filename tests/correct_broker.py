@@ -5,15 +5,25 @@ and subscribers are switched off and on, workers die. What it shares with the re
 """
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from tests.frames import DAY, Row
 
-LONGEST_PUBLISH: Final = 4.9
+LONGEST_PUBLISH: Final = 1.9
 TURNS: Final = 400
 """After so many steps of its line the day ends, whatever still waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """A message, and when its publish began and was committed."""
+
+    message_id: int
+    created_at: float
+    committed_at: float
 
 
 @dataclass(slots=True)
@@ -21,6 +31,7 @@ class Waiting:
     """A delivery on its way."""
 
     id: int
+    message_id: int
     subscription_id: int
     created_at: float
     committed_at: float
@@ -58,11 +69,26 @@ class History:
         }
 
     def _row(self, one: Waiting) -> dict[str, object]:
-        kept = ("id", "subscription_id", "status", "attempts", "times_set_aside", "sequence", "uncertain")
+        kept = ("id", "message_id", "subscription_id", "status", "attempts", "times_set_aside", "sequence", "uncertain")
         times = {"created_at": _moment(one.created_at)} | (
             {"finished_at": _moment(one.finished_at)} if one.finished_at else {}
         )
         return {name: getattr(one, name) for name in kept} | times | {"kind": "TOPIC"}
+
+
+def announced(random: Random, first_id: int) -> list[Publish]:
+    """Publish a day's messages, a few: ids in the order in which they are given out, somewhere within each publish."""
+    publishes, at = [], 1.0
+    for _ in range(random.randint(6, 16)):
+        lasts = random.choice([0.005, 1.0, LONGEST_PUBLISH])
+        publishes.append((at + random.random() * lasts, at, at + lasts))
+        at += random.choice([0.0, 0.1, 1.0, 6.0, 60.0])
+    return [Publish(number, *times) for number, (_, *times) in enumerate(sorted(publishes), first_id)]
+
+
+def steadily(count: int, first_id: int) -> list[Publish]:
+    """Publish four messages a second, one after the other."""
+    return [Publish(first_id + number, 1 + number / 4, 1.005 + number / 4) for number in range(count)]
 
 
 def _moment(seconds: float) -> dt.datetime:
@@ -70,25 +96,35 @@ def _moment(seconds: float) -> dt.datetime:
 
 
 class Broker:
-    """One subscriber with two subscriptions, and its line."""
+    """One subscriber with two subscriptions, and its line; others may be sent the same messages."""
 
-    def __init__(self, subscriber_id: int, random: Random, *, calm: bool = False) -> None:
+    def __init__(
+        self,
+        subscriber_id: int,
+        random: Random,
+        publishes: Sequence[Publish],
+        *,
+        calm: bool = False,
+        prompt: bool = False,
+    ) -> None:
         self.history = History(subscriber_id)
         self._random = random
         self._calm = calm
         """Whether everything is taken at once and nothing goes wrong."""
+        self._idle, self._took = ([0.05], [0.01]) if prompt else ([0.5, 3.0, 30.0], [0.01, 0.5])
+        """So long it may not look whether there is something to send, and for an answer."""
         self._subscriptions = [subscriber_id * 10, subscriber_id * 10 + 1]
         self._inactive: set[int | None] = set()
         self._now = 0.0
         self._numbers = 0
         self._head: Waiting | None = None
         self._aside_next = False
-        self._announce()
+        self._qualify(publishes)
 
     def day(self) -> History:
         """Let the day pass; return what happened."""
         for _ in range(TURNS):
-            if not self._calm and self._random.random() < 0.08:
+            if not self._calm and self._random.random() < 0.02:
                 self._switch()
             if not self._calm and self._random.random() < 0.2:
                 self._release()
@@ -96,21 +132,18 @@ class Broker:
             if taken:
                 self._send(taken)
             else:
-                self._now += self._random.choice([0.5, 3.0, 30.0])
+                self._now += self._random.choice(self._idle)
         return self.history
 
-    def _announce(self) -> None:
-        """Publish a day's messages: ids in the order in which they are given out, somewhere within each publish."""
-        publishes, at = [], 1.0
-        for _ in range(self._random.randint(4, 14)):
-            lasts = self._random.choice([0.005, 0.005, 1.0, LONGEST_PUBLISH])
-            publishes.append((at + self._random.random() * lasts, at, at + lasts))
-            at += self._random.choice([0.0, 0.1, 2.0, 6.0, 60.0])
-        for number, (_, created_at, committed_at) in enumerate(sorted(publishes), 1):
+    def _qualify(self, publishes: Sequence[Publish]) -> None:
+        for number, one in enumerate(publishes, 1):
             held = not self._calm and self._random.random() < 0.1
-            subscription = self._random.choice(self._subscriptions)
-            delivery_id = self.history.subscriber_id * 1000 + number
-            self.history.deliveries.append(Waiting(delivery_id, subscription, created_at, committed_at, held))
+            subscription, delivery_id = (
+                self._random.choice(self._subscriptions),
+                self.history.subscriber_id * 1000 + number,
+            )
+            waiting = Waiting(delivery_id, one.message_id, subscription, one.created_at, one.committed_at, held)
+            self.history.deliveries.append(waiting)
 
     def _switch(self) -> None:
         """Inactivate or activate a subscription, or the whole subscriber."""
@@ -186,7 +219,8 @@ class Broker:
 
     def _record(self, one: Waiting, status: int | None) -> None:
         one.attempts += 1
-        attempt = {"id": one.id * 1000 + one.attempts, "delivery_id": one.id, "number": one.attempts, "kind": "TOPIC"}
+        whose = {"delivery_id": one.id, "message_id": one.message_id, "kind": "TOPIC"}
+        attempt = {"id": one.id * 1000 + one.attempts, "number": one.attempts, **whose}
         told = {"status_code": status, "failed": status != 200, "holds": status in (None, 503)}
         self.history.attempts.append({**attempt, "started_at": _moment(self._now), **told})
-        self._now += self._random.choice([0.01, 0.5])
+        self._now += self._random.choice(self._took)

@@ -101,7 +101,7 @@ def error_budgets(looked: Looked) -> Section:
             one.subscriber,
             f"{one.objective:.3%}",
             f"{one.bad:,} of {one.eligible:,}",
-            f"{one.spent:,.2f} ×",
+            f"{one.spent:,.2f} times",
             str(one.day),
         ]
         for one in budgets(looked.selection)

@@ -9,5 +9,6 @@ read: `extraction` (closed windows of PostgreSQL, a slice a task)
 made: `quantiles` · `transforms` (facts to summaries: `DataFrame -> DataFrame`)
 stored: `lake` (days, staging, manifests) · `loading` (summaries into PostgreSQL)
 checked: `looks` (what a table holds, in figures) · `checks` (what must be so)
-done: `session` · `run_lock` · `making` (layer by layer) · `summarizing` (a window) · `failures` · `application` (a run)
+done: `session` · `run_lock` · `making` (layer by layer) · `summarizing` (a window) · `failures` ·
+`remaking` (days after it) · `application` (a run)
 """

@@ -8,6 +8,7 @@ from analytics.pipeline.failures import OF_A_RUN, OF_A_WINDOW, reason
 from analytics.pipeline.job import Job, Window
 from analytics.pipeline.lake.lakes import Lake
 from analytics.pipeline.lake.places import Place
+from analytics.pipeline.remaking import remake
 from analytics.pipeline.reports import Done, Reports
 from analytics.pipeline.run_lock import AnotherRun, only_run
 from analytics.pipeline.session import spark_session
@@ -20,7 +21,7 @@ class Status(IntEnum):
     DONE = 0
     """Every window is summarized."""
     FAILED = 1
-    """Some windows are not; the reports tell which."""
+    """Some windows are not, or days after them are not made again; the reports tell which."""
     NOT_DONE = 2
     """The run ended before its windows were done: no database, no lake, no Spark, or no job."""
     ANOTHER_RUN = 75
@@ -46,10 +47,11 @@ def run(job: Job, database: str, reports: Reports) -> Status:
 
 
 def summarize_all(run: Run, reports: Reports) -> Status:
-    """Summarize every window of a run, having removed what runs before it left behind."""
+    """Summarize every window of a run, and what is made of them and others, without what runs before it left behind."""
     run.lake.sweep(run.say)
-    failed = [window for window in run.job.windows if not _summarized(run, window, reports)]
-    return Status.FAILED if failed else Status.DONE
+    passed = [window for window in run.job.windows if _summarized(run, window, reports)]
+    remade = remake(run, [window.day for window in passed])
+    return Status.DONE if remade and len(passed) == len(run.job.windows) else Status.FAILED
 
 
 def _summarized(run: Run, window: Window, reports: Reports) -> bool:

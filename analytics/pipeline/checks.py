@@ -11,6 +11,9 @@ from analytics.pipeline.tables import Table
 COUNTED: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES, tables.CALLBACKS)
 """What PostgreSQL counts too: what does not change any more once the window is closed."""
 
+LASTING: Final = (tables.DELIVERIES, tables.ATTEMPTS, tables.MESSAGES)
+"""What nothing but retention takes out of a window that is closed."""
+
 SAME_ROWS: Final = {
     tables.SILVER_DELIVERIES: (tables.DELIVERIES, tables.UNFINISHED),
     tables.SILVER_ATTEMPTS: (tables.ATTEMPTS,),
@@ -42,6 +45,27 @@ def of_facts(looks: Looks, counted: Mapping[Table, int]) -> tuple[Check, ...]:
         *(_none(f"{table.path}: only words of the broker", looks[table].unknown) for table in WORDS),
         _none(f"{tables.ATTEMPTS.path}: durations not negative", looks[tables.ATTEMPTS].negative),
     )
+
+
+def of_the_past(looks: Looks, before: Mapping[str, int]) -> tuple[Check, ...]:
+    """Return what is checked of bronze against the summaries in force, of which these are the rows by path.
+
+    Where facts are gone, those summaries are better than what could be made now.
+    """
+    known = ((table, looks[table].rows, before[table.path]) for table in LASTING if table.path in before)
+    return tuple(
+        Check(
+            f"{table.path}: none is gone",
+            rows >= were,
+            f"{rows:,} of {were:,}" if rows >= were else f"{were - rows:,} of {were:,} are; see docs/summaries.md",
+        )
+        for table, rows, were in known
+    )
+
+
+def of_daily(looks: Looks) -> tuple[Check, ...]:
+    """Return what is checked of summaries of whole days."""
+    return tuple(_unique(looks))
 
 
 def of_summaries(looks: Looks, facts: Looks) -> tuple[Check, ...]:

@@ -58,4 +58,5 @@ def summaries_of_day(
     days = (*before, manifest)
     reliability, latency = lake.of_days(tables.RELIABILITY, days), lake.of_days(tables.LATENCY, days)
     stage.keep(tables.BUDGETS, budgets(reliability, manifest.day, objective))
-    stage.keep(tables.ANOMALIES, anomalies(reliability, latency, manifest.known))
+    known = frozenset(hour for one in days for hour in one.hours)
+    stage.keep(tables.ANOMALIES, anomalies(reliability, latency, manifest.day, known))

@@ -13,9 +13,9 @@ from analytics.pipeline.checks import Looks
 from analytics.pipeline.extraction import count, leaf_rows
 from analytics.pipeline.extraction.connecting import CONNECT_SECONDS, reading
 from analytics.pipeline.job import Job, Window
-from analytics.pipeline.lake.lakes import Lake
+from analytics.pipeline.lake.lakes import CHANGED, Lake
 from analytics.pipeline.lake.manifests import Manifest, Piece
-from analytics.pipeline.lake.stages import Stage
+from analytics.pipeline.lake.stages import Stage, hours_of
 from analytics.pipeline.loading import load
 from analytics.pipeline.looks import look
 from analytics.pipeline.reports import Done
@@ -38,24 +38,38 @@ def summarize(run: Run, window: Window, done: Done) -> None:
     """Summarize a window; `done` gets what is known of it, step by step.
 
     Raises:
-        failures.OF_A_WINDOW: it is not summarized, and what was there before counts.
+        failures.OF_A_WINDOW: it is not summarized, and what was there before counts; where only loading failed, the
+            lake has the new already.
         LockLost: likewise; another run may be under way.
 
     """
     before = run.lake.known(window.day, run.say) if window.is_day else run.lake.manifest(window.day)
     run.lake.touch(window.day)
-    stage = Stage(run.lake, window, before, run.job.run)
-    facts = _read(run, window, stage, done)
+    stage = Stage(run.lake, before, hours_of(window), run.job.run)
+    facts = _read(run, window, stage, done, before)
     after = _summarize(run, window, stage, done, before, facts)
+    run.lake.mark(CHANGED, window.day)
+    let_count(run, stage, after, window)
+
+
+def let_count(run: Run, stage: Stage, manifest: Manifest, window: Window) -> None:
+    """Let what has been made, and checked, of a window count: in the lake, then in PostgreSQL.
+
+    Raises:
+        OSError: it counts nowhere.
+        psycopg.Error: it counts in the lake only.
+        LockLost: it counts in the lake at the most; another run may be under way.
+
+    """
     stage.settle()
     run.still()
-    run.lake.keep(after)
+    run.lake.keep(manifest)
     run.say(f"{window}: in the lake")
     with psycopg.connect(run.database, connect_timeout=CONNECT_SECONDS, autocommit=True) as connection:
-        load(connection, window, {table: stage.batches(table) for table in GOLD}, run.still)
+        load(connection, window, {table: stage.batches(table) for table in GOLD if table in stage.parts}, run.still)
 
 
-def _read(run: Run, window: Window, stage: Stage, done: Done) -> Looks:
+def _read(run: Run, window: Window, stage: Stage, done: Done, before: Manifest) -> Looks:
     """Copy the facts of a window into the lake, and check them; what comes into the leaves later shows by `inputs`."""
     with reading(run.database) as connection:
         done.inputs = leaf_rows(connection, window.day)
@@ -65,7 +79,7 @@ def _read(run: Run, window: Window, stage: Stage, done: Done) -> Looks:
     with reading(run.database) as connection:
         counted = {table: count(connection, table, window) for table in checks.COUNTED}
     looks = look(facts, window, run.job.vocabulary)
-    done.checks = checks.of_facts(looks, counted)
+    done.checks = checks.of_facts(looks, counted) + checks.of_the_past(looks, before.rows_in(window))
     checks.insist(done.checks)
     return looks
 

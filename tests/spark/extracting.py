@@ -7,9 +7,12 @@ from typing import Any, Final
 import psycopg
 from pyspark.sql import DataFrame
 
+from analytics.pipeline.extraction.copying import copied
+from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 from tests.spark.bronze import TRUTH
+from tests.spark.summaries import database_address
 
 UNTIL: Final = dt.datetime(2026, 5, 3, 2, 20, tzinfo=dt.UTC)
 MIDNIGHT: Final = dt.datetime(2026, 5, 3, tzinfo=dt.UTC)
@@ -46,3 +49,26 @@ def record_attempt(connection: psycopg.Connection[Any], id_: int, at: dt.datetim
         " VALUES (%s, 1, %s, 1, '', '', '')",
         [id_, at],
     )
+
+
+def record_message(connection: psycopg.Connection[Any], id_: int, at: dt.datetime) -> None:
+    connection.execute(
+        "INSERT INTO delivery_message (id, body, size, content_type, headers, outcome, deliveries_count, published_at)"
+        " VALUES (%s, '', 0, 'text/plain', '[]', 'ROUTED', 0, %s)",
+        [id_, at],
+    )
+
+
+def record_delivery(connection: psycopg.Connection[Any], id_: int, ended: dt.datetime, closed_on: dt.date) -> None:
+    connection.execute(
+        "INSERT INTO delivery_delivery (id, status, size, attempts, created_at, finished_at, closed_on)"
+        " VALUES (%s, 'DELIVERED', 7, 1, %s, %s, %s)",
+        [id_, ended, ended, closed_on],
+    )
+
+
+def read_here(connection: psycopg.Connection[Any], table: Table, window: Window) -> Counter[tuple[Any, ...]]:
+    """Return the rows of a window's slices, without Spark."""
+    queries = slices(connection, table, window, SLICE_ROWS)
+    batches = (batch for query in queries for batch in copied(database_address(), table, query))
+    return Counter(tuple(row.values()) for batch in batches for row in batch.to_pylist())

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline.transforms.audit import findings
 from analytics.vocabulary import vocabulary
-from tests.correct_broker import Broker, History, Waiting
+from tests.correct_broker import Broker, History, Waiting, announced, steadily
 from tests.frames import Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
@@ -35,11 +35,18 @@ def found_in(spark: SparkSession, rows: Mapping[str, list[Row]]) -> list[dict[st
     return rows_of(findings(silver_of(spark, **rows), WORDS))
 
 
+SHARE: Final = 3
+"""So many subscribers are sent the same messages."""
+
+
 def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
-    return [
-        Broker(number, Random(seed), calm=calm).day()  # noqa: S311 - nothing secret
-        for number, seed in enumerate(seeds, 1)
-    ]
+    histories, publishes = [], []
+    for number, seed in enumerate(seeds):
+        random = Random(seed)  # noqa: S311 - nothing secret
+        if number % SHARE == 0:
+            publishes = announced(random, number * 1000)
+        histories.append(Broker(number + 1, random, publishes, calm=calm, prompt=number % 2 == 1).day())
+    return histories
 
 
 @pytest.mark.behaviour("4.10", "4.11")
@@ -66,9 +73,9 @@ class Planted:
 
 
 def swapped(history: History) -> Planted | None:
-    """Give the first of the day's deliveries and the last each other's number, if they are over 5 s apart."""
+    """Give the first of the day's deliveries and the last each other's number, if they are over 2 s apart."""
     early, late = _first_and_last(history)
-    if late.created_at <= early.created_at + 5:
+    if late.created_at <= early.created_at + 2:
         return None
     numbers = {early.id: late.sequence, late.id: early.sequence}
     deliveries = [replace(one, sequence=numbers.get(one.id, one.sequence)) for one in history.deliveries]
@@ -107,6 +114,29 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession, plan
 
 
 @pytest.mark.behaviour("4.10")
+def test_neighbours_that_are_swapped_are_found_where_others_were_sent_them_in_time(spark: SparkSession) -> None:
+    publishes = steadily(40, 1)
+    histories = [
+        Broker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
+        for number in range(1, SHARE + 1)
+    ]
+    kept = together(histories[1:])
+    swaps = [(one, other) for one, other in zip(histories[0].deliveries, histories[0].deliveries[1:], strict=False)][
+        ::2
+    ]
+    numbers = {one.id: other.sequence for pair in swaps for one, other in (pair, pair[::-1])}
+    sent = {one.id: other.id for pair in swaps for one, other in (pair, pair[::-1])}
+    rows = histories[0].rows()
+    started = {row["delivery_id"]: row["started_at"] for row in rows["attempts"]}
+    kept["deliveries"] += [{**row, "sequence": numbers[row["id"]]} for row in rows["deliveries"]]
+    kept["attempts"] += [{**row, "started_at": started[sent[row["delivery_id"]]]} for row in rows["attempts"]]
+    found = found_in(spark, kept)
+    assert sorted((one["delivery_id"], one["other_id"], one["explanation"]) for one in found) == [
+        (one.id, other.id, "") for one, other in swaps
+    ]
+
+
+@pytest.mark.behaviour("4.10")
 @A_FEW
 @given(SEEDS)
 def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list[int]) -> None:
@@ -114,7 +144,7 @@ def test_inversions_are_those_of_the_definition(spark: SparkSession, seeds: list
     histories = []
     for number, seed in enumerate(seeds, 1):
         random = Random(seed)  # noqa: S311
-        history = Broker(number, random).day()
+        history = Broker(number, random, announced(random, number * 1000)).day()
         numbers = random.sample(range(1, 100), len(history.deliveries))
         deliveries = [
             replace(one, sequence=one.sequence and number)

@@ -81,6 +81,13 @@ def test_at_each_moment_those_are_counted_that_were_made_and_have_not_ended(
     }
 
 
+def test_a_part_of_an_hour_has_the_moments_in_it(spark: SparkSession) -> None:
+    part = Window(HOUR.start, HOUR.start + dt.timedelta(minutes=37, seconds=12))
+    waiting: list[Row] = [{"subscription_id": 3, "line_id": 5, "since": at("10:25"), "deliveries": 4}]
+    rows = [counted(25, 4, ABC), counted(30, 4, ABC), counted(35, 4, ABC)]
+    assertDataFrameEqual(backlog(silver_of(spark, **KNOWN, waiting=waiting), part), frame(spark, BACKLOG, rows))
+
+
 def test_a_day_has_288_moments(spark: SparkSession) -> None:
     waiting = [{"subscription_id": 3, "since": DAY, "deliveries": 1}]
     day = Window(DAY, DAY + dt.timedelta(days=1))

@@ -2,14 +2,13 @@
 
 import datetime as dt
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from analytics.pipeline.job import Window
 from analytics.pipeline.quantiles import bucket_of, quantile
 from analytics.pipeline.tables import BUDGETS, LATENCY, RELIABILITY
 from analytics.pipeline.transforms.anomalies import anomalies
@@ -50,7 +49,7 @@ def test_where_nothing_may_fail_each_failure_spends_the_whole(spark: SparkSessio
     assert sorted(row["spent"] for row in made) == [0.0, 2.0]
 
 
-KNOWN: Final = Window(DAY, at("12:00"))
+KNOWN: Final = frozenset(DAY + dt.timedelta(hours=number) for number in range(-28 * 24, 12))
 """Of this day nothing is known from noon on."""
 PAST: Final = [90, 110, 95, 105, 100, 100, 98]
 
@@ -70,8 +69,9 @@ def found(
     spark: SparkSession,
     reliability: list[Row],
     latency: Sequence[Row] = (),
+    known: Collection[dt.datetime] = KNOWN,
 ) -> list[tuple[Any, ...]]:
-    made = anomalies(frame(spark, RELIABILITY, reliability), frame(spark, LATENCY, latency), KNOWN)
+    made = anomalies(frame(spark, RELIABILITY, reliability), frame(spark, LATENCY, latency), DAY.date(), known)
     return sorted(
         (row["hour"].hour, row["subscriber"], row["metric"], row["value"], row["median"], row["spread"], row["past"])
         for row in rows_of(made)
@@ -79,7 +79,8 @@ def found(
 
 
 def test_a_value_far_from_the_usual_is_an_anomaly_and_its_score_the_robust_z(spark: SparkSession) -> None:
-    (row,) = rows_of(anomalies(frame(spark, RELIABILITY, [*usual(), ended(0, 3, 200)]), frame(spark, LATENCY), KNOWN))
+    reliability = frame(spark, RELIABILITY, [*usual(), ended(0, 3, 200)])
+    (row,) = rows_of(anomalies(reliability, frame(spark, LATENCY), DAY.date(), KNOWN))
     median = statistics.median(PAST)
     spread = max(statistics.median(abs(one - median) for one in PAST), 0.1 * median)
     assert row["score"] == pytest.approx(0.6745 * (200 - median) / spread)
@@ -110,6 +111,14 @@ def test_which_hours_stand_out(spark: SparkSession) -> None:
         (3, "nothing before, and then much", "deliveries", 100.0, 0.0, 5.0, 8),
         (3, "silent", "deliveries", 0.0, 100.0, 10.0, 7),
     ]
+
+
+def test_an_hour_that_is_not_known_is_neither_silent_nor_usual(spark: SparkSession) -> None:
+    """Where somebody had the hours before noon summarized, there are holes."""
+    holes = {DAY + dt.timedelta(hours=3), DAY + dt.timedelta(days=-8, hours=5), DAY + dt.timedelta(days=-9, hours=5)}
+    begun = [ended(0, 3, 1), ended(8, 5, 1)]
+    reliability = [*usual(), *usual(hour=5, past=[100] * 7), ended(10, 5, 100), *begun]
+    assert found(spark, reliability, known=KNOWN - holes) == [(5, "ABC", "deliveries", 0.0, 100.0, 10.0, 8)]
 
 
 def test_waiting_is_of_all_event_types_together(spark: SparkSession) -> None:

@@ -22,6 +22,7 @@ from analytics.pipeline.extraction import (
     register,
 )
 from analytics.pipeline.extraction.copying import copied
+from analytics.pipeline.extraction.leaves import relations_of
 from analytics.pipeline.extraction.statements import ENDPOINT, selected, stretch_of
 from analytics.pipeline.job import Window
 from tests.spark.extracting import DAY, MIDNIGHT, SLICE_ROWS, WINDOWS
@@ -37,7 +38,7 @@ def test_a_day_that_was_dropped_is_not_taken_for_an_empty_one(
     with pytest.raises(PySparkException, match="2026-04-24 cannot be summarized"):
         read(frames, tables.ATTEMPTS, gone, slice_rows=SLICE_ROWS).count()
     with pytest.raises(DayGone):
-        count(history, tables.ATTEMPTS, gone)
+        relations_of(history, tables.ATTEMPTS, gone)
 
 
 def test_a_leaf_that_is_dropped_while_it_is_read_fails_the_window(history: psycopg.Connection[Any]) -> None:

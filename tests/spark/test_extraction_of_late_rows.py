@@ -1,5 +1,6 @@
 """What is written while a window is read, and after it."""
 
+import datetime as dt
 from collections import Counter
 from typing import Any
 
@@ -8,13 +9,29 @@ import pytest
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import (
+    count,
     counting,
     has_grown,
     leaf_rows,
 )
 from analytics.pipeline.extraction.copying import copied
+from analytics.pipeline.extraction.leaves import leaves_of
 from analytics.pipeline.extraction.slicing import slices
-from tests.spark.extracting import HOUR, MIDNIGHT, UNTIL, WINDOWS, record_attempt, truth
+from analytics.pipeline.extraction.statements import ATTEMPTS
+from analytics.pipeline.job import Window
+from delivery.retention.storage_days import first_id
+from tests.spark.extracting import (
+    DAY,
+    HOUR,
+    MIDNIGHT,
+    UNTIL,
+    WINDOWS,
+    read_here,
+    record_attempt,
+    record_delivery,
+    record_message,
+    truth,
+)
 from tests.spark.summaries import database_address
 
 pytestmark = pytest.mark.django_db
@@ -59,3 +76,29 @@ def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
     history.execute("SELECT pg_stat_reset_single_table_counters('delivery_attempt_20260502'::regclass)")
     assert has_grown(history, day, forged)
     assert not has_grown(history, day, known)
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["the first", "the last"])
+def test_what_stands_in_any_other_days_leaf_is_read_and_counted(
+    history: psycopg.Connection[Any], place: int
+) -> None:
+    """Where ids were moved on late, or the clock was set back; there is something in the leaf between."""
+    window = Window(MIDNIGHT + DAY, MIDNIGHT + DAY + HOUR)
+    there = dt.date.fromisoformat(leaves_of(history, ATTEMPTS)[place].removeprefix(f"{ATTEMPTS}_"))
+    known = leaf_rows(history, window.day)
+    record_attempt(history, first_id(there), window.start)
+    record_message(history, first_id(there), window.start)
+    record_delivery(history, first_id(there), window.start, there)
+    for table in (tables.ATTEMPTS, tables.DELIVERIES, tables.MESSAGES):
+        found = read_here(history, table, window)
+        assert first_id(there) in {row[0] for row in found}
+        assert found == truth(history, table, window)
+        assert found.total() == count(history, table, window)
+    assert has_grown(history, window.day, known)
+
+
+def test_no_leaf_is_locked_while_its_rows_are_used(history: psycopg.Connection[Any]) -> None:
+    batches = copied(database_address(), tables.ATTEMPTS, slices(history, tables.ATTEMPTS, WINDOWS[0], 10**6)[0])
+    assert next(batches).num_rows > 0
+    locks = history.execute("SELECT FROM pg_locks WHERE relation = 'delivery_attempt_20260502'::regclass")
+    assert locks.rowcount == 0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import leaves
 from analytics.pipeline.extraction.copying import BLOCK_BYTES, arrow, blocks
-from analytics.pipeline.extraction.leaves import Leaf, around, from_day_before, leaf_of
+from analytics.pipeline.extraction.leaves import leaf_of
 from analytics.pipeline.extraction.slicing import SAMPLE_PAGES, percent_of, pieces
 from analytics.pipeline.extraction.statements import ATTEMPTS, SOURCES
 from analytics.pipeline.tables import BRONZE, Table
@@ -28,27 +28,6 @@ def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
     assert leaf_of(ATTEMPTS, day) == storage_days.leaf_of(storage_days.ATTEMPTS, day)
     assert {storage_days.MESSAGES, storage_days.DELIVERIES, storage_days.ATTEMPTS} == leaves.PARTITIONED
     assert leaves.IDS_PER_DAY == storage_days.IDS_PER_DAY
-
-
-@pytest.mark.parametrize(
-    ("there", "kept"),
-    [
-        ("1* 2* 3* 4* 5*", "2 3 4"),
-        ("3* 4", "3 4"),
-        ("3*", "3"),
-        ("1* 2* 3 4 5", "2 3 4"),
-        ("1* 2 3 4", "1 3 4"),  # nobody had moved the ids on
-        ("1* 4", "1 4"),  # nobody had opened the day
-        ("1 2 3* 5", "3 5"),
-        ("", ""),
-    ],
-)
-def test_a_day_is_read_with_its_neighbours(there: str, kept: str) -> None:
-    """A star stands for a leaf that something has been put into."""
-    of_days = [Leaf(name.rstrip("*"), name.endswith("*")) for name in there.split()]
-    assert around(of_days, "3") == kept.split()
-    later = [leaf.name for leaf in of_days if leaf.name > "3"]
-    assert from_day_before(of_days, "3") == [name for name in kept.split() if name <= "3"] + later
 
 
 @given(st.lists(st.integers(100, 998), unique=True).map(sorted), st.integers(100, 998), st.integers(100, 998))

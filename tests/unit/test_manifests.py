@@ -49,9 +49,22 @@ def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more:
     assert {one.run for one in manifest.pieces if one.window == more} == {2}
 
 
-def test_what_is_known_of_a_day_ends_with_its_last_window() -> None:
-    assert EMPTY.known == Window(MIDNIGHT, MIDNIGHT)
-    assert EMPTY.with_piece(piece(hour(7))).with_piece(piece(hour(3))).known == Window(MIDNIGHT, hour(7).end)
+@pytest.mark.parametrize(
+    ("windows", "hours"),
+    [
+        ([], []),
+        ([hour(7), hour(3)], [3, 7]),
+        ([hour(2), Window(MIDNIGHT + 3 * HOUR, MIDNIGHT + 4.9 * HOUR)], [2, 3]),
+        ([Window(MIDNIGHT + 4.1 * HOUR, MIDNIGHT + 7 * HOUR)], [5, 6]),
+        ([Window(MIDNIGHT + 4.1 * HOUR, MIDNIGHT + 4.9 * HOUR)], []),
+        ([DAY], [*range(24)]),
+    ],
+)
+def test_the_whole_hours_of_its_windows_are_known(windows: list[Window], hours: list[int]) -> None:
+    manifest = EMPTY
+    for window in windows:
+        manifest = manifest.with_piece(piece(window))
+    assert manifest.hours == {MIDNIGHT + number * HOUR for number in hours}
 
 
 def test_one_of_another_version_is_not_guessed_at() -> None:

@@ -42,7 +42,7 @@ class Connection(Protocol):
 
 @contextmanager
 def reading(address: str) -> Iterator[psycopg.Connection[Any]]:
-    """Give a connection for one short transaction that only reads.
+    """Give a connection that only reads; each statement is a short transaction of its own.
 
     Raises:
         Unreadable: PostgreSQL is away, refuses, or has not what is asked for.
@@ -50,7 +50,7 @@ def reading(address: str) -> Iterator[psycopg.Connection[Any]]:
     """
     options = " ".join(f"-c {name}={value}" for name, value in SETTINGS.items())
     try:
-        with psycopg.connect(address, options=options, connect_timeout=CONNECT_SECONDS) as connection:
+        with psycopg.connect(address, autocommit=True, options=options, connect_timeout=CONNECT_SECONDS) as connection:
             yield connection
     except psycopg.ProgrammingError as refused:
         # An address that is no address is quoted by libpq; what the server says is not about the address.

@@ -1,4 +1,4 @@
-"""Copying one slice on an executor: the answer of COPY, a block at a time, becomes Arrow."""
+"""Copying one slice on an executor: the answer of COPY becomes Arrow, a block at a time."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -21,7 +21,10 @@ TYPES: Final = {
 
 
 def copied(address: str, table: Table, query: str) -> Iterator[pa.RecordBatch]:
-    """Yield what a query gives, with a table's columns, in one transaction that ends with the last of it.
+    """Yield what a query gives, with a table's columns; its transaction has ended before the first of it is yielded.
+
+    So vacuum and retention wait for PostgreSQL and the network, never for whoever uses the rows; a slice fits into
+    memory.
 
     Raises:
         Unreadable: PostgreSQL is away, or what was to be read is not there any more.
@@ -32,8 +35,9 @@ def copied(address: str, table: Table, query: str) -> Iterator[pa.RecordBatch]:
         connection.cursor() as cursor,
         cursor.copy(f"COPY ({query}) TO STDOUT (FORMAT csv)".encode()) as rows,
     ):
-        for block in blocks(rows):
-            yield from arrow(block, table)
+        whole = list(blocks(rows))
+    for block in whole:
+        yield from arrow(block, table)
 
 
 def blocks(rows: Iterable[bytes | bytearray | memoryview]) -> Iterator[bytes]:

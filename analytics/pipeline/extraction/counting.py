@@ -4,9 +4,10 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any, Final
 
+from analytics.pipeline import tables
 from analytics.pipeline.extraction.connecting import Connection
-from analytics.pipeline.extraction.leaves import ONE_DAY, PARTITIONED, leaf_of, relations_of, rows_of
-from analytics.pipeline.extraction.statements import ATTEMPTS, selected, stretch_of
+from analytics.pipeline.extraction.leaves import ONE_DAY, PARTITIONED, leaf_of, leaves_of
+from analytics.pipeline.extraction.statements import SOURCES, stretch_of, within
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 
@@ -16,26 +17,26 @@ INSERTED: Final = "SELECT pg_stat_get_tuples_inserted(to_regclass(%s))"
 
 
 def count(connection: Connection, table: Table, window: Window) -> int:
-    """Return how many rows `read` should give; of unfinished ones more may be sent meanwhile for the first time.
+    """Return how many rows `read` should give of a table whose rows lie in the window.
 
-    Raises:
-        DayGone: some of it has been dropped.
-
+    Every leaf is counted, whichever of them `read` has chosen; each by its name and by itself, so that no lock is held
+    on all of them, which retention would have to wait for.
     """
-    rows = rows_of(table, window, relations_of(connection, table, window))
-    return _number(connection, f"SELECT count(*) FROM ({selected(table, window, rows, stretch_of(table, window))}) q")
+    source, condition = SOURCES[table].rows, within(table, stretch_of(table, window))
+    leaves = leaves_of(connection, source) if source in PARTITIONED else [source]
+    return sum(_number(connection, f"SELECT count(*) FROM {leaf} r WHERE {condition}") for leaf in leaves)
 
 
 def leaf_rows(connection: Connection, day: dt.date) -> dict[str, int]:
     """Return what a day's leaves hold, and how many rows PostgreSQL remembers having put into them, by leaf.
 
-    With them what was recorded so late that it stands in the next day's leaf.
+    With them how many of the day's rows stand in other days' leaves, recorded late or while the clock was wrong.
     """
     found = {}
     for leaf in _leaves(connection, day):
         found[_inserted(leaf)] = _number(connection, INSERTED, leaf)  # first: what comes between the two shows later
         found[leaf] = _number(connection, f"SELECT count(*) FROM {leaf}")
-    return found | _recorded_late(connection, day)
+    return found | _elsewhere(connection, day)
 
 
 def has_grown(connection: Connection, day: dt.date, known: Mapping[str, int]) -> bool:
@@ -44,7 +45,7 @@ def has_grown(connection: Connection, day: dt.date, known: Mapping[str, int]) ->
     Nothing is missed: rows are never taken out of these leaves, and each that is put in raises PostgreSQL's counter of
     them within a minute. That begins anew after a crash: then leaves are counted until they are known anew.
     """
-    if any(known.get(name) != rows for name, rows in _recorded_late(connection, day).items()):
+    if any(known.get(name) != rows for name, rows in _elsewhere(connection, day).items()):
         return True
     return any(_has_other_rows(connection, leaf, known) for leaf in _leaves(connection, day))
 
@@ -56,13 +57,17 @@ def _has_other_rows(connection: Connection, leaf: str, known: Mapping[str, int])
     return _number(connection, f"SELECT count(*) FROM {leaf}") != known.get(leaf)
 
 
-def _recorded_late(connection: Connection, day: dt.date) -> dict[str, int]:
-    """Return how many attempts of a day stand in the next one's leaf; deliveries are filed when they are settled."""
-    leaf, end = leaf_of(ATTEMPTS, day + ONE_DAY), f"{day + ONE_DAY} 00:00+00"
-    if _number(connection, "SELECT (to_regclass(%s) IS NOT NULL)::int", leaf) == 0:
-        return {}
-    late = _number(connection, f"SELECT count(*) FROM {leaf} WHERE started_at < %s", end)
-    return {f"{leaf} before it": late}
+def _elsewhere(connection: Connection, day: dt.date) -> dict[str, int]:
+    """Return how many rows of a day stand in other days' leaves, by leaf, where there are any."""
+    start = dt.datetime.combine(day, dt.time(), dt.UTC)
+    window, found = Window(start, start + ONE_DAY), {}
+    for table in (tables.ATTEMPTS, tables.DELIVERIES, tables.MESSAGES):
+        source, condition = SOURCES[table].rows, within(table, stretch_of(table, window))
+        for leaf in leaves_of(connection, source):
+            if leaf != leaf_of(source, day):
+                name = f"{leaf} for {day}"
+                found[name] = _number(connection, f"SELECT count(*) FROM {leaf} r WHERE {condition}")
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def _leaves(connection: Connection, day: dt.date) -> list[str]:

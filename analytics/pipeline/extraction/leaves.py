@@ -2,11 +2,19 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from analytics.pipeline.extraction.connecting import Connection, DayGone
-from analytics.pipeline.extraction.statements import ATTEMPTS, DELIVERIES, MESSAGES, OPEN, SOURCES, UNENDED
+from analytics.pipeline.extraction.statements import (
+    ATTEMPTS,
+    DELIVERIES,
+    MESSAGES,
+    OPEN,
+    SOURCES,
+    UNENDED,
+    stretch_of,
+    within,
+)
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 
@@ -17,21 +25,11 @@ IDS_DRAWN_LATE: Final = 10**6
 ONE_DAY: Final = dt.timedelta(days=1)
 
 LEAVES: Final = r"""
-SELECT c.relname, pg_relation_size(c.oid) > 0
-  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = to_regclass(%s) AND c.relname ~ '_\d{8}$'
  ORDER BY c.relname
 """
 STANDS: Final = "SELECT FROM delivery_storageday WHERE day = %s AND dropped_at IS NULL"
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One day's partition."""
-
-    name: str
-    is_written: bool
-    """Whether anything has ever been put into it."""
 
 
 def leaf_of(table: str, day: dt.date) -> str:
@@ -39,31 +37,20 @@ def leaf_of(table: str, day: dt.date) -> str:
     return f"{table}_{day:%Y%m%d}"
 
 
-def from_day_before(leaves: Sequence[Leaf], own: str) -> list[str]:
-    """Keep, of leaves in the order of days, those from the last one before a day that has anything in it.
-
-    A row is put into the newest leaf that its table, or its sequence, has moved on to: where that was done late, or
-    not at all for days, it stands in the leaf of an earlier day, and those in between are empty.
-    """
-    before = [leaf.name for leaf in leaves if leaf.name < own and leaf.is_written]
-    return [*before[-1:], *(leaf.name for leaf in leaves if leaf.name >= own)]
-
-
-def around(leaves: Sequence[Leaf], own: str) -> list[str]:
-    """Keep those in which a day's rows may be: the day before, the day, and the one after it."""
-    kept = from_day_before(leaves, own)
-    return [name for name in kept if name <= own] + [name for name in kept if name > own][:1]
-
-
-def leaves_of(connection: Connection, table: str) -> list[Leaf]:
-    """Return the leaves of days that a partitioned table has."""
+def leaves_of(connection: Connection, table: str) -> list[str]:
+    """Return the leaves of days that a partitioned table has, in the order of days."""
     with connection.cursor() as cursor:
         cursor.execute(LEAVES, [table])
-        return [Leaf(*row) for row in cursor.fetchall()]
+        return [name for (name,) in cursor.fetchall()]
 
 
 def relations_of(connection: Connection, table: Table, window: Window) -> list[str]:
     """Return the names of what must be read for a window.
+
+    A row is put into the newest leaf that its table, or its sequence, has moved on to: where that was done late or not
+    at all, it stands in the leaf of an earlier day, and where the clock was set back, in a later one's. So each leaf is
+    asked; one that has nothing of the window says so by its index of time. Whatever ends now is filed under the day or
+    a later one: those are read for what had not ended, whether they have any of it yet or not.
 
     Raises:
         DayGone: retention has dropped some of it.
@@ -76,16 +63,29 @@ def relations_of(connection: Connection, table: Table, window: Window) -> list[s
         cursor.execute(STANDS, [window.day])
         if cursor.fetchone() is None:
             raise DayGone(f"{window.day} cannot be summarized (again): its rows have been dropped, or it has not begun")
-    leaves, own = leaves_of(connection, source), leaf_of(source, window.day)
-    return [*from_day_before(leaves, own), OPEN] if table in UNENDED else around(leaves, own)
+    own = leaf_of(source, window.day)
+    known = own.__le__ if table in UNENDED else own.__eq__
+    found = [leaf for leaf in leaves_of(connection, source) if known(leaf) or _holds(connection, leaf, table, window)]
+    return [*found, OPEN] if table in UNENDED else found
+
+
+def _holds(connection: Connection, leaf: str, table: Table, window: Window) -> bool:
+    condition = ended_later(window) if table in UNENDED else within(table, stretch_of(table, window))
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT EXISTS (SELECT FROM {leaf} r WHERE {condition})")
+        return bool(cursor.fetchone()[0])
 
 
 def rows_of(table: Table, window: Window, relations: Sequence[str], sampling: str = "") -> str:
     """Return the rows of all relations as one, as SQL; they are made like each other, column for column."""
-    ended_later = f"finished_at >= '{window.end.isoformat()}' AND id < {_first_id_after(window)}"
-    later = {name: f" WHERE {ended_later}" for name in relations if table in UNENDED and name != OPEN}
-    selects = (f"SELECT * FROM {name}{sampling}{later.get(name, '')}" for name in relations)
+    later = {name: f" WHERE {ended_later(window)}" for name in relations if table in UNENDED and name != OPEN}
+    selects = (f"SELECT r.* FROM {name} r{sampling}{later.get(name, '')}" for name in relations)
     return f"({' UNION ALL '.join(selects)})"
+
+
+def ended_later(window: Window) -> str:
+    """Return the condition of deliveries `r` that were made before the window's end and ended after it."""
+    return f"r.finished_at >= '{window.end.isoformat()}' AND r.id < {_first_id_after(window)}"
 
 
 def _first_id_after(window: Window) -> int:

@@ -17,6 +17,8 @@ LEVELS: Final = 2
 """Below the day of a table: the hours, and the run."""
 TOUCHED: Final = f"{FOLDER}/touched"
 """Where a day has a mark while there may be folders of it that do not count."""
+CHANGED: Final = f"{FOLDER}/changed"
+"""Where a day has a mark while there may be days after it that are made of what it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +50,26 @@ class Lake:
         """Let this count of its day, and nothing else, from one moment to the next."""
         self.place.replace(path_of(manifest.day), manifest.as_json())
 
+    def days(self) -> list[dt.date]:
+        """Return the days that have a manifest."""
+        days = (day_of(name) for name in self.place.entries(FOLDER) if name.endswith(".json"))
+        return sorted(day for day in days if day)
+
+    def mark(self, folder: str, day: dt.date) -> None:
+        """Remember something of a day."""
+        self.place.replace(f"{folder}/dt={day}", "")
+
+    def marked(self, folder: str) -> set[dt.date]:
+        """Return the days of which something is remembered."""
+        return {day for day in map(day_of, self.place.entries(folder)) if day}
+
+    def unmark(self, folder: str, day: dt.date) -> None:
+        """Remember it no more."""
+        self.place.forget(f"{folder}/dt={day}")
+
     def touch(self, day: dt.date) -> None:
         """Remember that a day may get folders that do not count: replaced, or left by a run that was interrupted."""
-        self.place.replace(f"{TOUCHED}/dt={day}", "")
+        self.mark(TOUCHED, day)
 
     def sweep(self, say: Callable[[str], None]) -> None:
         """Remove what does not count, of the days that were touched; nobody else may be writing meanwhile.

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
@@ -12,6 +13,7 @@ from analytics.pipeline.reports import Check
 
 VERSION: Final = 1
 FOLDER: Final = "manifests"
+HOUR: Final = dt.timedelta(hours=1)
 OF_DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)(?:\.json)?")
 """What everything of a day is called: its manifest, its marks, its folder in a table."""
 
@@ -69,10 +71,17 @@ class Manifest:
         return replace(self, daily=parts)
 
     @property
-    def known(self) -> Window:
-        """What is known of the day: from its beginning to the end of the last window that has been summarized."""
-        midnight = dt.datetime.combine(self.day, dt.time(), dt.UTC)
-        return Window(midnight, max((piece.window.end for piece in self.pieces), default=midnight))
+    def hours(self) -> frozenset[dt.datetime]:
+        """The beginnings of the hours that are known from beginning to end."""
+        return frozenset(hour for piece in self.pieces for hour in _whole_hours(piece.window))
+
+    def rows_in(self, window: Window) -> Mapping[str, int]:
+        """Return how many rows each table, by its path, has of the windows that lie in this one."""
+        inside = (one for one in self.pieces if window.start <= one.window.start and one.window.end <= window.end)
+        rows: Counter[str] = Counter()
+        for piece in inside:
+            rows.update({part.table: part.rows for part in piece.parts})
+        return rows
 
     def parts(self) -> Iterator[Part]:
         """Yield all that counts."""
@@ -122,6 +131,12 @@ def _piece(said: Mapping[str, Any]) -> Piece:
     window = Window(*map(dt.datetime.fromisoformat, (said["window"]["start"], said["window"]["end"])))
     checks = tuple(Check(**check) for check in said["checks"])
     return Piece(window, said["run"], said["inputs"], checks, tuple(Part(**part) for part in said["parts"]))
+
+
+def _whole_hours(window: Window) -> Iterator[dt.datetime]:
+    midnight = dt.datetime.combine(window.day, dt.time(), dt.UTC)
+    hours = (midnight + nth * HOUR for nth in range((window.end - midnight) // HOUR))
+    return (hour for hour in hours if hour >= window.start)
 
 
 def _overlap(one: Window, other: Window) -> bool:

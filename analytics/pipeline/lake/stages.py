@@ -15,16 +15,18 @@ from analytics.pipeline.tables import Table
 
 BATCH_ROWS: Final = 10_000
 """A few megabytes of the widest summary."""
+ANEW: Final = "hours=anew"
+"""The folder, in its day, of what is made again of the whole day when other days have changed."""
 
 
 class Stage:
-    """The folders of a window in a run, a table each: `<layer>/<name>/dt=2026-11-20/hours=13-14/run=7`."""
+    """The folders of a run for some hours of a day, a table each: `<layer>/<name>/dt=2026-11-20/hours=13-14/run=7`."""
 
-    def __init__(self, lake: Lake, window: Window, manifest: Manifest, run: int) -> None:
+    def __init__(self, lake: Lake, manifest: Manifest, hours: str, run: int) -> None:
         self.parts: dict[Table, Part] = {}
         self._lake = lake
-        self._day = f"dt={window.day}"
-        self._folder = f"{hours_of(window)}/run={_name(run, window, manifest)}"
+        self._day = f"dt={manifest.day}"
+        self._folder = f"{hours}/run={_name(run, hours, manifest)}"
 
     def keep(self, table: Table, frame: DataFrame) -> DataFrame:
         """Write a table; return what has been written.
@@ -68,9 +70,9 @@ def hours_of(window: Window) -> str:
     return "hours=00-24" if window.is_day else f"hours={window.start:%H}-{window.start.hour + 1:02}"
 
 
-def _name(run: int, window: Window, manifest: Manifest) -> str:
+def _name(run: int, hours: str, manifest: Manifest) -> str:
     """Return what a run calls its folders: its number, and more where a run of that number is what counts."""
-    here = f"/{hours_of(window)}/run="
+    here = f"/{hours}/run="
     taken = {part.folder.partition(here)[2] for part in manifest.parts()}
     names = chain([str(run)], (f"{run}-{again}" for again in count(2)))
     return next(name for name in names if name not in taken)

@@ -1,12 +1,13 @@
 """Hours unlike the same hour of the four weeks before."""
 
 import datetime as dt
+from collections.abc import Collection
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from analytics.pipeline.job import Window
 from analytics.pipeline.tables import ANOMALIES
 from analytics.pipeline.transforms.histograms import merged
 from analytics.pipeline.transforms.shapes import shaped
@@ -24,18 +25,21 @@ FLOORS: Final = {"deliveries": (5.0, 0.1), "failure_rate": (0.01, 0.0), "p95_ms"
 OWN_HOUR: Final = ["hour", "subscriber_id"]
 
 
-def anomalies(reliability: DataFrame, latency: DataFrame, known: Window) -> DataFrame:
+def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: Collection[dt.datetime]) -> DataFrame:
     """Return a row per hour, subscriber and metric far from the same hour of day in the 28 days before.
 
-    `known` is what is known of the day; both summaries are those of it and of the days before. Metrics: `deliveries`
-    that ended in the hour; `failure_rate`, the share of the eligible that were not DELIVERED; `p95_ms` from published
-    to delivered. An hour without traffic has 0 deliveries, and no value of the others, from the subscriber's first hour
-    on and on days of which something is known.
+    `known` are the beginnings of the hours that are known from beginning to end, of the day and of those before; both
+    summaries are of at least these. Metrics: `deliveries` that ended in the hour; `failure_rate`, the share of the
+    eligible that were not DELIVERED; `p95_ms` from published to delivered. A known hour without traffic has 0
+    deliveries, and no value of the others, from the subscriber's first hour on; an hour that is not known has none.
 
     - `median` of the `past` values, at least 7; `spread`: the median of how far they are from it, but not below a floor
     - `score`: the robust z, `0.6745 · (value - median) / spread`, of which 3.5 and more, either way, is kept
     """
-    measured = _measured(reliability, latency, known).withColumn("is_now", F.col("hour") >= known.start)
+    midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
+    first, end = midnight - dt.timedelta(days=DAYS_BEFORE), midnight + dt.timedelta(days=1)
+    hours = [hour for hour in known if first <= hour < end]
+    measured = _measured(reliability, latency, hours).withColumn("is_now", F.col("hour") >= F.lit(midnight))
     by_hour_of_day = measured.groupBy("subscriber_id", F.hour("hour").alias("of_day"), "metric").agg(
         F.max_by("subscriber", "hour").alias("subscriber"),
         F.max(F.when(F.col("is_now"), F.col("hour"))).alias("hour"),
@@ -54,34 +58,28 @@ def anomalies(reliability: DataFrame, latency: DataFrame, known: Window) -> Data
     )
 
 
-def _measured(reliability: DataFrame, latency: DataFrame, known: Window) -> DataFrame:
+def _measured(reliability: DataFrame, latency: DataFrame, hours: Collection[dt.datetime]) -> DataFrame:
     """Return a row per hour, subscriber and metric with its `value`, which none is null."""
-    first = known.start - dt.timedelta(days=DAYS_BEFORE)
-    needed = (F.col("hour") >= first) & (F.col("hour") < known.end) & F.isnotnull("subscriber_id")
-    ended = reliability.where(needed)
-    sums = [F.sum(name).alias(name) for name in ("deliveries", "delivered", "eligible")]
+    known = reliability.sparkSession.createDataFrame(pa.table({"hour": pa.array(hours, pa.timestamp("us", "UTC"))}))
+    ended = reliability.where("subscriber_id IS NOT NULL").join(F.broadcast(known), "hour", "left_semi")
     by_hour = ended.groupBy(*OWN_HOUR).agg(*sums)
-    waited = merged(latency.where(needed & (F.col("measure") == "delivery")), OWN_HOUR).select(*OWN_HOUR, "p95_ms")
+    waited = merged(latency.where("measure = 'delivery'"), OWN_HOUR).select(*OWN_HOUR, "p95_ms")
     values = {
         "deliveries": F.coalesce("deliveries", F.lit(0)).cast("double"),
         "failure_rate": F.lit(1.0) - F.try_divide("delivered", "eligible"),
         "p95_ms": F.col("p95_ms"),
     }
     metrics = F.array(*(F.struct(F.lit(name).alias("metric"), value.alias("value")) for name, value in values.items()))
-    joined = _hours_of(ended, known).join(by_hour, OWN_HOUR, "left").join(waited, OWN_HOUR, "left")
+    joined = _each(ended, known).join(by_hour, OWN_HOUR, "left").join(waited, OWN_HOUR, "left")
     return joined.select(*OWN_HOUR, "subscriber", F.inline(metrics)).where("value IS NOT NULL")
 
 
-def _hours_of(ended: DataFrame, known: Window) -> DataFrame:
-    """Return every hour of each subscriber, from its first on, of this day and of those of which something is known."""
+def _each(ended: DataFrame, known: DataFrame) -> DataFrame:
+    """Return every known hour of each subscriber, from its first on."""
     subscribers = ended.groupBy("subscriber_id").agg(
         F.max_by("subscriber", "hour").alias("subscriber"), F.min("hour").alias("since")
     )
-    today = F.lit(known.start)
-    days = ended.select(F.date_trunc("day", "hour").alias("day")).union(ended.sparkSession.range(1).select(today))
-    hours = F.explode(F.sequence("day", F.timestamp_add("HOUR", F.lit(23), "day"), F.expr("INTERVAL 1 HOUR")))
-    each = days.distinct().select(hours.alias("hour")).where(F.col("hour") < known.end)
-    return subscribers.join(F.broadcast(each), F.col("hour") >= F.col("since")).drop("since")
+    return subscribers.join(F.broadcast(known), F.col("hour") >= F.col("since")).drop("since")
 
 
 def _median(values: Column) -> Column:

@@ -1,5 +1,6 @@
 """How much waited."""
 
+import math
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -22,7 +23,7 @@ def backlog(silver: Silver, window: Window) -> DataFrame:
     `deliveries`: those made by that moment and not ended by then. What a moment adds and takes away is summed
     up first and then added up from moment to moment, so that nothing is looked at once for each moment it waited.
     """
-    moments = int((window.end - window.start).total_seconds()) // SECONDS
+    moments = math.ceil((window.end - window.start).total_seconds() / SECONDS)
     changes = _of_ended(silver.deliveries, window).unionByName(_of_waiting(silver, window))
     in_turn = Rows.partitionBy(*OWNER).orderBy("moment")
     counted = (
