@@ -12,11 +12,15 @@ from django.db import connection
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.application import Status
+from analytics.pipeline.job import Window
+from analytics.pipeline.lake.lakes import CHANGED
+from analytics.pipeline.lake.manifests import path_of
 from analytics.pipeline.run_lock import LOCK, AnotherRun, LockLost, only_run
-from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, HOURLY, RELIABILITY, SILVER
+from analytics.pipeline.tables import ATTEMPTS, BRONZE, BUDGETS, DELIVERIES, GOLD, HOURLY, RELIABILITY, SILVER
 from delivery.models import MessageOutcome
+from delivery.retention import storage_days
 from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
-from tests.spark.traffic import MORNING, Traffic, empty_day
+from tests.spark.traffic import DAY, MORNING, Traffic, empty_day
 
 HELD = "(classid::bigint << 32) | objid::bigint"
 
@@ -63,7 +67,7 @@ def test_running_twice_gives_the_same(summarizer: Summarizer, traffic: Traffic) 
     assert {part.folder for part in after.parts()}.isdisjoint(part.folder for part in before.parts())
 
 
-def test_a_day_that_is_done_again_has_what_came_late_and_nothing_that_is_gone(
+def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
     summarizer: Summarizer, traffic: Traffic
 ) -> None:
     summarizer.run()
@@ -72,9 +76,32 @@ def test_a_day_that_is_done_again_has_what_came_late_and_nothing_that_is_gone(
     assert [deliveries_of(row) for row in loaded(RELIABILITY)] == [3, 1]
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
     empty_day()
+    before = all_loaded()
+    assert summarizer.run() is Status.FAILED
+    (told,) = summarizer.told.windows()
+    assert "bronze/attempts: none is gone (6 of 6 are; see docs/summaries.md)" in told["error"]
+    assert all_loaded() == before
+    assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
+    summarizer.lake.place.forget(path_of(DAY))
     assert summarizer.run() is Status.DONE
     assert {name: rows for name, rows in all_loaded().items() if rows} == {}
     assert {name: rows for name, rows in summarizer.gold().items() if rows} == {}
+
+
+def test_days_after_one_that_changed_are_made_again(summarizer: Summarizer, traffic: Traffic) -> None:
+    days = [WHOLE_DAY, day_after(1), day_after(2)]
+    storage_days.open_days(DAY, ahead=3)
+    assert summarizer.run(*days) is Status.DONE
+    assert [row[:1] + row[6:8] for row in loaded(BUDGETS)] == [(day.day, 3, 1) for day in days]
+    traffic.delivered()
+    with pytest.raises(KeyboardInterrupt):
+        summarizer.run(told=Told(partial(interrupt, "summarized in")))
+    assert [row[6] for row in loaded(BUDGETS)] == [4, 3, 3]
+    assert summarizer.run(days[1]) is Status.DONE, "which does what the other run left"
+    assert [row[6] for row in loaded(BUDGETS)] == [4, 4, 4]
+    assert "2026-03-04: budgets and anomalies made again" in summarizer.told.getvalue()
+    assert "2026-03-03: budgets and anomalies made again" not in summarizer.told.getvalue()
+    assert summarizer.lake.marked(CHANGED) == set()
 
 
 def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, traffic: Traffic) -> None:
@@ -138,6 +165,11 @@ def test_a_run_that_has_lost_its_lock_lets_nothing_count(summarizer: Summarizer,
         summarizer.run(told=Told(end_lock))
     assert summarizer.manifest().pieces == ()
     assert loaded(RELIABILITY) == []
+
+
+def day_after(number: int) -> Window:
+    """Return a whole day, so many after the one of the traffic."""
+    return Window(*(moment + dt.timedelta(days=number) for moment in (WHOLE_DAY.start, WHOLE_DAY.end)))
 
 
 def interrupt(moment: str, report: str) -> None:

@@ -50,6 +50,22 @@ def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more:
 
 
 @pytest.mark.parametrize(
+    ("known", "window", "rows"),
+    [
+        ([], DAY, {}),
+        ([hour(6), hour(7)], DAY, {"gold/reliability": 6}),
+        ([hour(6), hour(7)], hour(7), {"gold/reliability": 3}),
+        ([DAY], hour(7), {}),
+    ],
+)
+def test_rows_are_those_of_what_lies_in_a_window(known: list[Window], window: Window, rows: dict[str, int]) -> None:
+    manifest = EMPTY
+    for one in known:
+        manifest = manifest.with_piece(piece(one))
+    assert manifest.rows_in(window) == rows
+
+
+@pytest.mark.parametrize(
     ("windows", "hours"),
     [
         ([], []),

@@ -75,6 +75,14 @@ def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int],
     assert failed(checks.of_summaries(looks, FACTS)) == [(name, found)]
 
 
+def test_facts_that_are_gone_since_the_last_time_are_named() -> None:
+    before = {"bronze/attempts": 7, "bronze/deliveries": 5, "bronze/messages": 4, "bronze/unfinished": 9}
+    assert failed(checks.of_the_past(FACTS, before)) == [
+        ("bronze/attempts: none is gone", "2 of 7 are; see docs/summaries.md")
+    ]
+    assert checks.of_the_past(FACTS, {}) == ()
+
+
 def test_all_that_failed_is_told() -> None:
     found = [Check("one", False, "1 of 2"), Check("two", True, ""), Check("three", False, "none")]
     with pytest.raises(checks.FailedChecks, match=r"^failed checks: one \(1 of 2\); three \(none\)$"):

@@ -62,6 +62,7 @@ def _measured(reliability: DataFrame, latency: DataFrame, hours: Collection[dt.d
     """Return a row per hour, subscriber and metric with its `value`, which none is null."""
     known = reliability.sparkSession.createDataFrame(pa.table({"hour": pa.array(hours, pa.timestamp("us", "UTC"))}))
     ended = reliability.where("subscriber_id IS NOT NULL").join(F.broadcast(known), "hour", "left_semi")
+    sums = [F.sum(name).alias(name) for name in ("deliveries", "delivered", "eligible")]
     by_hour = ended.groupBy(*OWN_HOUR).agg(*sums)
     waited = merged(latency.where("measure = 'delivery'"), OWN_HOUR).select(*OWN_HOUR, "p95_ms")
     values = {
