@@ -45,7 +45,7 @@ def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
         random = Random(seed)  # noqa: S311 - nothing secret
         if number % SHARE == 0:
             publishes = announced(random, number * 1000)
-        histories.append(Broker(number + 1, random, publishes, calm=calm, prompt=number % 2 == 1).day())
+        histories.append(Broker(number + 1, random, publishes, calm=calm, prompt=not calm and number % 2 == 1).day())
     return histories
 
 
