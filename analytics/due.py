@@ -5,31 +5,34 @@ What failed is left alone for a while, unless somebody asks for it.
 
 import datetime as dt
 from collections.abc import Collection
-from typing import Final
 
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import Min
 
 from analytics.models import Run, RunKind, RunWindow, WindowState
+from analytics.open_transactions import OpenTransaction, oldest_transaction
 from analytics.outcomes import Outcomes, outcomes_from, outcomes_since
 from analytics.pipeline.job import Window
 from analytics.windows import Calendar, due_days, due_hours, first_growing, whole, windows_between
 from delivery.models import StorageDay
 
-OLDEST_TRANSACTION: Final = """
-SELECT min(xact_start) FROM pg_stat_activity
- WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
-"""
-
 
 def calendar(now: dt.datetime, *, call_seconds: float) -> Calendar:
     """Return which days the database has, and which of them may still change; a SYNC call takes `call_seconds`."""
-    with connection.cursor() as cursor:
-        cursor.execute(OLDEST_TRANSACTION)
-        (oldest,) = cursor.fetchone()
+    oldest = oldest_transaction()
+    growing_from = first_growing(now, oldest.since if oldest else None, call_seconds=call_seconds)
     days = StorageDay.objects.filter(dropped_at=None).values_list("day", flat=True)
-    return Calendar(now, frozenset(days), first_growing(now, oldest, call_seconds=call_seconds))
+    return Calendar(now, frozenset(days), growing_from)
+
+
+def held_up_by(now: dt.datetime, *, call_seconds: float) -> OpenTransaction | None:
+    """Return the transaction without which more days would be sealed."""
+    oldest = oldest_transaction()
+    if oldest is None:
+        return None
+    by_time = first_growing(now, None, call_seconds=call_seconds)
+    return oldest if first_growing(now, oldest.since, call_seconds=call_seconds) < by_time else None
 
 
 def due(run: Run, known: Calendar) -> list[Window]:

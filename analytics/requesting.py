@@ -4,11 +4,13 @@ import datetime as dt
 from functools import partial
 from typing import Any, Final
 
+import structlog
 from django.db import connection, transaction
 
 from analytics import due
 from analytics.models import Run, RunKind
 from analytics.models.runs import UNENDED
+from analytics.open_transactions import OpenTransaction
 from analytics.pipeline.job import Window
 from analytics.windows import midnight
 from delivery.models import StorageDay
@@ -18,6 +20,8 @@ SUMMARIZE: Final = "analytics.summarize"
 """The task that does a run."""
 QUEUE: Final = "analytics"
 ONE_AT_A_TIME: Final = "SELECT pg_advisory_xact_lock(hashtext('analytics.requesting'))"
+
+log = structlog.get_logger(__name__)
 
 
 class NotARange(Exception):
@@ -30,13 +34,24 @@ def request_hours(*, call_seconds: float) -> Run | None:
 
 
 def request_days(*, call_seconds: float) -> Run | None:
-    """Likewise for the sealed days that are due, those that were touched since their summary too."""
+    """Likewise for the sealed days that are due, those that were touched since their summary too.
+
+    Warns of what keeps others from being sealed.
+    """
+    if oldest := held_up_by(call_seconds=call_seconds):
+        since = oldest.since.isoformat()
+        log.warning("summaries.held_up", pid=oldest.pid, since=since, reason=str(oldest))
     return _request(RunKind.DAYS, due.days(due.calendar(now(), call_seconds=call_seconds)))
 
 
 def request_missed_days(*, call_seconds: float) -> Run | None:
     """Likewise for the sealed days that have no summary: one could not be sealed in time, or its run failed."""
     return _request(RunKind.DAYS, due.missed_days(due.calendar(now(), call_seconds=call_seconds)))
+
+
+def held_up_by(*, call_seconds: float) -> OpenTransaction | None:
+    """Return the transaction that keeps days that are over from being sealed."""
+    return due.held_up_by(now(), call_seconds=call_seconds)
 
 
 def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:

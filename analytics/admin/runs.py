@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
@@ -12,6 +13,7 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.overview import OverviewAdmin
 from analytics.models import Run, RunState, RunWindow, WindowState
+from analytics.requesting import held_up_by
 from delivery.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
 from delivery.retention.kept_days import days_kept
 from subscriptions.admin.theme import display, label, preformatted, table
@@ -42,7 +44,9 @@ class RunAdmin(OverviewAdmin):
     list_select_related = ("requested_by",)
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> TemplateResponse:
-        """Warn of the days that retention keeps because no run has summarized them."""
+        """Warn of what keeps days from being summarized, and of those that retention keeps because of that."""
+        if oldest := held_up_by(call_seconds=settings.SYNC_SECONDS):
+            messages.warning(request, str(oldest))
         if days := days_kept():
             messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
         page: TemplateResponse = super().changelist_view(request, extra_context)
