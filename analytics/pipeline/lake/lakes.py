@@ -43,7 +43,7 @@ class Lake:
         try:
             return self.manifest(day)
         except (UnknownManifest, DamagedManifest) as failure:
-            say(f"{path_of(day)}: {failure}; until then nothing is known of the day")
+            say(f"{path_of(day)}: {failure}; nothing is known of the day meanwhile")
             return Manifest(day)
 
     def keep(self, manifest: Manifest) -> None:
@@ -86,7 +86,7 @@ class Lake:
         try:
             counting = {part.folder for part in self.manifest(day).parts()}
         except (UnknownManifest, DamagedManifest) as failure:
-            say(f"{path_of(day)}: {failure}; until then nothing of the day is removed")
+            say(f"{path_of(day)}: {failure}; nothing of the day is removed meanwhile")
             return False
         for table in TABLES:
             for folder in self.place.folders(f"{table.path}/dt={day}", LEVELS) - counting:
