@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 from django.db import Error, connection
 from django.db.models.functions import Now
 
@@ -224,12 +225,22 @@ def settlement(line: DrivenLine, delivery: InHand, status: str = DeliveryStatus.
     return Settlement(line.id, delivery.id, DeliveryStatus(status), **(defaults | fields))
 
 
+@contextlib.contextmanager
+def outside() -> "Iterator[psycopg.Connection[Any]]":
+    """Connect to the test's database beside the pool, which may take a while where all that it has were cut."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
+    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
+        yield other
+
+
 def terminate_backends() -> int:
-    """Cut every other connection to this database, as a restart of PostgreSQL would; return how many."""
-    with connection.cursor() as cursor:
-        cursor.execute(
+    """Cut every connection to this database but this thread's, as a restart of PostgreSQL would; return how many."""
+    own = connection.connection.info.backend_pid if connection.connection else 0
+    with outside() as other:
+        row = other.execute(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        count: int = cursor.fetchone()[0]
-        return count
+            " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",
+            [own],
+        ).fetchone()
+    return int(row[0]) if row else 0

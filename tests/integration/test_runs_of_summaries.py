@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -21,7 +20,7 @@ from django.db.models.functions import Now
 from analytics import recording, requesting, running
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
-from analytics.pipeline.run_lock import LOCK
+from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
 from analytics.run_ends import AGAIN
 from analytics.running import Application
 from analytics.spark_process import End, Ended
@@ -31,7 +30,7 @@ from delivery.models import Message, StorageDay
 from delivery.retention.storage_days import first_id, open_days, today
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType
-from tests.driving import publish_bodies, terminate_backends
+from tests.driving import outside, publish_bodies, terminate_backends
 
 PROGRAM = Path(__file__).parents[1] / "small_application.py"
 ROOT = PROGRAM.parents[1]
@@ -66,7 +65,8 @@ def counted(report: dict[str, Any]) -> dict[str, Any]:
     """Let a report say of its window what the leaves hold."""
     if "window" not in report:
         return report
-    return {**report, "inputs": leaf_rows(connection, dt.date.fromisoformat(report["window"]["start"][:10]))}
+    with outside() as other:
+        return {**report, "inputs": leaf_rows(other, dt.date.fromisoformat(report["window"]["start"][:10]))}
 
 
 @pytest.fixture
@@ -287,19 +287,18 @@ def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTe
 
 
 def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: list[dt.date], terms: SparkTerms) -> None:
-    other = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
     waiting = range_of(sealed)
-    assert running.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
-    running.take_up(terms, stopping=threading.Event(), application=small())
-    assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
-    Run.objects.filter(pk=other.pk).update(state=RunState.PASSED)
+    with only_run(terms.database_url, WORKER_LOCK):
+        assert running.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
+        running.take_up(terms, stopping=threading.Event(), application=small())
+        assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
     running.take_up(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
 
 
 def vanish(**fields: Any) -> Run:
-    """Return a run whose worker was killed ten minutes after it had begun."""
-    return Run.objects.create(state=RunState.RUNNING, started_at=Now() - dt.timedelta(minutes=10), **fields)
+    """Return a run whose worker was killed."""
+    return Run.objects.create(state=RunState.RUNNING, started_at=Now(), **fields)
 
 
 def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_next(
@@ -316,24 +315,34 @@ def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_n
 
 def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkTerms) -> None:
     gone = vanish(kind=RunKind.DAYS)
+    assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
     running.take_up(terms, stopping=threading.Event(), application=small())
-    next_one = days_due(terms)
-    assert next_one is None  # the vanished one counts as under way until somebody looks
     recording.abandon_vanished()
     assert do(days_due(terms), terms).state == RunState.PASSED
     assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
 
 
-def test_a_run_that_holds_its_lock_is_alive_however_long_it_takes(
-    storage: None, elsewhere: "psycopg.Connection[Any]"
+@pytest.mark.parametrize("lock", [LOCK, WORKER_LOCK])
+def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
+    storage: None, terms: SparkTerms, lock: str
 ) -> None:
     alive = vanish(kind=RunKind.HOURS)
-    elsewhere.execute(f"SELECT pg_advisory_lock({LOCK})")
-    recording.abandon_vanished()
-    assert Run.objects.get(pk=alive.pk).state == RunState.RUNNING
-    elsewhere.execute(f"SELECT pg_advisory_unlock({LOCK})")
+    with only_run(terms.database_url, lock):
+        recording.abandon_vanished()
+        assert Run.objects.get(pk=alive.pk).state == RunState.RUNNING
     recording.abandon_vanished()
     assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
+
+
+def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.date], terms: SparkTerms) -> None:
+    states = []
+
+    def look(_told: str) -> None:
+        recording.abandon_vanished()
+        states.append(Run.objects.get().state)
+
+    do(range_of(sealed), terms, tell=look)
+    assert states[0] == RunState.RUNNING
 
 
 # --- how it ends ------------------------------------------------------------------------------------
@@ -389,7 +398,7 @@ def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.
 # --- beside the database ----------------------------------------------------------------------------
 
 
-def test_no_connection_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:
+def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:
     held: list[object] = []
     do(range_of(sealed[:1]), terms, tell=lambda _: held.append(connection.connection))
     assert set(held) == {None}
