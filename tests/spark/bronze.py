@@ -40,7 +40,8 @@ TRUTH: Final[dict[Table, LiteralString]] = {
         FROM subscriptions_subscription""",
     tables.EVENT_TYPES: "SELECT id, name, kind FROM subscriptions_eventtype",
     tables.PUBLISHERS: "SELECT id, name FROM subscriptions_publisher",
-    tables.LINES: "SELECT id, lane, subscriber_id, sender FROM delivery_line",
+    tables.LINES: """
+      SELECT id, lane, subscriber_id, sender FROM delivery_line WHERE lane <> 'callback'""",
     tables.STATUS_CHANGES: """
       SELECT subscriber_id, subscription_id, at, status FROM subscriptions_statuschange WHERE at < %(end)s""",
     tables.RELEASES: """

@@ -59,11 +59,17 @@ def record_message(connection: psycopg.Connection[Any], id_: int, at: dt.datetim
     )
 
 
-def record_delivery(connection: psycopg.Connection[Any], id_: int, ended: dt.datetime, closed_on: dt.date) -> None:
+def record_delivery(
+    connection: psycopg.Connection[Any],
+    id_: int,
+    ended: dt.datetime,
+    closed_on: dt.date,
+    made: dt.datetime | None = None,
+) -> None:
     connection.execute(
         "INSERT INTO delivery_delivery (id, status, size, attempts, created_at, finished_at, closed_on)"
         " VALUES (%s, 'DELIVERED', 7, 1, %s, %s, %s)",
-        [id_, ended, ended, closed_on],
+        [id_, made or ended, ended, closed_on],
     )
 
 

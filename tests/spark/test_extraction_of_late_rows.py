@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 import pytest
@@ -13,12 +13,14 @@ from analytics.pipeline.extraction import (
     counting,
     has_grown,
     leaf_rows,
+    slicing,
 )
 from analytics.pipeline.extraction.copying import copied
 from analytics.pipeline.extraction.leaves import leaves_of
 from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.extraction.statements import ATTEMPTS
 from analytics.pipeline.job import Window
+from analytics.pipeline.tables import Table
 from delivery.retention.storage_days import first_id
 from tests.spark.extracting import (
     DAY,
@@ -34,6 +36,14 @@ from tests.spark.extracting import (
 )
 from tests.spark.summaries import database_address
 
+MOVE: Final = "UPDATE delivery_open SET reason = repeat(md5(reason || id), 60)"
+FILE_ONE: Final = """
+WITH gone AS (
+  DELETE FROM delivery_open
+   WHERE id = (SELECT max(id) FROM delivery_open WHERE attempts > 0 AND created_at < '2026-05-03 01:00+00') RETURNING *)
+INSERT INTO delivery_delivery (id, status, size, attempts, sequence, created_at, finished_at, closed_on)
+SELECT id, 'FAILED', size, attempts, sequence, created_at, '2026-05-03 03:00+00', '2026-05-03' FROM gone
+"""
 pytestmark = pytest.mark.django_db
 
 
@@ -79,9 +89,7 @@ def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
 
 
 @pytest.mark.parametrize("place", [0, -1], ids=["the first", "the last"])
-def test_what_stands_in_any_other_days_leaf_is_read_and_counted(
-    history: psycopg.Connection[Any], place: int
-) -> None:
+def test_what_stands_in_any_other_days_leaf_is_read_and_counted(history: psycopg.Connection[Any], place: int) -> None:
     """Where ids were moved on late, or the clock was set back; there is something in the leaf between."""
     window = Window(MIDNIGHT + DAY, MIDNIGHT + DAY + HOUR)
     there = dt.date.fromisoformat(leaves_of(history, ATTEMPTS)[place].removeprefix(f"{ATTEMPTS}_"))
@@ -102,3 +110,69 @@ def test_no_leaf_is_locked_while_its_rows_are_used(history: psycopg.Connection[A
     assert next(batches).num_rows > 0
     locks = history.execute("SELECT FROM pg_locks WHERE relation = 'delivery_attempt_20260502'::regclass")
     assert locks.rowcount == 0
+
+
+def test_retention_need_not_wait_for_slices_of_deliveries(history: psycopg.Connection[Any]) -> None:
+    """It locks the parents, and what it drops."""
+    queries = [
+        query for table in (tables.DELIVERIES, tables.UNFINISHED) for query in slices(history, table, WINDOWS[0], 400)
+    ]
+    with history.transaction():
+        history.execute("LOCK TABLE ONLY delivery_message, ONLY delivery_delivery IN ACCESS EXCLUSIVE MODE")
+        found = [list(copied(database_address(), tables.DELIVERIES, query)) for query in queries]
+    assert all(found)
+
+
+@pytest.mark.parametrize(
+    ("table", "told"), [(tables.UNFINISHED, "id"), (tables.WAITING, "deliveries")], ids=["unfinished", "waiting"]
+)
+def test_what_moves_between_two_slices_is_read_once(
+    history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: Table, told: str
+) -> None:
+    """All of the open shelf is written to other pages of it, and some of it filed."""
+    monkeypatch.setattr(slicing, "SAMPLE_PAGES", 10**6)
+    window, place = WINDOWS[2], [column.split()[0] for column in table.columns.split(", ")].index(told)
+    expected = [row[place] for row in truth(history, table, window)]
+    queries, found = slices(history, table, window, 7), list[int]()
+    for query in queries:
+        for batch in copied(database_address(), table, query):
+            found += batch.column(place).to_pylist()
+        history.execute(MOVE)
+        history.execute(FILE_ONE)
+    assert len(queries) > 2
+    assert (sorted(found) == sorted(expected)) if table == tables.UNFINISHED else (sum(found) == sum(expected))
+
+
+def test_the_open_shelf_is_read_by_index_a_slice_at_a_time(
+    history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slicing, "SAMPLE_PAGES", 10**6)
+    with history.transaction():
+        history.execute("SET LOCAL enable_seqscan = off")
+        for query in slices(history, tables.WAITING, WINDOWS[2], 7)[1:-1]:
+            plan = history.execute(f"EXPLAIN {query}".encode()).fetchall()
+            assert "delivery_open_pkey" in str(plan), "\n".join(line for (line,) in plan)
+
+
+def test_what_happened_before_all_deliveries_of_a_window_is_left_there(history: psycopg.Connection[Any]) -> None:
+    record = "INSERT INTO subscriptions_statuschange (subscriber_id, status, at) VALUES (%s, 'ACTIVE', %s)"
+    history.execute(record, [801, MIDNIGHT - 30 * DAY])
+    history.execute(record, [802, MIDNIGHT - 3 * DAY])
+    record_delivery(history, first_id((MIDNIGHT - 9 * DAY).date()), MIDNIGHT, MIDNIGHT.date(), made=MIDNIGHT - 9 * DAY)
+    found = {row[0] for row in read_here(history, tables.STATUS_CHANGES, WINDOWS[2])}
+    assert 802 in found
+    assert 801 not in found
+
+
+def test_only_an_index_that_lacks_much_is_told_and_no_autovacuum_is_ended(
+    history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not slicing.unsummarized(history, ["delivery_attempt_20260502"])
+    monkeypatch.setattr(slicing, "MANY_ROWS", 1)
+    (index,) = slicing.unsummarized(history, ["delivery_attempt_20260502"])
+    assert index.startswith("delivery_attempt_20260502")
+    patient = "SELECT %s::interval < current_setting('deadlock_timeout')::interval"
+    assert history.execute(patient, [slicing.LOCK_WAIT]).fetchone() == (True,)
+    with psycopg.connect(database_address()) as vacuum:
+        vacuum.execute("LOCK TABLE delivery_attempt_20260502 IN SHARE UPDATE EXCLUSIVE MODE")
+        slicing.summarize(history, ["delivery_attempt_20260502"])  # goes on without

@@ -4,10 +4,12 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Final
 
+from analytics.pipeline import tables
 from analytics.pipeline.extraction.connecting import Connection, DayGone
 from analytics.pipeline.extraction.statements import (
     ATTEMPTS,
     DELIVERIES,
+    IDS_PER_DAY,
     MESSAGES,
     OPEN,
     SOURCES,
@@ -19,7 +21,6 @@ from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 
 PARTITIONED: Final = frozenset({MESSAGES, DELIVERIES, ATTEMPTS})
-IDS_PER_DAY: Final = 10**10
 IDS_DRAWN_LATE: Final = 10**6
 """What is made just before midnight may draw its id just after it: a quarter of an hour's at 1,000 a second."""
 ONE_DAY: Final = dt.timedelta(days=1)
@@ -29,6 +30,16 @@ SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
  WHERE i.inhparent = to_regclass(%s) AND c.relname ~ '_\d{8}$'
  ORDER BY c.relname
 """
+DAYS_OF_MESSAGES: Final = f"""
+WITH RECURSIVE found (first) AS (
+  SELECT min(message_id) FROM {{leaf}}
+  UNION ALL
+  SELECT (SELECT min(message_id) FROM {{leaf}} WHERE message_id >= (first / {IDS_PER_DAY} + 1) * {IDS_PER_DAY})
+    FROM found WHERE first IS NOT NULL)
+SELECT first / {IDS_PER_DAY} FROM found WHERE first IS NOT NULL
+"""
+"""A look into the index for each day, however many deliveries there are."""
+FIRST_MADE: Final = "SELECT created_at FROM {leaf} ORDER BY id LIMIT 1"
 STANDS: Final = "SELECT FROM delivery_storageday WHERE day = %s AND dropped_at IS NULL"
 
 
@@ -78,9 +89,35 @@ def _holds(connection: Connection, leaf: str, table: Table, window: Window) -> b
 
 def rows_of(table: Table, window: Window, relations: Sequence[str], sampling: str = "") -> str:
     """Return the rows of all relations as one, as SQL; they are made like each other, column for column."""
-    later = {name: f" WHERE {ended_later(window)}" for name in relations if table in UNENDED and name != OPEN}
-    selects = (f"SELECT r.* FROM {name} r{sampling}{later.get(name, '')}" for name in relations)
+    conditions = dict.fromkeys(relations, "")
+    if table in UNENDED:
+        made = f"r.created_at < '{window.end.isoformat()}'"
+        conditions = dict.fromkeys(relations, f" WHERE {made} AND {ended_later(window)}") | {OPEN: f" WHERE {made}"}
+    selects = (f"SELECT r.* FROM {name} r{sampling}{conditions[name]}" for name in relations)
     return f"({' UNION ALL '.join(selects)})"
+
+
+def messages_of(connection: Connection, relations: Sequence[str]) -> list[str]:
+    """Return the leaves in which the messages of deliveries in `relations` are, as far as there are any."""
+    days = set[str]()
+    for leaf in relations:
+        with connection.cursor() as cursor:
+            cursor.execute(DAYS_OF_MESSAGES.format(leaf=leaf))
+            days |= {f"{day:06}" for (day,) in cursor.fetchall()}
+    return [leaf for leaf in leaves_of(connection, MESSAGES) if leaf[-6:] in days]
+
+
+def reach_of(connection: Connection, window: Window) -> dt.datetime:
+    """Return an instant before all of the window's deliveries were made, and at most a day before all in their leaves.
+
+    Ids are given in the order of publishing, but for publishes that overlap: a day is more than they do.
+    """
+    made = [window.start]
+    for leaf in relations_of(connection, tables.DELIVERIES, window):
+        with connection.cursor() as cursor:
+            cursor.execute(FIRST_MADE.format(leaf=leaf))
+            made += [at for (at,) in cursor.fetchall()]
+    return min(made) - ONE_DAY
 
 
 def ended_later(window: Window) -> str:

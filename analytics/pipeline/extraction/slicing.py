@@ -7,9 +7,16 @@ from typing import Any, Final
 
 import psycopg
 
-from analytics.pipeline import tables
-from analytics.pipeline.extraction.leaves import relations_of, rows_of
-from analytics.pipeline.extraction.statements import SOURCES, Stretch, selected, stretch_of, within
+from analytics.pipeline.extraction.leaves import messages_of, reach_of, relations_of, rows_of
+from analytics.pipeline.extraction.statements import (
+    HAPPENED_TO_THEM,
+    SOURCES,
+    UNENDED,
+    Stretch,
+    selected,
+    stretch_of,
+    within,
+)
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 
@@ -18,10 +25,15 @@ SAMPLE_PAGES: Final = 1000
 LEAST_PERCENT: Final = 1.0
 """Of bigger ones: a slice of 100,000 rows still has a dozen pages in such a sample."""
 
-SUMMARIZE: Final = """
-SELECT brin_summarize_new_values(c.oid)
+MANY_ROWS: Final = 10_000
+"""Fewer new ones are read by every slice sooner than an index is told of them."""
+LOCK_WAIT: Final = "200ms"
+"""Less than `deadlock_timeout`, after which whoever waits for an autovacuum ends it."""
+UNSUMMARIZED: Final = """
+SELECT i.indexrelid::regclass::text
   FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam
  WHERE a.amname = 'brin' AND i.indrelid = ANY (%s::regclass[]) AND pg_has_role(c.relowner, 'USAGE')
+   AND pg_stat_get_ins_since_vacuum(i.indrelid) >= %s
 """
 """The newest pages are in no summary yet, and would be read by every slice."""
 
@@ -44,10 +56,13 @@ def slices(connection: psycopg.Connection[Any], table: Table, window: Window, sl
 
     """
     relations = relations_of(connection, table, window)
-    rows, stretch = rows_of(table, window, relations), stretch_of(table, window)
-    is_counted = table == tables.WAITING  # one row for what is in many slices
-    marks = [] if is_counted else _marks(connection, table, window, relations, slice_rows)
-    return [selected(table, window, rows, piece) for piece in pieces(stretch, marks)]
+    summarize(connection, relations)
+    rows, (start, end) = rows_of(table, window, relations), stretch_of(table, window)
+    messages = messages_of(connection, relations) if SOURCES[table].joined else ()
+    if table in HAPPENED_TO_THEM:
+        start = reach_of(connection, window).isoformat()
+    marks = _marks(connection, table, window, relations, slice_rows)
+    return [selected(table, window, rows, piece, messages) for piece in pieces((start, end), marks)]
 
 
 def pieces(stretch: Stretch, marks: Sequence[str]) -> list[Stretch]:
@@ -56,12 +71,18 @@ def pieces(stretch: Stretch, marks: Sequence[str]) -> list[Stretch]:
     return list(pairwise([start, *(mark for mark in marks if mark != start), end]))
 
 
-def summarize(connection: psycopg.Connection[Any], table: Table, window: Window) -> None:
-    """Let the indexes by time know the newest pages; where that is not to be had, reading takes longer."""
-    relations = relations_of(connection, table, window)
+def summarize(connection: psycopg.Connection[Any], relations: Sequence[str]) -> None:
+    """Let the indexes by time know many new pages; where that is not to be had at once, reading takes longer."""
     busy_or_a_copy = psycopg.errors.LockNotAvailable, psycopg.errors.ObjectNotInPrerequisiteState
-    with suppress(*busy_or_a_copy), connection.transaction():
-        connection.execute(SUMMARIZE, [relations])
+    for index in unsummarized(connection, relations):
+        with suppress(*busy_or_a_copy), connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'".encode())
+            connection.execute("SELECT brin_summarize_new_values(%s::regclass)", [index])
+
+
+def unsummarized(connection: psycopg.Connection[Any], relations: Sequence[str]) -> list[str]:
+    """Return the indexes by time of relations that got many rows since they were vacuumed."""
+    return [index for (index,) in connection.execute(UNSUMMARIZED, [list(relations), MANY_ROWS])]
 
 
 def _marks(
@@ -73,7 +94,7 @@ def _marks(
     statement = MARKS.format(
         by=SOURCES[table].by,
         rows=sampled,
-        condition=within(table, stretch_of(table, window)),
+        condition="true" if table in UNENDED else within(table, stretch_of(table, window)),  # all are looked at
         step=max(1, round(slice_rows * percent / 100)),
     )
     return [mark for (mark,) in connection.execute(statement.encode())]

@@ -7,14 +7,15 @@ from typing import ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from analytics.pipeline.extraction.connecting import reading
 from analytics.pipeline.extraction.copying import copied
-from analytics.pipeline.extraction.slicing import slices, summarize
+from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.job import Window
-from analytics.pipeline.tables import BRONZE, Table
+from analytics.pipeline.tables import BRONZE, WAITING, Table
 
 NAME: Final = "broker"
 
@@ -31,7 +32,6 @@ class SliceReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the slices, each by its query; on the driver, once for each query that Spark runs."""
         with reading(self.address) as connection:
-            summarize(connection, self.table, self.window)
             queries = slices(connection, self.table, self.window, self.slice_rows)
         return [InputPartition(query) for query in queries]
 
@@ -79,4 +79,10 @@ def read(spark: SparkSession, table: Table, window: Window, *, slice_rows: int) 
     Whoever uses it gets Spark's exceptions, with the text of `Unreadable` or `DayGone` in them.
     """
     options = {"table": table.name, "start": window.start.isoformat(), "end": window.end.isoformat()}
-    return spark.read.format(NAME).options(**options, slice_rows=slice_rows).load()
+    frame = spark.read.format(NAME).options(**options, slice_rows=slice_rows).load()
+    return _added_up(frame) if table == WAITING else frame
+
+
+def _added_up(waiting: DataFrame) -> DataFrame:
+    """Make one row of what several slices have counted."""
+    return waiting.groupBy("subscription_id", "line_id", "since").agg(F.sum("deliveries").alias("deliveries"))
