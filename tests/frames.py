@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.tables import BRONZE, SILVER, Table
+from analytics.pipeline.tables import AUDIT, BRONZE, SILVER, Table
 from analytics.pipeline.transforms.facts import Facts, Silver
 
 Row = Mapping[str, Any]
@@ -40,7 +40,7 @@ def facts(spark: SparkSession, **rows: Iterable[Row]) -> Facts:
 
 def silver_of(spark: SparkSession, **rows: Iterable[Row]) -> Silver:
     """Return silver in which tables have these rows, and the others none."""
-    tables = {table.name: table for table in (*BRONZE, *SILVER)}
+    tables = {table.name: table for table in (*BRONZE, *SILVER, AUDIT)}
     return Silver(**{one.name: frame(spark, tables[one.name], rows.get(one.name, ())) for one in fields(Silver)})
 
 

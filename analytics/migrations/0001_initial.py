@@ -207,6 +207,9 @@ class Migration(migrations.Migration):
                 ("explained_inversions", models.BigIntegerField()),
                 ("duplicates", models.BigIntegerField()),
                 ("explained_duplicates", models.BigIntegerField()),
+                ("high_id", models.BigIntegerField(null=True)),
+                ("high_sequence", models.BigIntegerField(null=True)),
+                ("high_created_at", models.DateTimeField(null=True)),
             ],
             options={
                 "verbose_name_plural": "ordering audit",

@@ -14,6 +14,9 @@ class OrderingAudit(models.Model):
     explained_inversions = models.BigIntegerField()
     duplicates = models.BigIntegerField()
     explained_duplicates = models.BigIntegerField()
+    high_id = models.BigIntegerField(null=True)
+    high_sequence = models.BigIntegerField(null=True)
+    high_created_at = models.DateTimeField(null=True)
 
     class Meta:
         db_table = "analytics_audit"

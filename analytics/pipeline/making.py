@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import read
@@ -42,6 +43,12 @@ def clean(stage: Stage, facts: Frames, words: Vocabulary) -> Silver:
     attempts = stage.keep(tables.SILVER_ATTEMPTS, cleaning.attempts(bronze.attempts, deliveries, words))
     messages = stage.keep(tables.SILVER_MESSAGES, silver.messages)
     return replace(silver, deliveries=deliveries, attempts=attempts, messages=messages)
+
+
+def audited_before(lake: Lake, window: Window, say: Callable[[str], None]) -> DataFrame:
+    """Return what the ordering audit has of the hours before a window, up to four weeks back."""
+    days = (lake.known(window.day - dt.timedelta(days=days), say) for days in range(DAYS_BEFORE, -1, -1))
+    return lake.of_days(tables.AUDIT, days).where(F.col("hour") < window.start)
 
 
 def summaries(stage: Stage, silver: Silver, window: Window, words: Vocabulary) -> None:

@@ -87,7 +87,9 @@ def _read(run: Run, window: Window, stage: Stage, done: Done, before: Manifest) 
 def _summarize(run: Run, window: Window, stage: Stage, done: Done, before: Manifest, facts: Looks) -> Manifest:
     """Make silver and gold of the facts, check them, and return the manifest that lets all of it count."""
     words = run.job.vocabulary
-    making.summaries(stage, making.clean(stage, stage.frames(BRONZE), words), window, words)
+    silver = making.clean(stage, stage.frames(BRONZE), words)
+    audited = making.audited_before(run.lake, window, run.say)
+    making.summaries(stage, replace(silver, audit=audited), window, words)
     piece = Piece(window, run.job.run, done.inputs, (), tuple(stage.parts.values()))
     making.summaries_of_day(run.lake, stage, before.with_piece(piece), run.job.objective, run.say)
     done.rows_written = {table.path: stage.parts[table].rows for table in SILVER + GOLD}

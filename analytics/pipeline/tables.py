@@ -189,10 +189,13 @@ AUDIT: Final = Table(
     "gold",
     "audit",
     "hour timestamp, subscriber_id long, subscriber string, checked long, inversions long, explained_inversions long,"
-    " duplicates long, explained_duplicates long",
+    " duplicates long, explained_duplicates long, high_id long, high_sequence long, high_created_at timestamp",
     ("hour", "subscriber_id"),
 )
-"""The ordering audit of what ended in an hour, in the order in which it was first sent (behaviour 4.10, 4.11)."""
+"""The ordering audit of what ended in an hour, in the order in which it was first sent (behaviour 4.10, 4.11).
+
+`high_…`: of those the one with the greatest id, which what ends in later windows is compared with.
+"""
 FINDINGS: Final = Table(
     "gold",
     "findings",

@@ -11,13 +11,14 @@ import pytest
 from django.db import connection
 from pyspark.sql import SparkSession
 
+from analytics.models import AuditFinding
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Window
 from analytics.pipeline.lake.lakes import CHANGED
 from analytics.pipeline.lake.manifests import path_of
 from analytics.pipeline.run_lock import LOCK, AnotherRun, LockLost, only_run
 from analytics.pipeline.tables import ATTEMPTS, BRONZE, BUDGETS, DELIVERIES, GOLD, HOURLY, RELIABILITY, SILVER
-from delivery.models import MessageOutcome
+from delivery.models import Delivery, MessageOutcome
 from delivery.retention import storage_days
 from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
 from tests.spark.traffic import DAY, MORNING, Traffic, empty_day
@@ -115,6 +116,15 @@ def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, 
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=1", "run=2"}, "somebody may read those"
     summarizer.lake.sweep(print)
     assert {path.name for path in summarizer.folder.rglob("run=*")} == {"run=2"}
+
+
+def test_what_overtook_an_hour_ago_is_found(summarizer: Summarizer, traffic: Traffic) -> None:
+    overtaken, overtaker = traffic.delivered(MORNING + dt.timedelta(hours=1)), traffic.delivered()
+    sent_last = {"sequence": overtaker.id + 1, "created_at": MORNING - dt.timedelta(hours=1)}
+    Delivery.objects.filter(id=overtaken.id).update(**sent_last)
+    assert summarizer.run(hour(7), hour(8)) is Status.DONE
+    found = AuditFinding.objects.values_list("finding", "delivery_id", "other_id", "explanation")
+    assert [*found] == [("inversion", overtaken.id, overtaker.id, "")]
 
 
 def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(

@@ -1,5 +1,6 @@
 """The ordering audit of days that a correct broker made, and of the same days with faults planted in them."""
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
@@ -10,10 +11,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from analytics.pipeline.transforms.audit import findings
+from analytics.pipeline.transforms.audit import audit, findings
 from analytics.vocabulary import vocabulary
 from tests.correct_broker import Broker, History, Waiting, announced, steadily
-from tests.frames import Row, rows_of, silver_of
+from tests.frames import DAY, Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
 DAYS: Final = 150
@@ -39,6 +40,30 @@ SHARE: Final = 3
 """So many subscribers are sent the same messages."""
 
 
+MIDNIGHT: Final = DAY + dt.timedelta(seconds=60)
+
+
+def found_after(spark: SparkSession, midnight: dt.datetime, rows: Mapping[str, list[Row]]) -> list[dict[str, Any]]:
+    """Audit what there was until midnight; return what is found of the rest by whoever has of that the audit only."""
+    deliveries, attempts = rows["deliveries"], rows["attempts"]
+    until: dict[str, list[Row]] = {
+        "deliveries": [
+            {**one, "finished_at": ended(one) and (ended(one) if ended(one) < midnight else None)} for one in deliveries
+        ],
+        "attempts": [one for one in attempts if one["started_at"] < midnight],
+    }
+    since: dict[str, list[Row]] = {
+        "deliveries": [one for one in deliveries if not ended(one) or ended(one) >= midnight],
+        "attempts": [one for one in attempts if one["started_at"] >= midnight],
+    }
+    audited: list[Row] = [*rows_of(audit(silver_of(spark, **{**rows, **until}), WORDS))]
+    return found_in(spark, {**rows, **since, "audit": audited})
+
+
+def ended(delivery: Row) -> Any:
+    return delivery.get("finished_at")
+
+
 def histories_of(seeds: Iterable[int], *, calm: bool = False) -> list[History]:
     histories, publishes = [], []
     for number, seed in enumerate(seeds):
@@ -62,6 +87,15 @@ def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds:
         "not active",
         "the outcome of a request was unknown; flagged",
     }
+
+
+@pytest.mark.behaviour("4.10")
+@A_FEW
+@given(SEEDS)
+def test_it_is_explained_over_midnight_too(spark: SparkSession, seeds: list[int]) -> None:
+    found = found_after(spark, MIDNIGHT, together(histories_of(seeds)))
+    assert [one for one in found if not one["explanation"]] == []
+    assert "inversion" in {one["finding"] for one in found}
 
 
 @dataclass(frozen=True)
@@ -111,6 +145,33 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession, plan
         (one["finding"], one["delivery_id"], one["other_id"]) for one in found_in(spark, rows) if not one["explanation"]
     }
     assert {one.found for one in planted} <= unexplained
+
+
+@pytest.mark.behaviour("4.10")
+def test_what_was_swapped_over_midnight_is_found(spark: SparkSession) -> None:
+    publishes = steadily(40, 1)
+    histories = [
+        Broker(number, Random(number), publishes, calm=True, prompt=True).day()  # noqa: S311
+        for number in range(1, 11)
+    ]
+    wanted = {planted.found for planted in map(swapped, histories) if planted}
+    assert len(wanted) == len(histories)
+    rows = together(swapped_wholly(history) for history in histories)
+    found = found_after(spark, DAY + dt.timedelta(seconds=5), rows)
+    assert wanted <= {(one["finding"], one["delivery_id"], one["other_id"]) for one in found if not one["explanation"]}
+
+
+def swapped_wholly(history: History) -> History:
+    """Swap of the day's first and last delivery also when they ended."""
+    early, late = _first_and_last(history)
+    others = {early.id: late, late.id: early}
+    deliveries = [
+        replace(one, sequence=others[one.id].sequence, finished_at=others[one.id].finished_at)
+        if one.id in others
+        else one
+        for one in history.deliveries
+    ]
+    return replace(history, deliveries=deliveries)
 
 
 @pytest.mark.behaviour("4.10")

@@ -39,3 +39,5 @@ class Silver:
     lines: DataFrame
     status_changes: DataFrame
     releases: DataFrame
+    audit: DataFrame | None = None
+    """`tables.AUDIT` of the hours before the window; None where none of them is known."""
