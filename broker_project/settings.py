@@ -11,12 +11,12 @@ from kombu import Queue
 from broker_project.redacting import without_tokens
 from broker_project.variables import (
     JAVA_MEMORY,
-    PATH_OR_URL,
     PERCENT,
     SPARK_MASTER_URL,
     database,
     env,
     hosts_of,
+    lake,
     matching,
     number,
     one_of,
@@ -206,7 +206,7 @@ IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=
 
 # --- Summaries: Spark ----------------------------------------------------------------------------
 
-LAKE = matching("BROKER_LAKE", PATH_OR_URL, default="")
+LAKE = lake("BROKER_LAKE")
 """Where Spark keeps what it has read and made: a path, or a URL that every executor can write to."""
 SUMMARIES = switch("BROKER_SUMMARIES", default=bool(LAKE))
 """Whether summaries are made on schedule; a day is then dropped only after its summary."""

@@ -14,6 +14,8 @@ POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[[0-9*]+(,\s*[0-9]+)*\])?|yarn|(spark|k8s)://\S+")
+PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
+"""A colon before the path that no port follows; `container@account` has none."""
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
@@ -50,6 +52,16 @@ def matching(name: str, pattern: re.Pattern[str], default: str) -> str:
     if not pattern.fullmatch(value):
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.")
     return value
+
+
+def lake(name: str) -> str:
+    """Return an absolute path, or a URL without a password, which runs would store; empty if there is no lake."""
+    if PASSWORD_IN_URL.fullmatch(env.str(name, default="")):
+        raise ImproperlyConfigured(
+            f"{name} is a URL with a password in it: set it to one without, and give that to Spark in a way of its own,"
+            " such as AWS_SECRET_ACCESS_KEY."
+        )
+    return matching(name, PATH_OR_URL, "")
 
 
 def switch(name: str, *, default: bool = False) -> bool:
