@@ -39,6 +39,8 @@ EVERYWHERE: Final = {
 HERE: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # The lake is for whoever runs this: Hadoop goes by its own umask, whatever the process has.
+    "spark.hadoop.fs.permissions.umask-mode": "077",
     # Small ones are put together again; a day of ten million rows still sorts in the memory of one.
     "spark.sql.shuffle.partitions": "32",
     "spark.ui.enabled": "false",

@@ -12,17 +12,19 @@ from tests.receiver import wait_until
 
 APPLICATION = """
 import time
+from pathlib import Path
 from pyspark.sql import SparkSession
 from analytics.pipeline.session import EVERYWHERE, HERE
 builder = SparkSession.builder
 for name, value in {**EVERYWHERE, **HERE, "spark.master": "local[1]"}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
+spark.range(3).write.parquet(Path("lake/table").resolve().as_uri())
 print(spark.sparkContext.parallelize(range(10)).map(abs).count(), "rows by Java",
       spark.sparkContext._jvm.System.getProperty("java.home"), flush=True)
 time.sleep(600)
 """
-"""Starts Java, and a Python that works for it; both stay."""
+"""Starts Java, and a Python that works for it; both stay. Writes into a lake."""
 
 LATER = 600.0
 """Everything else on the machine goes first."""
@@ -60,6 +62,8 @@ def test_spark_runs_without_a_java_of_the_machine_and_nothing_is_left_when_its_w
     names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in members(session)}
     assert "java" in names
     assert len(members(session)) >= 4, "the guard, the application, Java, and a Python that works for it"
+    lake = tmp_path / "scratch" / "lake"
+    assert {path.stat().st_mode & 0o077 for path in (lake, *lake.rglob("*"))} == {0}, "the lake is nobody else's"
     worker.kill()
     worker.communicate()
     wait_until(lambda: not members(session))

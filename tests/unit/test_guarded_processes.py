@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analytics.guard import members
+from analytics.guard import NICENESS, members
 from analytics.guarded_process import GuardedProcess, NotAReport
 from analytics.spark_environment import ROOT, spark_environment
 from analytics.spark_process import End, Ended, ended
@@ -158,13 +158,19 @@ def test_everybody_else_has_the_cpu_and_the_memory_first(tmp_path: Path) -> None
     run = Run(tmp_path, "import time; print('started', flush=True); time.sleep(600)")
     wait_until(run.has_logged)
     for pid in members(run.session):
-        assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+        assert os.getpriority(os.PRIO_PROCESS, pid) == NICENESS
         assert os.getsid(pid) == run.session
         assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "800\n"
         with contextlib.suppress(FileNotFoundError):
-            assert Path(f"/proc/{pid}/autogroup").read_text().endswith(" nice 19\n")
+            assert Path(f"/proc/{pid}/autogroup").read_text().endswith(f" nice {NICENESS}\n")
     run.stopping.set()
     run.end()
+
+
+def test_what_it_writes_is_nobody_elses(tmp_path: Path) -> None:
+    file = tmp_path / "lake"
+    assert Run(tmp_path, f"open({str(file)!r}, 'w').close()").end() == Ended(End.BY_ITSELF, 0)
+    assert file.stat().st_mode & 0o777 == 0o600
 
 
 def test_it_gets_only_the_variables_that_it_is_given(tmp_path: Path) -> None:
