@@ -25,8 +25,8 @@ NICENESS: Final = 10
 """Publishing and delivering come first, and summaries come to an end all the same.
 
 Linux gives a niceness of 10 a tenth (110 of 1,134) of a core that somebody else keeps busy, 19 a seventieth (15 of
-1,039): half a minute's work takes five minutes, or 35. On two cores with ten times as much to do, tasks of 2 ms ended no
-later beside it than without: their p95 was 0.8 and 1.0 times that.
+1,039): half a minute's work takes five minutes, or 35. On two cores with ten times as much to do, tasks of 2 ms ended
+no later beside it than without: their p95 was 0.8 and 1.0 times that.
 """
 OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 FIRST_TO_GO: Final = "800"
