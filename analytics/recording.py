@@ -17,13 +17,11 @@ from django.db.models.functions import Now
 
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.job import Window
-from analytics.pipeline.run_lock import LOCK
+from analytics.pipeline.run_lock import LOCK, WORKER_LOCK
 from analytics.run_ends import Heard
 from delivery.models import StorageDay
 from subscriptions.database import forget_connection
 
-START_SECONDS: Final = 180
-"""How long Spark may take to start and take its lock; until then it cannot be told from one that is gone."""
 AWAY_SECONDS: Final = 600.0
 """How long the end of a run waits for the database; then it counts as vanished."""
 AGAIN_SECONDS: Final = 1.0
@@ -32,13 +30,13 @@ AWAY: Final = (InterfaceError, OperationalError)
 VANISHED: Final = "The worker that it ran in is gone. What it had not done is done again."
 GONE: Final = f"""
 UPDATE analytics_run SET state = '{RunState.ABANDONED}', ended_at = clock_timestamp(), error = %s
- WHERE state = '{RunState.RUNNING}' AND started_at < clock_timestamp() - make_interval(secs => %s)
+ WHERE state = '{RunState.RUNNING}'
    AND NOT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database
                     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
-                      AND (l.classid::bigint << 32) | l.objid::bigint = {LOCK})
+                      AND (l.classid::bigint << 32) | l.objid::bigint IN ({LOCK}, {WORKER_LOCK}))
 RETURNING id
 """
-"""Spark holds the lock as long as it lives, and lives no longer than the worker that has started it."""
+"""Who does a run holds its lock before the run counts as under way; Spark, which lives a little longer, another."""
 
 TO_BE_DONE: Final = Q(state=RunState.WAITING) | Q(state=RunState.ABANDONED, kind=RunKind.RANGE)
 """What a schedule had begun comes due by itself."""
@@ -55,8 +53,10 @@ log = structlog.get_logger(__name__)
 
 
 def begin(run_id: int) -> Run | None:
-    """Let a run be the one under way; None where there is one already, or this one is done."""
-    abandon_vanished()
+    """Let a run be the one under way; None where there is one already, or this one is done.
+
+    Whoever asks holds `WORKER_LOCK`.
+    """
     try:
         with transaction.atomic():
             begun = Run.objects.filter(TO_BE_DONE, pk=run_id).update(
@@ -75,7 +75,7 @@ def waiting() -> list[int]:
 def abandon_vanished() -> None:
     """Mark the runs whose worker is gone."""
     with connection.cursor() as cursor:
-        cursor.execute(GONE, [VANISHED, START_SECONDS])
+        cursor.execute(GONE, [VANISHED])
         for (run_id,) in cursor.fetchall():
             log.warning("summaries.vanished", run=run_id)
 

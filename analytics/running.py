@@ -4,6 +4,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from analytics import recording
 from analytics.due import calendar, due
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
+from analytics.pipeline.run_lock import WORKER_LOCK, AnotherRun, only_run
 from analytics.recording import Record
 from analytics.report_texts import storable
 from analytics.run_ends import Ending, cut_short, ending, not_begun
@@ -52,9 +54,24 @@ def run(
 ) -> Run | None:
     """Do a run that waits, or a range that was abandoned; return it as it ended.
 
-    None where another run is under way, or this one has been done: nothing has happened then. No connection to the
-    database is held while Spark runs. `tell` gets the progress, for people.
+    None where another run is under way, or this one has been done: nothing has happened then. `tell` gets the progress,
+    for people.
+
+    While Spark runs one connection to the database is held: it says that somebody does this run, and ends with him.
     """
+    recording.abandon_vanished()
+    with suppress(AnotherRun), only_run(terms.database_url, WORKER_LOCK):
+        return _do(run_id, terms, stopping, tell, application)
+    return None
+
+
+def _do(
+    run_id: int,
+    terms: SparkTerms,
+    stopping: threading.Event,
+    tell: Callable[[str], object],
+    application: Application,
+) -> Run | None:
     begun = recording.begin(run_id)
     if begun is None:
         return None

@@ -1,13 +1,15 @@
-"""One run at a time: the lock in PostgreSQL that a run holds as long as it lives."""
+"""One run at a time: the locks in PostgreSQL that a run, and the worker that has started it, hold while they live."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import psycopg
 
 LOCK: Final = "hashtextextended('analytics.pipeline', 0)"
 """Session-level: it ends with the connection, and so with the process, however that ends."""
+WORKER_LOCK: Final = "hashtextextended('analytics.running', 0)"
+"""Likewise of who starts the application, from before it is started until its end is written down."""
 
 CONNECT_SECONDS: Final = 10
 
@@ -25,8 +27,8 @@ class LockLost(Exception):
 
 
 @contextmanager
-def only_run(database: str) -> Iterator[Callable[[], None]]:
-    """Be the only run; give what raises `LockLost` once that is not certain any more.
+def only_run(database: str, lock: str = LOCK) -> Iterator[Callable[[], None]]:
+    """Be the only one with the lock; give what raises `LockLost` once that is not certain any more.
 
     Raises:
         AnotherRun: there is one already.
@@ -35,9 +37,13 @@ def only_run(database: str) -> Iterator[Callable[[], None]]:
 
     """
     with _connected(database) as connection:
-        if not _one(connection, f"SELECT pg_try_advisory_lock({LOCK})"):
+        if not _one(connection, f"SELECT pg_try_advisory_lock({lock})"):
             raise AnotherRun("another run is under way; nothing has been done")
-        yield lambda: _look(connection)
+        try:
+            yield lambda: _look(connection)
+        finally:
+            with suppress(psycopg.Error):  # it would end with the connection, but a moment later than the next one asks
+                connection.execute(f"SELECT pg_advisory_unlock({lock})")
 
 
 def _connected(database: str) -> psycopg.Connection:

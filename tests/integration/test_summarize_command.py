@@ -11,6 +11,8 @@ from django.db.models.functions import Now
 
 from analytics.management.commands.summarize import _table, end_of, start_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.pipeline.run_lock import WORKER_LOCK, only_run
+from analytics.spark_terms import spark_terms
 from analytics.windows import hours_of, whole
 from delivery.retention.storage_days import today
 
@@ -56,7 +58,10 @@ def test_a_range_of_nothing_is_refused(start: dt.timedelta, end: dt.timedelta, r
 
 def test_nothing_is_begun_while_another_run_is_under_way(lake: None) -> None:
     other = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
-    with pytest.raises(CommandError, match=rf"Another run is under way \(run {other.pk}, since .* UTC\)\. Try again"):
+    with (
+        only_run(spark_terms().database_url, WORKER_LOCK),
+        pytest.raises(CommandError, match=rf"Another run is under way \(run {other.pk}, since .* UTC\)\. Try again"),
+    ):
         call_command("summarize", "--from", f"{today()}")
     assert [*Run.objects.values_list("pk", flat=True)] == [other.pk]
 
