@@ -52,23 +52,27 @@ class PlainSummaries:
         return grouped([*times, *tried], lambda pair: pair[0], lambda pairs: took([time for _, time in pairs]))
 
     def endpoints(self) -> dict[Group, Row]:
-        def summed(rows: list[Row]) -> Row:
+        def summed(pairs: list[tuple[dt.datetime, Row]]) -> Row:
+            rows = [row for at, row in pairs if hour(row["started_at"]) == at]
             return {
                 "attempts": len(rows),
                 "retries": sum(row["number"] > 1 for row in rows),
                 "failures": sum(row["status_code"] not in range(200, 300) for row in rows),
-                "held_seconds": sum(map(self._held_ms, rows)) / 1000,
+                "held_seconds": sum(self._held_ms(row, at) for at, row in pairs) / 1000,
                 "by_class": Counter(map(self._class, rows)),
             }
 
-        def whose(row: Row) -> Group:
+        def whose(pair: tuple[dt.datetime, Row]) -> Group:
+            at, row = pair
             delivery = self._delivery(row)
             subscriber_id, subscriber, _, event_type, kind = self._whose(delivery)
             endpoint = self._known("subscriptions", delivery.get("subscription_id"))["endpoint"]
             about = (subscriber_id, subscriber, event_type, endpoint, kind)
-            return (hour(row["started_at"]), delivery.get("subscription_id"), *about)
+            return (at, delivery.get("subscription_id"), *about)
 
-        return grouped(self.attempts.values(), whose, summed)
+        hours = [self.window.start + dt.timedelta(hours=number) for number in range(24)]
+        pairs = [(at, row) for row in self.attempts.values() for at in hours if self._is_in(row, at)]
+        return grouped(pairs, whose, summed)
 
     def volume(self) -> dict[Group, Row]:
         def summed(rows: list[Row]) -> Row:
@@ -132,13 +136,23 @@ class PlainSummaries:
         named = {503: "503"}.get(status, f"{status // 100}xx")
         return named if 200 <= status < 600 else "other"
 
-    def _held_ms(self, attempt: Row) -> int:
+    def _is_in(self, attempt: Row, at: dt.datetime) -> bool:
+        """Return whether an attempt was made in an hour, or began before and held until it or longer."""
+        began = hour(attempt["started_at"])
+        return began == at or (began < at < self._held_until(attempt))
+
+    def _held_ms(self, attempt: Row, at: dt.datetime) -> int:
+        """Return how long of an hour."""
+        ended = attempt["started_at"] + attempt["duration_ms"] * MILLISECOND
+        return max(ms(max(ended, at), min(self._held_until(attempt), at + dt.timedelta(hours=1))), 0)
+
+    def _held_until(self, attempt: Row) -> dt.datetime:
+        """Return when it went on; where it holds nothing, no later than it started."""
         delivery = self._delivery(attempt)
         if (attempt["status_code"] or 0) not in dict(self.words.holding).get(self._whose(delivery)[-1], ()):
-            return 0
+            return self.window.start
         place = (attempt["started_at"], attempt["id"])
         of_delivery = [row for row in self.attempts.values() if row["delivery_id"] == attempt["delivery_id"]]
         later = [row["started_at"] for row in of_delivery if (row["started_at"], row["id"]) > place]
         until = min(later, default=delivery["finished_at"]) or self.window.end
-        ended = attempt["started_at"] + attempt["duration_ms"] * MILLISECOND
-        return max(ms(ended, min(until, self.window.end)), 0)
+        return min(until, self.window.end)

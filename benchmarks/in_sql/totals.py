@@ -35,13 +35,19 @@ SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, measure
 ENDPOINTS: Final = """
 SELECT hour, subscription_id, subscriber_id, subscriber, event_type, endpoint, kind, sum(attempts) AS attempts,
        sum(retries) AS retries, sum(failures) AS failures, sum(held_ms)::float8 / 1000 AS held_seconds,
-       jsonb_object_agg(error_class, attempts) AS by_class
-  FROM (SELECT date_trunc('hour', started_at) AS hour, subscription_id, subscriber_id, subscriber, event_type, endpoint,
-               kind, error_class, count(*) AS attempts, count(*) FILTER (WHERE number > 1) AS retries,
-               count(*) FILTER (WHERE failed) AS failures,
+       coalesce(jsonb_object_agg(error_class, attempts) FILTER (WHERE attempts > 0), '{}') AS by_class
+  FROM (SELECT hour, subscription_id, subscriber_id, subscriber, event_type, endpoint, kind, error_class,
+               count(*) FILTER (WHERE own) AS attempts, count(*) FILTER (WHERE own AND number > 1) AS retries,
+               count(*) FILTER (WHERE own AND failed) AS failures,
                sum(CASE WHEN holds THEN greatest(0, trunc(1000 * extract(epoch FROM
-                     least(next_at, %(end)s) - started_at - duration_ms * interval '1 ms'))) ELSE 0 END) AS held_ms
-          FROM tried GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) a
+                     least(next_at, %(end)s, hour + interval '1 hour')
+                     - greatest(started_at + duration_ms * interval '1 ms', hour)))) ELSE 0 END) AS held_ms
+          FROM (SELECT t.*, h.hour, h.hour <= started_at AS own
+                  FROM tried t, generate_series(
+                         date_trunc('hour', started_at),
+                         CASE WHEN holds THEN greatest(started_at, least(next_at, %(end)s) - interval '1 us')
+                              ELSE started_at END, interval '1 hour') AS h (hour)) b
+         GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) a
  GROUP BY 1, 2, 3, 4, 5, 6, 7
 """
 BACKLOG: Final = """

@@ -116,11 +116,11 @@ def test_latency_tells_how_long_delivering_and_each_attempt_took(spark: SparkSes
 
 
 def test_endpoints_tell_what_was_answered_and_how_long_nothing_could_overtake(spark: SparkSession) -> None:
-    window = Window(at("10:00"), at("11:00"))
+    window = Window(at("10:00"), at("13:00"))
     attempts = [
         {**REFUSED, "id": 1, "next_at": at("10:00:31.5")},
         {**REFUSED, "id": 2, "number": 2, "ended_at": at("10:59:50"), "next_at": at("11:30")},
-        {**REFUSED, "id": 3, "number": 3, "ended_at": at("10:59:55"), "next_at": None},
+        {**REFUSED, "id": 3, "number": 3, "ended_at": at("10:59:55"), "next_at": at("11:00")},
         {**REFUSED, "id": 4, "number": 4, "ended_at": at("11:00:05"), "next_at": None},
         {**TRIED, "id": 5, "next_at": at("10:30")},
         {**TRIED, "id": 6, "status_code": 500, "error_class": "5xx", "failed": True, "next_at": at("10:30")},
@@ -136,7 +136,13 @@ def test_endpoints_tell_what_was_answered_and_how_long_nothing_could_overtake(sp
         "held_seconds": 30.5 + 10 + 5,
         "by_class": {"503": 4, "2xx": 1, "5xx": 1},
     }
-    assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, [row]))
+    none = {"attempts": 0, "retries": 0, "failures": 0, "by_class": {}}
+    rows = [
+        row,
+        {**row, **none, "hour": at("11:00"), "held_seconds": 30 * 60 + 3595.0},
+        {**row, **none, "hour": at("12:00"), "held_seconds": 3600.0},
+    ]
+    assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, rows))
 
 
 def test_volume_counts_what_was_published_and_no_replies(spark: SparkSession) -> None:
