@@ -17,7 +17,8 @@ KEYS: Final = ("hour", "group_of", "subscription_id", "subscriber_id", "subscrib
 def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     """Return a row per hour, group of like subscriptions and each of them, for what ended in the hour (behaviour 6.3).
 
-    - `group_of`: the first, by id, of the subscriptions among which a message was to find its one
+    - `group_of`: the first, by id, of the subscriptions among which a message was to find its one; of those with a
+      delivery that ended in the window, or of which something had been sent by its end
     - `deliveries`: how many; `delivered`: those that this endpoint took; `redundant`: those that another took
     """
     of_one_message = Rows.partitionBy("group_id")
