@@ -151,7 +151,7 @@ ENDPOINTS: Final = Table(
     " kind string, attempts long, retries long, failures long, held_seconds double, by_class map<string,long>",
     ("hour", "subscription_id", "subscriber_id", "event_type", "kind"),
 )
-"""Attempts by the hour they started; `held_seconds`: how long nothing could overtake before the next one."""
+"""Attempts by the hour they started; `held_seconds`: how long in the hour nothing could overtake before the next."""
 BACKLOG: Final = Table(
     "gold", "backlog", "at timestamp, subscriber_id long, subscriber string, deliveries long", ("at", "subscriber_id")
 )
