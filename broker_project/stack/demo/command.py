@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from broker_project.stack import stacks
-from broker_project.stack.application import python
+from broker_project.stack.application import ANALYTICS, python
 from broker_project.stack.demo import display, publishers, replies, watching
 from broker_project.stack.demo.arranging import Management, NotArranged, arrange
 from broker_project.stack.demo.asking import asking
@@ -109,11 +109,13 @@ def _summarize(stack: stacks.Stack, whole: Whole, began: dt.datetime, suffix: st
     say("having Spark summarize it ...")
     made = Summary(**json.loads(_asked(stack.environment, SUMMARIZING, began.isoformat(), suffix)))
     if made.error:
-        print(f"there is no summary: {made.error}")
+        print(f"there is no summary, which says nothing of what was delivered: {made.error}")
+        print(f"  log     {stack.logs}/{ANALYTICS}.log")
         return False
     _console().print(table(made))
     wrong = [*contradictions(made, whole)]
-    print(*wrong, sep="\n", end="\n" if wrong else "")
+    if wrong:
+        print("the summary says otherwise:", *wrong, sep="\n")
     return not wrong
 
 

@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import django
 
@@ -17,7 +18,7 @@ django.setup()
 
 from django.db.models import Q, QuerySet, Sum
 
-from analytics import requesting
+from analytics import recording, requesting
 from analytics.models import Latency, OrderingAudit, Reliability, Run, RunState, SenderLoad, Volume
 from analytics.models.runs import UNENDED
 from analytics.pipeline.quantiles import merged, quantile
@@ -25,20 +26,49 @@ from broker_project.stack.demo.cast import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.summary import Summary
 
 LOOK_EVERY = 0.2
+TELL_EVERY = 10.0
 MOST_SECONDS = 300.0
-"""Nobody waits longer for a worker that does not come."""
+"""Nobody waits longer for a worker that does not come; what is under way ends in its own time."""
 
 
 def summarize(since: dt.datetime, suffix: str) -> Summary:
     """Return the figures; with an `error` only, where there are none."""
     began = time.monotonic()
     run = requesting.request_range(since, requesting.now())
-    while run.state in UNENDED and time.monotonic() - began < MOST_SECONDS:
-        time.sleep(LOOK_EVERY)
-        run.refresh_from_db()
+    _wait_for(run, lambda text: print(text, file=sys.stderr, flush=True))
     if run.state != RunState.PASSED:
-        return Summary(error=run.error or f"{run} is {run.state} after {MOST_SECONDS:.0f} s", seconds=0.0)
+        return Summary(error=why_not(run), seconds=0.0)
     return figures(run, suffix, time.monotonic() - began)
+
+
+def _wait_for(run: Run, tell: Callable[[str], object]) -> None:
+    """Wait until it has ended, or nobody takes it up though nothing else is under way."""
+    told = idle = began = time.monotonic()
+    while run.state in UNENDED and time.monotonic() - idle < MOST_SECONDS:
+        time.sleep(LOOK_EVERY)
+        recording.abandon_vanished()
+        run.refresh_from_db()
+        if Run.objects.filter(state=RunState.RUNNING).exists():
+            idle = time.monotonic()
+        if time.monotonic() - told > TELL_EVERY:
+            told = time.monotonic()
+            tell(f"  {standing(run)} ({told - began:.0f} s)")
+
+
+def standing(run: Run) -> str:
+    """Return where a run stands, for whoever waits for it."""
+    if run.state == RunState.WAITING:
+        other = Run.objects.filter(state=RunState.RUNNING).first()
+        return f"{run} waits for {other or 'a worker of the queue analytics'}"
+    done = run.windows.count()
+    return f"{run} is under way, {done} of its windows done" if done else f"{run} is under way: Spark starts, and reads"
+
+
+def why_not(run: Run) -> str:
+    """Return why a run has no summary."""
+    if run.state == RunState.WAITING:
+        return f"no worker of the queue analytics has taken up {run} within {MOST_SECONDS:.0f} s"
+    return f"{run} {run.state}: {run.error}"
 
 
 def figures(run: Run, suffix: str, seconds: float) -> Summary:
