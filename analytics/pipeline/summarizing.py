@@ -70,9 +70,10 @@ def let_count(run: Run, stage: Stage, manifest: Manifest, window: Window) -> Non
 
 
 def _read(run: Run, window: Window, stage: Stage, done: Done, before: Manifest) -> Looks:
-    """Copy the facts of a window into the lake, and check them; what comes into the leaves later shows by `inputs`."""
-    with reading(run.database) as connection:
-        done.inputs = leaf_rows(connection, window.day)
+    """Copy the facts of a window into the lake, and check them; what is filed under a day later shows by `inputs`."""
+    if window.is_day:
+        with reading(run.database) as connection:
+            done.inputs = leaf_rows(connection, window.day)
     facts = making.facts(run.lake, stage, window, slice_rows=run.job.slice_rows)
     done.rows_read = {table.name: stage.parts[table].rows for table in BRONZE}
     run.say(f"{window}: {sum(done.rows_read.values()):,} rows read")
