@@ -149,7 +149,9 @@ def test_the_open_shelf_is_read_by_index_a_slice_at_a_time(
     monkeypatch.setattr(slicing, "SAMPLE_PAGES", 10**6)
     with history.transaction():
         history.execute("SET LOCAL enable_seqscan = off")
-        for query in slices(history, tables.WAITING, WINDOWS[2], 7)[1:-1]:
+        queries = slices(history, tables.WAITING, WINDOWS[2], 7)[1:-1]
+        assert queries
+        for query in queries:
             plan = history.execute(f"EXPLAIN {query}".encode()).fetchall()
             assert "delivery_open_pkey" in str(plan), "\n".join(line for (line,) in plan)
 
