@@ -110,6 +110,7 @@ def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, 
     assert summarizer.run(hour(7), hour(8)) is Status.DONE
     by_hours = {table.name: loaded(table) for table in HOURLY}
     assert [piece.window for piece in summarizer.manifest().pieces] == [hour(7), hour(8)]
+    assert not any(piece.inputs for piece in summarizer.manifest().pieces), "leaves are counted for whole days only"
     assert summarizer.run(WHOLE_DAY) is Status.DONE
     assert [piece.window for piece in summarizer.manifest().pieces] == [WHOLE_DAY]
     assert {table.name: loaded(table) for table in HOURLY} == by_hours
