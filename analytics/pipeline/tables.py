@@ -64,12 +64,16 @@ SUBSCRIPTIONS: Final = Table(
 EVENT_TYPES: Final = Table("bronze", "event_types", "id long, name string, kind string", ("id",))
 PUBLISHERS: Final = Table("bronze", "publishers", "id long, name string", ("id",))
 LINES: Final = Table("bronze", "lines", "id long, lane string, subscriber_id long, sender int", ("id",))
+"""Those of subscribers and senders; of callbacks there are as many as replies, and they say nothing."""
 STATUS_CHANGES: Final = Table(
     "bronze", "status_changes", "subscriber_id long, subscription_id long, at timestamp, status string"
 )
 """When subscriptions (or, without `subscription_id`, whole subscribers) were activated and inactivated."""
 RELEASES: Final = Table("bronze", "releases", "delivery_id long, at timestamp")
-"""When deliveries that were HELD were released (the histories of lines tell)."""
+"""When deliveries that were HELD were released (the histories of lines tell).
+
+Both up to the window's end, since before the first of its deliveries was made.
+"""
 
 BRONZE: Final = (
     DELIVERIES,
