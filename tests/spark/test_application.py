@@ -72,7 +72,7 @@ def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
     summarizer: Summarizer, traffic: Traffic
 ) -> None:
     summarizer.run()
-    traffic.delivered(MORNING + dt.timedelta(hours=3))
+    traffic.delivered(MORNING + dt.timedelta(hours=1))
     assert summarizer.run() is Status.DONE
     assert [deliveries_of(row) for row in loaded(RELIABILITY)] == [3, 1]
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
