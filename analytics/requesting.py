@@ -7,7 +7,7 @@ from typing import Any, Final
 import structlog
 from django.db import connection, transaction
 
-from analytics import due
+from analytics import due, recording
 from analytics.models import Run, RunKind
 from analytics.models.runs import UNENDED
 from analytics.open_transactions import OpenTransaction
@@ -80,6 +80,12 @@ def new_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: 
     if first is None or end <= midnight(first):
         raise NotARange(f"Nothing of that time is kept any more; what is kept begins on {first}.")
     return Run.objects.create(kind=RunKind.RANGE, start=start, end=end, again=again, requested_by=by)
+
+
+def hint_waiting() -> None:
+    """Tell the workers that a run has ended, if there are others to be done: theirs may have heard it in vain."""
+    if waits := recording.waiting():
+        wakeups.hint(SUMMARIZE, waits[:1], QUEUE)
 
 
 def now() -> dt.datetime:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from analytics import recording
+from analytics import recording, requesting
 from analytics.due import calendar, due
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
@@ -60,9 +60,12 @@ def run(
     While Spark runs one connection to the database is held: it says that somebody does this run, and ends with him.
     """
     recording.abandon_vanished()
+    done = None
     with suppress(AnotherRun), only_run(terms.database_url, WORKER_LOCK):
-        return _do(run_id, terms, stopping, tell, application)
-    return None
+        done = _do(run_id, terms, stopping, tell, application)
+    if done:
+        requesting.hint_waiting()
+    return done
 
 
 def _do(

@@ -28,6 +28,7 @@ from analytics.spark_terms import SparkTerms, spark_terms
 from analytics.windows import midnight
 from delivery.models import Message, StorageDay
 from delivery.retention.storage_days import first_id, open_days, today
+from delivery.waking import wakeups
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType
 from tests.driving import outside, publish_bodies, terminate_backends
@@ -294,6 +295,20 @@ def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: lis
         assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
     running.take_up(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
+
+
+def hints() -> int:
+    """Return how many tasks the worker of the queue finds."""
+    return int(wakeups._redis().llen(requesting.QUEUE))
+
+
+def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+    first, following = range_of(sealed[:1]), range_of(sealed[1:])
+    before = hints()
+    do(first, terms)
+    assert hints() == before + 1
+    do(following, terms)
+    assert hints() == before + 1
 
 
 def vanish(**fields: Any) -> Run:
