@@ -31,6 +31,12 @@ class Ending:
     """Why, and what to do; nothing where it has passed."""
 
 
+STOPPED: Final = Ending(RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
+"""Somebody else goes on with it."""
+INTERRUPTED: Final = Ending(RunState.FAILED, "It was interrupted. The same range goes on where it stopped.")
+"""Nobody does, until somebody asks for it again."""
+
+
 @dataclass(slots=True)
 class Heard:
     """What a run has told."""
@@ -51,7 +57,7 @@ def ending(ended: Ended, windows: Collection[Window], heard: Heard, minutes: int
     """Return how a run ends, all of whose windows were to be done within so many minutes."""
     undone = [window for window in windows if heard.states.get(window) is not WindowState.PASSED]
     if ended.end is End.STOPPED:
-        return Ending(RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
+        return STOPPED
     if not undone:
         return Ending(RunState.PASSED)
     if ended.end is End.TOO_LONG:

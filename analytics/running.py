@@ -18,7 +18,7 @@ from analytics.pipeline.job import Job, Window
 from analytics.pipeline.run_lock import WORKER_LOCK, AnotherRun, only_run
 from analytics.recording import Record
 from analytics.report_texts import storable
-from analytics.run_ends import Ending, cut_short, ending, not_begun
+from analytics.run_ends import INTERRUPTED, STOPPED, Ending, cut_short, ending, not_begun
 from analytics.spark_process import Ended, run_application
 from analytics.spark_terms import SparkTerms
 from analytics.vocabulary import vocabulary
@@ -51,18 +51,19 @@ def run(
     stopping: threading.Event,
     tell: Callable[[str], object] = lambda _: None,
     application: Application = run_application,
+    stopped: Ending = STOPPED,
 ) -> Run | None:
     """Do a run that waits, or a range that was abandoned; return it as it ended.
 
     None where another run is under way, or this one has been done: nothing has happened then. `tell` gets the progress,
-    for people.
+    for people; `stopped` is how it ends where `stopping` ends it.
 
     While Spark runs one connection to the database is held: it says that somebody does this run, and ends with him.
     """
     recording.abandon_vanished()
     done = None
     with suppress(AnotherRun), only_run(terms.database_url, WORKER_LOCK):
-        done = _do(run_id, terms, stopping, tell, application)
+        done = _do(run_id, terms, stopping, tell, application, stopped)
     if done:
         requesting.hint_waiting()
     return done
@@ -74,11 +75,12 @@ def _do(
     stopping: threading.Event,
     tell: Callable[[str], object],
     application: Application,
+    stopped: Ending,
 ) -> Run | None:
     begun = recording.begin(run_id)
     if begun is None:
         return None
-    record, end = Record(begun), Ending(RunState.FAILED, "It was interrupted. The same range goes on where it ended.")
+    record, end = Record(begun), INTERRUPTED
     start = partial(
         application,
         master=terms.master,
@@ -89,6 +91,7 @@ def _do(
     )
     try:
         end = _summarize(record, terms, start, tell)
+        end = stopped if end is STOPPED else end
     finally:
         record.end(end.state, end.error, stopping)
         log.info("summaries.ended", run=run_id, state=end.state, error=end.error)

@@ -21,7 +21,7 @@ from analytics import recording, requesting, running
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
-from analytics.run_ends import AGAIN
+from analytics.run_ends import AGAIN, INTERRUPTED
 from analytics.running import Application
 from analytics.spark_process import End, Ended
 from analytics.spark_terms import SparkTerms, spark_terms
@@ -397,6 +397,13 @@ def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date
     assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
     running.take_up(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=done.pk).state == RunState.PASSED
+
+
+def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    stopping = threading.Event()
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set(), stopped=INTERRUPTED)
+    assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
+    assert done.pk not in recording.waiting()
 
 
 def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkTerms) -> None:

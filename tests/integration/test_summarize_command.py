@@ -1,6 +1,7 @@
 """`manage.py summarize`: what it takes, and what it refuses. What it does is told where Spark is."""
 
 import datetime as dt
+import signal
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from analytics.management.commands.summarize import _table, end_of, start_of
+from analytics.management.commands.summarize import _table, end_of, interruptible, start_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.run_lock import WORKER_LOCK, only_run
 from analytics.spark_terms import spark_terms
@@ -70,6 +71,16 @@ def test_without_a_lake_it_says_what_to_set(settings: Any, storage: None) -> Non
     settings.LAKE = ""
     with pytest.raises(CommandError, match="set BROKER_LAKE"):
         call_command("summarize", "--from", f"{today()}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_the_run_in_order(number: signal.Signals) -> None:
+    said: list[str] = []
+    before = signal.getsignal(number)
+    with interruptible(said.append) as stopping:
+        signal.raise_signal(number)
+        assert stopping.is_set()
+    assert (said, signal.getsignal(number)) == (["Interrupted: Spark ends ..."], before)
 
 
 def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: None) -> None:

@@ -1,9 +1,11 @@
 """`manage.py summarize`: summaries of a range of days or hours, now."""
 
 import datetime as dt
+import signal
 import threading
 from argparse import ArgumentTypeError
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -11,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from analytics import requesting, running
 from analytics.models import Run, RunState, RunWindow
 from analytics.pipeline.job import Window
+from analytics.run_ends import INTERRUPTED
 from analytics.spark_terms import spark_terms
 from analytics.windows import DAY, HOUR_LAG, midnight
 
@@ -46,12 +49,30 @@ class Command(BaseCommand):
             run = requesting.new_range(options["start"], min(options["end"] or latest, latest), again=options["again"])
         except requesting.NotARange as refused:
             raise CommandError(str(refused)) from None
-        done = running.run(run.pk, terms, stopping=threading.Event(), tell=self.stderr.write)
+        with interruptible(self.stderr.write) as stopping:
+            done = running.run(run.pk, terms, stopping=stopping, tell=self.stderr.write, stopped=INTERRUPTED)
         if done is None:
             raise CommandError(_held_up(run))
         if done.state != RunState.PASSED:
             raise CommandError("\n".join((*_table(done), done.error)))
         return "\n".join(_table(done))
+
+
+@contextmanager
+def interruptible(tell: Callable[[str], object]) -> Iterator[threading.Event]:
+    """Give what Ctrl-C and SIGTERM set instead of ending the process."""
+    stopping = threading.Event()
+
+    def stop(_signal: int, _frame: object) -> None:
+        stopping.set()
+        tell("Interrupted: Spark ends ...")
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def start_of(text: str) -> dt.datetime:
