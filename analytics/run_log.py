@@ -8,6 +8,8 @@ HEAD_BYTES: Final = 256 * 1024
 """How it began."""
 TAIL_BYTES: Final = 256 * 1024
 """How it ended, at the least; twice as much while it grows."""
+MOST_KEPT_BYTES: Final = 64 * 1024
+"""So much is kept of the beginning in the database, and as much of the end."""
 
 
 class RunLog:
@@ -37,3 +39,11 @@ class RunLog:
         self._tail_starts = self._head + len(said)
         self._size = self._head + os.pwrite(self._file, said + tail, self._head)
         os.ftruncate(self._file, self._size)
+
+
+def kept(printed: Path) -> str:
+    """Return what was printed, or its beginning and its end, as PostgreSQL takes it."""
+    text = printed.read_bytes() if printed.exists() else b""
+    if len(text) > 2 * MOST_KEPT_BYTES:
+        text = text[:MOST_KEPT_BYTES] + b"\n...\n" + text[-MOST_KEPT_BYTES:]
+    return text.decode(errors="replace").replace("\0", "")

@@ -19,6 +19,7 @@ from analytics.pipeline.run_lock import WORKER_LOCK, AnotherRun, only_run
 from analytics.recording import Record
 from analytics.report_texts import storable
 from analytics.run_ends import INTERRUPTED, STOPPED, Ending, cut_short, ending, not_begun
+from analytics.run_log import kept
 from analytics.spark_process import Ended, run_application
 from analytics.spark_terms import SparkTerms
 from analytics.vocabulary import vocabulary
@@ -26,8 +27,6 @@ from subscriptions.database import forget_connection
 
 SLICE_ROWS: Final = 100_000
 """What one reading transaction copies, a quarter of a second: vacuum is not kept waiting."""
-MOST_LOG_BYTES: Final = 64 * 1024
-"""Of what Spark printed so much is kept of the beginning, and as much of the end."""
 SECRETLY: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 NO_LAKE: Final = "There is no lake: set BROKER_LAKE to a folder that Spark can write to, for all workers alike."
 
@@ -56,9 +55,8 @@ def run(
     """Do a run that waits, or a range that was abandoned; return it as it ended.
 
     None where another run is under way, or this one has been done: nothing has happened then. `tell` gets the progress,
-    for people; `stopped` is how it ends where `stopping` ends it.
-
-    While Spark runs one connection to the database is held: it says that somebody does this run, and ends with him.
+    for people; `stopped` is how it ends where `stopping` ends it. While Spark runs one connection to the database is
+    held: it says that somebody does this run, and ends with him.
     """
     recording.abandon_vanished()
     done = None
@@ -120,7 +118,7 @@ def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Call
                 return known
             raise
         finally:
-            record.log = _kept(printed)
+            record.log = kept(printed)
     end = ending(ended, windows, record.heard, terms.minutes)
     if cut := cut_short(ended, windows, record.heard, terms.minutes):
         record.failed(*cut)
@@ -150,11 +148,3 @@ def _hear(report: Mapping[str, Any], record: Record, tell: Callable[[str], objec
             record.heard.error = text
         case {"ready": seconds}:
             tell(f"Spark is ready after {seconds:.1f} s")
-
-
-def _kept(printed: Path) -> str:
-    """Return what was printed, or its beginning and its end, as PostgreSQL takes it."""
-    text = printed.read_bytes() if printed.exists() else b""
-    if len(text) > 2 * MOST_LOG_BYTES:
-        text = text[:MOST_LOG_BYTES] + b"\n...\n" + text[-MOST_LOG_BYTES:]
-    return text.decode(errors="replace").replace("\0", "")

@@ -22,6 +22,7 @@ from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
 from analytics.run_ends import AGAIN, INTERRUPTED
+from analytics.run_log import MOST_KEPT_BYTES
 from analytics.running import Application
 from analytics.spark_process import End, Ended
 from analytics.spark_terms import SparkTerms, spark_terms
@@ -413,8 +414,8 @@ def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: Spa
 
 def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
-    much = do(range_of(sealed, again=True), terms, f"prints={4 * running.MOST_LOG_BYTES}").log
-    assert 2 * running.MOST_LOG_BYTES < len(much) < 2 * running.MOST_LOG_BYTES + 10
+    much = do(range_of(sealed, again=True), terms, f"prints={4 * MOST_KEPT_BYTES}").log
+    assert 2 * MOST_KEPT_BYTES < len(much) < 2 * MOST_KEPT_BYTES + 10
 
 
 # --- beside the database ----------------------------------------------------------------------------
