@@ -72,10 +72,10 @@ def request_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, 
 
 def new_range(start: dt.datetime, end: dt.datetime, *, again: bool = False, by: Any = None) -> Run:
     """Note that a range is wanted, for whoever is about to do it."""
-    if start >= end:
-        raise NotARange(f"The range ends ({end:%Y-%m-%d %H:%M}) before it begins ({start:%Y-%m-%d %H:%M}).")
     if start >= now():
         raise NotARange(f"The range lies in the future; it is {now():%Y-%m-%d %H:%M} UTC now.")
+    if start >= end:
+        raise NotARange(f"The range ends ({end:%Y-%m-%d %H:%M}) before it begins ({start:%Y-%m-%d %H:%M}).")
     first = StorageDay.objects.filter(dropped_at=None).order_by("day").values_list("day", flat=True).first()
     if first is None or end <= midnight(first):
         raise NotARange(f"Nothing of that time is kept any more; what is kept begins on {first}.")

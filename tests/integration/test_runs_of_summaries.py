@@ -260,7 +260,7 @@ def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_late
 
 @pytest.mark.parametrize(
     ("from_days", "to_days", "refusal"),
-    [(1, 0, "before it begins"), (2, 3, "lies in the future"), (-30, -20, "Nothing of that time is kept any more")],
+    [(0, -1, "before it begins"), (2, 3, "lies in the future"), (-30, -20, "Nothing of that time is kept any more")],
 )
 def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
     start, end = (midnight(today() + number * DAY) for number in (from_days, to_days))

@@ -46,7 +46,7 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "refusal"),
     [
-        (DAY, DAY, "before it begins"),
+        (DAY, DAY, "lies in the future"),
         (0 * DAY, -2 * DAY, "before it begins"),
         (-40 * DAY, -30 * DAY, "Nothing of that time is kept any more; what is kept begins on"),
     ],
