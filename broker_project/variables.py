@@ -13,7 +13,7 @@ env: Any = environ.Env()  # type: ignore[no-untyped-call]
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
-SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[[0-9*]+(,\s*[0-9]+)*\])?|yarn|(spark|k8s)://\S+")
+SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
 """A colon before the path that no port follows; `container@account` has none."""
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")

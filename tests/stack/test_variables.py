@@ -45,6 +45,7 @@ WRONG = [
     ("BROKER_SUMMARIES", "1"),
     ("BROKER_OBJECTIVE_PERCENT", "100"),
     ("BROKER_SPARK_MASTER", "host:7077"),
+    ("BROKER_SPARK_MASTER", "local[0]"),
     ("BROKER_SPARK_MEMORY", "1 GB"),
 ]
 
