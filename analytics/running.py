@@ -106,7 +106,7 @@ def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Call
         return Ending(RunState.PASSED)
     if not terms.lake:
         return Ending(RunState.FAILED, NO_LAKE)
-    tell(f"{len(windows)} windows to be summarized, from {windows[0]} on; Spark starts ...")
+    tell(f"Windows to be summarized: {len(windows)}, from {windows[0]} on. Spark starts ...")
     with tempfile.TemporaryDirectory(prefix="broker-run-") as folder:
         job, printed = Path(folder, "job.json"), Path(folder, "log")
         with os.fdopen(os.open(job, SECRETLY, 0o600), "w") as file:
