@@ -104,7 +104,7 @@ def _reason(status: int, undone: Collection[Window], heard: Heard) -> str:
     failed = [f"{window}: {error}" for window, error in heard.errors.items() if window in undone]
     if failed:
         more = [f"and {len(failed) - MOST_SAID} more"] if len(failed) > MOST_SAID else []
-        return "\n".join((f"{len(undone)} windows are not summarized.", *failed[:MOST_SAID], *more))
+        return "\n".join((f"Windows that are not summarized: {len(undone)}.", *failed[:MOST_SAID], *more))
     if heard.error:
         return heard.error
     if status == SIGKILL_STATUS:
