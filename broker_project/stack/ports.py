@@ -1,8 +1,16 @@
 """Loopback ports: chosen once, kept, and left to others who hold them."""
 
+import secrets
 import socket
+from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The first and the last port that Linux gives to those who connect to others."""
+LOWEST = 15_000
+"""Below are ports that programs are known by."""
+FEWEST = 1_000
+"""Among fewer one would meet others; then it is one of those that Linux hands out after all."""
 
 
 def is_free(port: int) -> bool:
@@ -17,11 +25,21 @@ def is_free(port: int) -> bool:
 
 
 def any_free() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
+    """Return a port that nobody listens on and that the system gives to nobody else.
+
+    Those that it hands out itself, to whoever connects somewhere, may be gone before a server has started.
+    """
+    while not is_free(port := secrets.choice(_not_handed_out())):
+        pass
     return port
+
+
+def _not_handed_out() -> range:
+    try:
+        first = int(HANDED_OUT.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 32_768
+    return range(LOWEST, first) if first - LOWEST >= FEWEST else range(first, 61_000)
 
 
 def free_from(preferred: int) -> int:

@@ -49,3 +49,10 @@ def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> Non
             server.listen()
             assert accepts(port)
     assert is_free(port)
+
+
+def test_a_port_is_none_that_somebody_who_connects_is_given() -> None:
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    ports = [any_free() for _ in range(20)]
+    assert [port for port in ports if first <= port <= last] == []
+    assert len(set(ports)) > 1, "two stacks that start at once hardly choose the same"
