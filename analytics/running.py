@@ -13,6 +13,7 @@ import structlog
 
 from analytics import recording, requesting
 from analytics.due import calendar, due
+from analytics.lake_folder import problem_of
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
 from analytics.pipeline.run_lock import WORKER_LOCK, AnotherRun, only_run
@@ -104,8 +105,8 @@ def _summarize(record: Record, terms: SparkTerms, start: Application, tell: Call
     log.info("summaries.begun", run=record.run.pk, windows=len(windows))
     if not windows:
         return Ending(RunState.PASSED)
-    if not terms.lake:
-        return Ending(RunState.FAILED, NO_LAKE)
+    if problem := problem_of(terms.lake) if terms.lake else NO_LAKE:
+        return Ending(RunState.FAILED, problem)
     tell(f"Windows to be summarized: {len(windows)}, from {windows[0]} on. Spark starts ...")
     with tempfile.TemporaryDirectory(prefix="broker-run-") as folder:
         job, printed = Path(folder, "job.json"), Path(folder, "log")

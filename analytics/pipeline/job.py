@@ -25,7 +25,9 @@ class Window:
         return self.end - self.start == dt.timedelta(days=1)
 
     def __str__(self) -> str:
-        return f"{self.day}" if self.is_day else f"{self.start:%Y-%m-%d %H:%M}"
+        whole_hour = self.end - self.start == dt.timedelta(hours=1)
+        until = "" if whole_hour else f" to {self.end:%H:%M:%S}"
+        return f"{self.day}" if self.is_day else f"{self.start:%Y-%m-%d %H:%M}{until}"
 
 
 @dataclass(frozen=True, slots=True)

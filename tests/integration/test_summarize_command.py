@@ -10,6 +10,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
+from analytics import requesting
 from analytics.management.commands.summarize import _table, end_of, interruptible, start_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.run_lock import WORKER_LOCK, only_run
@@ -55,6 +56,12 @@ def test_a_range_of_nothing_is_refused(start: dt.timedelta, end: dt.timedelta, r
     with pytest.raises(CommandError, match=refusal):
         call_command("summarize", "--from", f"{today() + start}", "--to", f"{today() + end}")
     assert not Run.objects.exists()
+
+
+def test_what_has_just_happened_is_for_later(lake: None) -> None:
+    just_now = (requesting.now() - dt.timedelta(seconds=30)).isoformat()
+    with pytest.raises(CommandError, match="less than 2 minutes ago is not summarized yet"):
+        call_command("summarize", "--from", just_now)
 
 
 def test_nothing_is_begun_while_another_run_is_under_way(lake: None) -> None:

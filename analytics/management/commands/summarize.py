@@ -17,6 +17,7 @@ from analytics.run_ends import INTERRUPTED
 from analytics.spark_terms import spark_terms
 from analytics.windows import DAY, HOUR_LAG, midnight
 
+TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
 HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")
 
 
@@ -45,6 +46,8 @@ class Command(BaseCommand):
         if not terms.lake:
             raise CommandError(running.NO_LAKE)
         latest = requesting.now() - HOUR_LAG
+        if latest <= options["start"] < latest + HOUR_LAG:
+            raise CommandError(TOO_SOON.format(HOUR_LAG.total_seconds() / 60))
         try:
             run = requesting.new_range(options["start"], min(options["end"] or latest, latest), again=options["again"])
         except requesting.NotARange as refused:
@@ -54,7 +57,7 @@ class Command(BaseCommand):
         if done is None:
             raise CommandError(_held_up(run))
         if done.state != RunState.PASSED:
-            raise CommandError("\n".join((*_table(done), done.error)))
+            raise CommandError("\n".join((done.error, "", *_table(done))))
         return "\n".join(_table(done))
 
 
