@@ -43,6 +43,12 @@ class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: igno
         ("How", {"fields": ("args", "kwargs", "queue", "expires", "expire_seconds")}),
     )
 
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what can be done with several: not deleting, which the broker's own would refuse without a word."""
+        actions: dict[str, Any] = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
     def has_delete_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
         """Refuse to delete what beat would add again, as it was in the beginning."""
         return super().has_delete_permission(request, obj) and not (obj and obj.name in app.conf.beat_schedule)
