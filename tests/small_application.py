@@ -1,8 +1,8 @@
 """A small program in Spark's place: does a job as it is told by its arguments, and reports as Spark's does.
 
 Run by its path: the job, then any of `fails=N` (the Nth window, from 1), `ends=N` (with status 7 before the Nth),
-`quotes` (with them what PostgreSQL takes into no text), `dies` (is killed before the first), `hangs` (likewise stays for
-ever), `gives up` (tells why and ends), `prints=BYTES`.
+`quotes` (with them what PostgreSQL takes into no text), `dies` (is killed before the first), `hangs` (likewise stays
+for ever), `gives up` (tells why and ends), `prints=BYTES`.
 """
 
 import json
