@@ -23,7 +23,9 @@ from tests.spark.summaries import database_address
 SMALL = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": f"{EVERYWHERE['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1",
+    # Compiled quickly, with room for all of it: else Java throws code away and compiles it again all the time.
+    "spark.driver.extraJavaOptions": f"{EVERYWHERE['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
+    " -XX:ReservedCodeCacheSize=256m",
     "spark.sql.shuffle.partitions": "2",
 }
 """For frames of a few rows, and code that runs a few times; what they come to does not depend on it."""
