@@ -8,7 +8,7 @@ from tests.faults.verdicts import Verdict
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import Receiver, wait_until
 
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.lengthy]
 
 EVENTS = 3
 IDS = """
