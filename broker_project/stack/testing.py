@@ -76,7 +76,11 @@ STEPS = (
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
     Step("tests", (*PYTEST, "-n", "2", "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),
     Step("Spark tests", (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS), report="spark.xml"),
-    Step("fault tests", (*PYTEST, "-m", "faults and (selected or not case) and not lengthy", WITHOUT_SPARK), report="faults.xml"),
+    Step(
+        "fault tests",
+        (*PYTEST, "-m", "faults and (selected or not case) and not lengthy", WITHOUT_SPARK),
+        report="faults.xml",
+    ),
 )
 NO_TESTS_COLLECTED = 5
 
