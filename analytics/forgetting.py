@@ -7,9 +7,10 @@ import structlog
 from django.db import connection
 
 from analytics.models import Run
+from analytics.pipeline.job import DAY
 from analytics.pipeline.lake.manifests import FOLDER, day_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
-from analytics.windows import DAY, midnight
+from analytics.windows import midnight
 from delivery.retention import storage_days
 
 TABLES: Final = BRONZE + SILVER + GOLD

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-HOUR: Final = dt.timedelta(hours=1)
-DAY: Final = dt.timedelta(days=1)
+from analytics.pipeline.job import DAY, HOUR
+
 HOURS_SHOWN: Final = 3 * DAY
 """A longer range is shown day by day."""
 

@@ -5,10 +5,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, HOUR, Window
 
-HOUR: Final = dt.timedelta(hours=1)
-DAY: Final = dt.timedelta(days=1)
 HOUR_LAG: Final = dt.timedelta(minutes=2)
 """So long after its end an hour is read: what ended in it has been settled by then."""
 DAY_LAG: Final = dt.timedelta(minutes=10)

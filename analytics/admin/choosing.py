@@ -8,7 +8,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import QueryDict
 
 from analytics.figures.selecting import Selection
-from analytics.ranges import DAY, LENGTHS, Range, latest
+from analytics.pipeline.job import DAY
+from analytics.ranges import LENGTHS, Range, latest
 from subscriptions.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from subscriptions.models import Subscriber
 

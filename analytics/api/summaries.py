@@ -14,7 +14,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from analytics.files import csv_lines, parquet_file
-from analytics.ranges import DAY, Range, latest
+from analytics.pipeline.job import DAY
+from analytics.ranges import Range, latest
 from analytics.summaries import NARROWING, SUMMARIES, Summary, rows_of
 from subscriptions.api.field_errors import InvalidQuery
 from subscriptions.api.pagination import Order, PageQuery, page_of, page_response, query_of

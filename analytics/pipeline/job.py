@@ -3,7 +3,10 @@
 import datetime as dt
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
+
+HOUR: Final = dt.timedelta(hours=1)
+DAY: Final = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,10 +25,10 @@ class Window:
     @property
     def is_day(self) -> bool:
         """Whether it is a whole day, and replaces whatever hours were summarized of it."""
-        return self.end - self.start == dt.timedelta(days=1)
+        return self.end - self.start == DAY
 
     def __str__(self) -> str:
-        whole_hour = self.end - self.start == dt.timedelta(hours=1)
+        whole_hour = self.end - self.start == HOUR
         until = "" if whole_hour else f" to {self.end:%H:%M:%S}"
         return f"{self.day}" if self.is_day else f"{self.start:%Y-%m-%d %H:%M}{until}"
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import sql
 from pyarrow import csv
 
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, DAILY, GOLD, HOURLY, Table
 
 Batches = Iterable[pa.RecordBatch]
@@ -81,9 +81,9 @@ def _span(table: Table, window: Window) -> tuple[dt.date, dt.date]:
     if table in HOURLY:
         return window.start, window.end
     if table is BUDGETS:
-        return window.day, window.day + dt.timedelta(days=1)
+        return window.day, window.day + DAY
     midnight = dt.datetime.combine(window.day, dt.time(), dt.UTC)
-    return midnight, midnight + dt.timedelta(days=1)
+    return midnight, midnight + DAY
 
 
 def column_names(table: Table) -> list[str]:

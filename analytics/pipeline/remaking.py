@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from analytics.pipeline import checks, making
 from analytics.pipeline.failures import OF_A_WINDOW, reason
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.lake.lakes import CHANGED
 from analytics.pipeline.lake.stages import ANEW, Stage
 from analytics.pipeline.looks import look
@@ -62,7 +62,7 @@ def _remake(run: Run, day: dt.date) -> None:
     if not manifest.pieces:
         return
     midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-    window = Window(midnight, midnight + dt.timedelta(days=1))
+    window = Window(midnight, midnight + DAY)
     run.lake.touch(day)
     stage = Stage(run.lake, manifest, ANEW, run.job.run)
     making.summaries_of_day(run.lake, stage, manifest, run.job.objective, run.say)

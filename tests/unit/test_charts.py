@@ -4,7 +4,8 @@ import datetime as dt
 import json
 
 from analytics.admin.charts import OTHERS, in_order, lines, most, stacked_bars
-from analytics.ranges import HOUR, Range
+from analytics.pipeline.job import HOUR
+from analytics.ranges import Range
 
 NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
 THREE_HOURS = Range(NOON, NOON + 3 * HOUR)

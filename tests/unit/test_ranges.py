@@ -4,7 +4,8 @@ import datetime as dt
 
 import pytest
 
-from analytics.ranges import DAY, HOUR, LENGTHS, Range, latest
+from analytics.pipeline.job import DAY, HOUR
+from analytics.ranges import LENGTHS, Range, latest
 
 NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
 

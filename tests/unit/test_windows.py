@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, HOUR, Window
 from analytics.windows import (
-    DAY,
-    HOUR,
     HOUR_LAG,
     Calendar,
     due_days,

@@ -12,10 +12,10 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from analytics import requesting, running
 from analytics.models import Run, RunState, RunWindow
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, Window
 from analytics.run_ends import INTERRUPTED
 from analytics.spark_terms import spark_terms
-from analytics.windows import DAY, HOUR_LAG, midnight
+from analytics.windows import HOUR_LAG, midnight
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
 HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction.connecting import Connection
-from analytics.pipeline.extraction.leaves import ONE_DAY, PARTITIONED, leaf_of, leaves_of
+from analytics.pipeline.extraction.leaves import PARTITIONED, leaf_of, leaves_of
 from analytics.pipeline.extraction.statements import SOURCES, stretch_of, within
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 
 COUNTED_ANYWAY: Final = 10_000
@@ -60,7 +60,7 @@ def _has_other_rows(connection: Connection, leaf: str, known: Mapping[str, int])
 def _elsewhere(connection: Connection, day: dt.date) -> dict[str, int]:
     """Return how many rows of a day stand in other days' leaves, by leaf, where there are any."""
     start = dt.datetime.combine(day, dt.time(), dt.UTC)
-    window, found = Window(start, start + ONE_DAY), {}
+    window, found = Window(start, start + DAY), {}
     for table in (tables.ATTEMPTS, tables.DELIVERIES, tables.MESSAGES):
         source, condition = SOURCES[table].rows, within(table, stretch_of(table, window))
         for leaf in leaves_of(connection, source):

@@ -17,13 +17,12 @@ from analytics.pipeline.extraction.statements import (
     stretch_of,
     within,
 )
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 
 PARTITIONED: Final = frozenset({MESSAGES, DELIVERIES, ATTEMPTS})
 IDS_DRAWN_LATE: Final = 10**6
 """What is made just before midnight may draw its id just after it: a quarter of an hour's at 1,000 a second."""
-ONE_DAY: Final = dt.timedelta(days=1)
 
 LEAVES: Final = r"""
 SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -117,7 +116,7 @@ def reach_of(connection: Connection, window: Window) -> dt.datetime:
         with connection.cursor() as cursor:
             cursor.execute(FIRST_MADE.format(leaf=leaf))
             made += [at for (at,) in cursor.fetchall()]
-    return min(made) - ONE_DAY
+    return min(made) - DAY
 
 
 def ended_later(window: Window) -> str:
@@ -130,5 +129,5 @@ def _first_id_after(window: Window) -> int:
 
     So that of the days after it only what was made before them is looked at.
     """
-    day_after = (window.end - dt.timedelta(microseconds=1)).date() + ONE_DAY
+    day_after = (window.end - dt.timedelta(microseconds=1)).date() + DAY
     return int(f"{day_after:%y%m%d}") * IDS_PER_DAY + IDS_DRAWN_LATE

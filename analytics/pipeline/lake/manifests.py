@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Self
 
-from analytics.pipeline.job import Window
+from analytics.pipeline.job import HOUR, Window
 from analytics.pipeline.reports import Check
 
 VERSION: Final = 1
 FOLDER: Final = "manifests"
-HOUR: Final = dt.timedelta(hours=1)
 OF_DAY: Final = re.compile(r"dt=(\d{4}-\d\d-\d\d)(?:\.json)?")
 """What everything of a day is called: its manifest, its marks, its folder in a table."""
 
