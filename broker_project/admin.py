@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from celery.schedules import ParseException
+from django import forms
 from django.contrib import admin
 from django.http import HttpRequest
 from django_celery_beat import admin as beat
@@ -24,6 +26,26 @@ class PeriodicTaskForm(beat.PeriodicTaskForm):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self.fields["regtask"].widget = TaskSelect()
         self.fields["task"].widget = UnfoldAdminTextInputWidget()
+
+
+class CrontabForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Times that come, as Celery reads them."""
+
+    class Meta:
+        model = CrontabSchedule
+        fields = ("minute", "hour", "day_of_month", "month_of_year", "day_of_week", "timezone")
+        help_texts = {"day_of_week": 'Days of the week; "*" for all, Sunday is 0, Monday is 1. (Example: "0,5")'}
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse what beat could not send: a day that no such month has, or what only other crons understand."""
+        fields: dict[str, Any] = super().clean() or {}
+        crontab = CrontabSchedule(**fields)
+        crontab.clean_fields()
+        try:
+            crontab.schedule  # noqa: B018 - reads them
+        except (ValueError, ParseException) as why:
+            raise forms.ValidationError(f"This would never run. {why}") from None
+        return fields
 
 
 @admin.register(PeriodicTask)
@@ -62,6 +84,8 @@ class ThemedIntervalScheduleAdmin(beat.IntervalScheduleAdmin, ModelAdmin):  # ty
 @admin.register(CrontabSchedule)
 class ThemedCrontabScheduleAdmin(beat.CrontabScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     """At certain times of the day, the week or the year."""
+
+    form = CrontabForm
 
 
 @admin.register(ClockedSchedule)

@@ -191,6 +191,37 @@ def test_what_the_broker_needs_is_switched_off_and_never_deleted(admin: Client) 
     assert not PeriodicTask.objects.filter(pk=own.pk).exists()
 
 
+NEVER = {
+    "a day that no such month has": {"day_of_month": "31", "month_of_year": "2,4"},
+    "a day that Celery does not know": {"day_of_week": "7"},
+}
+
+
+@pytest.mark.parametrize("fields", NEVER.values(), ids=NEVER)
+def test_times_that_never_come_are_refused_in_words(admin: Client, fields: dict[str, str]) -> None:
+    page = add_crontab(admin, **fields).content.decode()
+    assert "This would never run." in page
+    assert not CrontabSchedule.objects.exists()
+
+
+@pytest.mark.parametrize("fields", [{}, {"day_of_month": "29", "month_of_year": "2"}, {"day_of_week": "0,6"}])
+def test_times_that_come_are_saved(admin: Client, fields: dict[str, str]) -> None:
+    add_crontab(admin, **fields)
+    assert CrontabSchedule.objects.filter(minute="0", timezone="UTC", **fields).count() == 1
+
+
+def test_what_is_wrong_with_one_field_is_said_there(admin: Client) -> None:
+    page = add_crontab(admin, minute="sixty").content.decode()
+    assert ("sixty" in page, "This would never run." in page) == (True, False)
+
+
+def add_crontab(admin: Client, **fields: str) -> Answer:
+    every = dict.fromkeys(("hour", "day_of_month", "month_of_year", "day_of_week"), "*")
+    tasks = dict.fromkeys(("periodictask_set-TOTAL_FORMS", "periodictask_set-INITIAL_FORMS"), "0")
+    form = {"minute": "0", **every, "timezone": "UTC", **tasks, **fields}
+    return admin.post(f"{ROOT}/crontabschedule/add/", form, follow=True)
+
+
 @pytest.mark.parametrize("page", ["periodictask", "intervalschedule", "crontabschedule", "clockedschedule"])
 def test_every_page_shows(admin: Client, page: str, summaries: None) -> None:
     beat().names()
