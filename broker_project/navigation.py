@@ -46,19 +46,29 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
 }
 
 
-def groups(request: HttpRequest) -> list[dict[str, Any]]:  # noqa: ARG001 - unfold's signature
+def groups(request: HttpRequest) -> list[dict[str, Any]]:
     """Return the groups as unfold wants them; it leaves out what the user may not view."""
-    return [{"title": title, "items": [_link(*item) for item in items]} for title, items in GROUPS.items()]
+    links = [_address(*where) for items in GROUPS.values() for _, _, *where in items]
+    # Of pages within pages the innermost: left to itself unfold marks the outer ones too.
+    here = max((link for link in links if request.path.startswith(link)), key=len, default="")
+    return [{"title": title, "items": [_link(here, *item) for item in items]} for title, items in GROUPS.items()]
 
 
-def _link(title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
+def _link(here: str, title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:
     app, name = model.split(".")
+    link = _address(model, page)
     return {
         "title": title,
         "icon": icon,
-        "link": reverse(f"admin:{app}_{name}_{page}"),
+        "link": link,
+        "active": link == here,
         "permission": _may_view(f"{app}.view_{name}"),
     }
+
+
+def _address(model: str, page: str = "changelist") -> str:
+    app, name = model.split(".")
+    return reverse(f"admin:{app}_{name}_{page}")
 
 
 def _may_view(permission: str) -> Callable[[HttpRequest], bool]:

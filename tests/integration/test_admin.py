@@ -173,3 +173,19 @@ def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None
 def test_what_people_wrote_is_shown_as_text(admin: Client) -> None:
     factories.event_type("Order.Paid", description="<script>alert(1)</script>")
     assert b"<script>alert(1)" not in admin.get(f"{ROOT}/eventtype/").content
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        ("/admin/analytics/run/", "Runs"),
+        ("/admin/analytics/run/summaries/", "Summaries"),
+        ("/admin/delivery/message/filter-lab/", "Filter lab"),
+        ("/admin/subscriptions/subscriber/add/", "Subscribers"),
+        ("/admin/", None),
+    ],
+)
+def test_the_side_bar_marks_the_page_one_is_on(admin: Client, page: str, title: str | None) -> None:
+    bar = admin.get(page).context["sidebar_navigation"]
+    marked = [item["title"] for group in bar for item in group["items"] if item["active"]]
+    assert marked == [title] * bool(title)
