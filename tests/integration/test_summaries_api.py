@@ -11,6 +11,8 @@ from pyarrow import parquet
 
 from analytics.models import Reliability, Run, RunKind, RunWindow
 from analytics.summaries import SUMMARIES
+from analytics.windows import midnight
+from delivery.retention.storage_days import today
 from subscriptions.models import Publisher
 from tests import summarized
 from tests.clients import client_of
@@ -133,12 +135,12 @@ def test_a_run_is_read_with_its_windows_and_its_log(management: Client) -> None:
 
 
 def test_a_run_can_be_asked_for(storage: None, management: Client) -> None:
-    start = timezone.now() - HOUR
-    wanted = {"from": start.isoformat(), "to": (start + HOUR / 2).isoformat(), "again": True}
+    start, end = midnight(today()), timezone.now()
+    wanted = {"from": start.isoformat(), "to": end.isoformat(), "again": True}
     answer = management.post("/api/v1/summary-runs", wanted, content_type="application/json")
     assert answer.status_code == 202
     run = Run.objects.get(pk=answer.json()["id"])
-    assert (run.kind, run.again, run.start, run.end) == ("RANGE", True, start, start + HOUR / 2)
+    assert (run.kind, run.again, run.start, run.end) == ("RANGE", True, start, end)
 
 
 @pytest.mark.parametrize(
