@@ -14,7 +14,6 @@ from delivery.rules.statuses import DeliveryStatus
 
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
 NOTHING_ENDED: Final = "No delivery ended."
-PUBLISHERS_DRAWN: Final = 6
 BY_MANAGEMENT: Final = "(management keys)"
 
 
@@ -57,10 +56,8 @@ def backlog(looked: Looked) -> Section:
 
 def volume(looked: Looked) -> Section:
     """Return what was published, step by step."""
-    found = {
-        (at, name or BY_MANAGEMENT): number for (at, name), number in messages_by_publisher(looked.selection).items()
-    }
-    series = charts.most(found, PUBLISHERS_DRAWN)
+    found = messages_by_publisher(looked.selection)
+    series = charts.greatest_first({(at, _publisher(name)): number for (at, name), number in found.items()})
     chart = charts.stacked_bars("Messages by publisher", looked.selection.range, series)
     note = "Messages by publisher, whoever receives them."
     return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
@@ -73,3 +70,7 @@ def queue_balance(looked: Looked) -> Section:
     chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
     note = f"The busiest sender has {even:.2f} times the mean." if even else ""
     return Section("senders", "Queue balance", note, chart if even else None, nothing="No QUEUE message was taken.")
+
+
+def _publisher(name: str | None) -> str:
+    return charts.OTHERS if name is None else name or BY_MANAGEMENT

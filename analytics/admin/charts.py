@@ -2,7 +2,8 @@
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,27 +61,19 @@ def single_bars(title: str, values: Mapping[str, float]) -> Chart:
     return Chart("bar", _json({"labels": [*values], "datasets": drawn}), _options(stacked=False, legend=False), title)
 
 
-def most(found: Mapping[tuple[dt.datetime, str], int], kept: int) -> dict[str, dict[dt.datetime, float]]:
-    """Return the `kept` series with the greatest sums, the greatest first; the rest added up as one."""
-    sums: dict[str, int] = {}
+def greatest_first(found: Mapping[tuple[dt.datetime, str], int]) -> dict[str, dict[dt.datetime, float]]:
+    """Return the series by their sums, the greatest first; the rest, added up as one, is last."""
+    sums = Counter[str]()
     for (_, name), number in found.items():
-        sums[name] = sums.get(name, 0) + number
-    greatest = sorted(sums, key=lambda name: (-sums[name], name))[:kept]
-    return _series(found, [*greatest, OTHERS], lambda name: name if name in greatest else OTHERS)
+        sums[name] += number
+    return in_order(found, sorted(sums, key=lambda name: (name == OTHERS, -sums[name], name)))
 
 
 def in_order(found: Mapping[tuple[dt.datetime, str], int], names: Iterable[str]) -> dict[str, dict[dt.datetime, float]]:
     """Return the series in the order of `names`, without those that are empty."""
-    return _series(found, [*names], lambda name: name)
-
-
-def _series(
-    found: Mapping[tuple[dt.datetime, str], int], names: Sequence[str], name_of: Callable[[str], str]
-) -> dict[str, dict[dt.datetime, float]]:
     series: dict[str, dict[dt.datetime, float]] = {name: {} for name in names}
     for (at, name), number in found.items():
-        values = series.setdefault(name_of(name), {})
-        values[at] = values.get(at, 0) + number
+        series.setdefault(name, {})[at] = number
     return {name: values for name, values in series.items() if values}
 
 

@@ -5,16 +5,26 @@ from typing import Final
 
 from analytics.figures.selecting import STEP, WITHIN, Selection, selected
 
+NAMED: Final = 6
 BY_PUBLISHER: Final = f"""
-SELECT {STEP}, publisher, sum(messages)::bigint FROM analytics_volume WHERE {WITHIN} GROUP BY 1, 2
+WITH published AS (
+  SELECT {STEP} AS step, publisher, sum(messages) AS messages FROM analytics_volume WHERE {WITHIN} GROUP BY 1, 2),
+most AS (
+  SELECT publisher FROM published
+   GROUP BY publisher ORDER BY sum(messages) DESC, publisher COLLATE "C" LIMIT {NAMED})
+SELECT step, most.publisher, sum(messages)::bigint
+  FROM published LEFT JOIN most USING (publisher) GROUP BY 1, 2
 """
 TOTALS: Final = f"""
 SELECT COALESCE(sum(messages), 0)::bigint, COALESCE(sum(bytes), 0)::bigint FROM analytics_volume WHERE {WITHIN}
 """
 
 
-def messages_by_publisher(selection: Selection) -> dict[tuple[dt.datetime, str], int]:
-    """Return how many messages each publisher published, step by step; by management keys: the empty name."""
+def messages_by_publisher(selection: Selection) -> dict[tuple[dt.datetime, str | None], int]:
+    """Return how many messages the six busiest publishers published, step by step, and all others: None.
+
+    What was published by management keys has the empty name.
+    """
     return {(at, publisher): number for at, publisher, number in selected(BY_PUBLISHER, selection)}
 
 

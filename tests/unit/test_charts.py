@@ -3,7 +3,7 @@
 import datetime as dt
 import json
 
-from analytics.admin.charts import OTHERS, in_order, lines, most, stacked_bars
+from analytics.admin.charts import OTHERS, greatest_first, in_order, lines, stacked_bars
 from analytics.pipeline.job import HOUR
 from analytics.ranges import Range
 
@@ -27,9 +27,14 @@ def test_lines_are_told_apart_by_more_than_their_colour() -> None:
     assert len({str(one["borderDash"]) for one in data["datasets"]}) == 3
 
 
-def test_the_greatest_series_are_kept_and_the_rest_is_added_up() -> None:
-    found = {(NOON, "small"): 1, (NOON, "big"): 9, (NOON + HOUR, "middle"): 5, (NOON + HOUR, "tiny"): 1}
-    assert most(found, 2) == {"big": {NOON: 9}, "middle": {NOON + HOUR: 5}, OTHERS: {NOON: 1, NOON + HOUR: 1}}
+def test_the_greatest_series_comes_first_and_the_rest_last() -> None:
+    found = {(NOON, OTHERS): 20, (NOON, "small"): 1, (NOON, "middle"): 8, (NOON, "big"): 5, (NOON + HOUR, "big"): 5}
+    assert [*greatest_first(found).items()] == [
+        ("big", {NOON: 5, NOON + HOUR: 5}),
+        ("middle", {NOON: 8}),
+        ("small", {NOON: 1}),
+        (OTHERS, {NOON: 20}),
+    ]
 
 
 def test_a_series_that_no_order_names_is_drawn_all_the_same() -> None:
