@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 from django.db import connection
 
-from analytics.models import Run
+from analytics.models import HourTotal, Run
 from analytics.pipeline.job import DAY
 from analytics.pipeline.lake.manifests import FOLDER, day_of
 from analytics.pipeline.tables import BRONZE, GOLD, SILVER, Table
@@ -27,6 +27,7 @@ def forget(lake: str, *, keep_days: int) -> None:
     """
     first = storage_days.today() - keep_days * DAY
     rows = sum(_forget_rows(table, first) for table in GOLD)
+    HourTotal.objects.filter(hour__lt=midnight(first)).delete()
     runs, _ = Run.objects.filter(ended_at__lt=midnight(first)).delete()
     log.info("summaries.forgotten", before=str(first), rows=rows, runs=runs)
     if lake:

@@ -3,6 +3,8 @@
 import datetime as dt
 from typing import Any
 
+from django.db import connection
+
 from analytics.models import (
     Anomaly,
     AuditFinding,
@@ -17,6 +19,8 @@ from analytics.models import (
     SenderLoad,
     Volume,
 )
+from analytics.pipeline.job import Window
+from analytics.pipeline.totals import add_up
 from analytics.ranges import Range
 
 NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
@@ -32,15 +36,25 @@ def reliability(hour: dt.datetime, whose: dict[str, Any], **by_status: int) -> R
     ended, delivered = sum(by_status.values()), by_status.get("DELIVERED", 0)
     eligible = ended - by_status.get("REDUNDANT", 0)
     counts = {"deliveries": ended, "eligible": eligible, "delivered": delivered, "first_attempt": delivered // 2}
-    return Reliability.objects.create(
+    made = Reliability.objects.create(
         hour=hour, **whose, **CREATED, kind="TOPIC", attempts=ended, by_status=by_status, **counts
     )
+    _add_up(hour)
+    return made
 
 
-def latency(hour: dt.datetime, histogram: dict[int, int], measure: str = "delivery") -> Latency:
+def latency(
+    hour: dt.datetime, histogram: dict[int, int], measure: str = "delivery", whose: dict[str, Any] = BILLING
+) -> None:
     quantiles = dict.fromkeys(("p50_ms", "p90_ms", "p95_ms", "p99_ms"), 0.0)
     counts = {"count": sum(histogram.values()), "max_ms": 0, "histogram": histogram}
-    return Latency.objects.create(hour=hour, **BILLING, **CREATED, kind="TOPIC", measure=measure, **quantiles, **counts)
+    Latency.objects.create(hour=hour, **whose, **CREATED, kind="TOPIC", measure=measure, **quantiles, **counts)
+    _add_up(hour)
+
+
+def backlog(at: dt.datetime, whose: dict[str, Any], deliveries: int) -> None:
+    Backlog.objects.create(at=at, **whose, deliveries=deliveries)
+    _add_up(at.replace(minute=0))
 
 
 def endpoint(hour: dt.datetime, subscription_id: int | None, held_seconds: float = 0.0, **by_class: int) -> None:
@@ -56,12 +70,17 @@ def endpoint(hour: dt.datetime, subscription_id: int | None, held_seconds: float
     )
 
 
+def _add_up(hour: dt.datetime) -> None:
+    with connection.cursor() as cursor:
+        add_up(cursor.cursor, Window(hour, hour + HOUR))
+
+
 def one_of_each() -> None:
     """Give every summary a row of noon."""
     reliability(NOON, BILLING, DELIVERED=8, REJECTED=1, REDUNDANT=1)
     latency(NOON, {0: 1, 100: 9})
     endpoint(NOON, 4, 90.0, **{"2xx": 8, "503": 2})
-    Backlog.objects.create(at=NOON, **BILLING, deliveries=3)
+    backlog(NOON, BILLING, 3)
     Volume.objects.create(hour=NOON, publisher="shop", **CREATED, messages=5, bytes=2048, deliveries=9)
     SenderLoad.objects.create(hour=NOON, sender=0, messages=3, deliveries=3)
     EndpointShare.objects.create(

@@ -3,12 +3,13 @@
 import datetime as dt
 from typing import Final
 
-from analytics.figures.selecting import THEIRS, Selection, selected
+from analytics.figures.selecting import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
 
 HIGHEST: Final = f"""
-SELECT date_trunc(%(step)s, at), max(deliveries)::bigint
-  FROM (SELECT at, sum(deliveries) AS deliveries FROM analytics_backlog
-         WHERE at >= %(start)s AND at < %(end)s AND {THEIRS} GROUP BY at) AS moments
+SELECT {STEP}, max(backlog)::bigint
+  FROM (SELECT hour, backlog FROM analytics_totals WHERE {WITHIN} AND {OF_ALL} AND backlog > 0
+        UNION ALL
+        SELECT at, deliveries FROM analytics_backlog WHERE at >= %(start)s AND at < %(end)s AND {OF_ONE}) AS chosen
  GROUP BY 1
 """
 

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from analytics.figures.selecting import SELECTED, STEP, Selection, selected
+from analytics.figures.selecting import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
 from analytics.pipeline.quantiles import Histogram, merged, quantile
 
 HISTOGRAMS: Final = f"""
 SELECT {STEP}, bucket::int, sum(number::bigint)::bigint
-  FROM analytics_latency, jsonb_each_text(histogram) AS h (bucket, number)
- WHERE {SELECTED} AND measure = 'delivery' GROUP BY 1, 2
+  FROM (SELECT hour, histogram FROM analytics_totals WHERE {WITHIN} AND {OF_ALL}
+        UNION ALL
+        SELECT hour, histogram FROM analytics_latency WHERE {WITHIN} AND {OF_ONE} AND measure = 'delivery') AS chosen,
+       jsonb_each_text(histogram) AS h (bucket, number)
+ GROUP BY 1, 2
 """
 
 

@@ -4,17 +4,23 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import SELECTED, STEP, Selection, selected
+from analytics.figures.selecting import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
 
+COUNTS: Final = "hour, deliveries, eligible, delivered, first_attempt, by_status"
+CHOSEN: Final = f"""
+(SELECT {COUNTS} FROM analytics_totals WHERE {WITHIN} AND {OF_ALL}
+ UNION ALL
+ SELECT {COUNTS} FROM analytics_reliability WHERE {WITHIN} AND {OF_ONE}) AS chosen
+"""
 OUTCOMES: Final = f"""
 SELECT {STEP}, status, sum(number::bigint)::bigint
-  FROM analytics_reliability, jsonb_each_text(by_status) AS s (status, number)
- WHERE {SELECTED} GROUP BY 1, 2
+  FROM {CHOSEN}, jsonb_each_text(by_status) AS s (status, number)
+ GROUP BY 1, 2
 """
 TOTALS: Final = f"""
 SELECT COALESCE(sum(deliveries), 0)::bigint, COALESCE(sum(eligible), 0)::bigint,
        COALESCE(sum(delivered), 0)::bigint, COALESCE(sum(first_attempt), 0)::bigint
-  FROM analytics_reliability WHERE {SELECTED}
+  FROM {CHOSEN}
 """
 
 

@@ -8,6 +8,9 @@ from subscriptions.database import rows
 
 WITHIN: Final = "hour >= %(start)s AND hour < %(end)s"
 THEIRS: Final = "(%(subscriber_id)s::bigint IS NULL OR subscriber_id = %(subscriber_id)s)"
+OF_ALL: Final = "%(subscriber_id)s::bigint IS NULL"
+OF_ONE: Final = "subscriber_id = %(subscriber_id)s"
+"""Where the totals of all are kept: of these two one selects nothing, without reading."""
 SELECTED: Final = f"{WITHIN} AND {THEIRS}"
 STEP: Final = "date_trunc(%(step)s, hour)"
 

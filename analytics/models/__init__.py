@@ -1,6 +1,7 @@
 """Runs and what they brought: one module a model, re-exported here.
 
-Each summary has the columns of its table in `pipeline.tables`, and is replaced a window at a time.
+Each summary has the columns of its table in `pipeline.tables`, and is replaced a window at a time; `HourTotal` is
+added up of them.
 """
 
 from analytics.models.anomalies import Anomaly
@@ -15,6 +16,7 @@ from analytics.models.reliability import Reliability
 from analytics.models.runs import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.models.senders import SenderLoad
 from analytics.models.shares import EndpointShare
+from analytics.models.totals import HourTotal
 from analytics.models.volume import Volume
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "EndpointHealth",
     "EndpointShare",
     "ErrorBudget",
+    "HourTotal",
     "Latency",
     "OrderingAudit",
     "Reliability",

@@ -7,7 +7,8 @@ said: `job` (what is to be done, and in which words) · `reports` (what it tells
 kept: `tables` (the columns of every table in the lake)
 read: `extraction` (closed windows of PostgreSQL, a slice a task)
 made: `quantiles` · `transforms` (facts to summaries: `DataFrame -> DataFrame`)
-stored: `lake` (days, staging, manifests) · `loading` (summaries into PostgreSQL)
+stored: `lake` (days, staging, manifests) · `loading` (summaries into PostgreSQL) · `totals` (of all
+subscribers)
 checked: `looks` (what a table holds, in figures) · `checks` (what must be so)
 done: `session` · `run_lock` · `making` (layer by layer) · `summarizing` (a window) · `failures` ·
 `remaking` (days after it) · `application` (a run)

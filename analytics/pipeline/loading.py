@@ -13,6 +13,7 @@ from pyarrow import csv
 
 from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import ANOMALIES, BUDGETS, DAILY, GOLD, HOURLY, Table
+from analytics.pipeline.totals import ADDED_UP, add_up
 
 Batches = Iterable[pa.RecordBatch]
 
@@ -49,6 +50,8 @@ def load(
             _clear(cursor, table, window)
             insert = sql.SQL("INSERT INTO {} ({columns}) SELECT {columns} FROM {}")
             cursor.execute(insert.format(_name(table), _staged(table), columns=_columns(table)))
+        if ADDED_UP & rows.keys():
+            add_up(cursor, window)
 
 
 def _stage(connection: psycopg.Connection, table: Table, batches: Batches) -> None:

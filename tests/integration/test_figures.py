@@ -1,6 +1,7 @@
 """What the summaries say of a range, for all subscribers and for one."""
 
 import datetime as dt
+from collections import Counter, defaultdict
 
 import pytest
 from django.db import models as django_models
@@ -12,11 +13,12 @@ from analytics.figures.latency import histograms, latencies, latency
 from analytics.figures.queues import balance, messages_by_sender, shares
 from analytics.figures.reliability import Totals, outcomes, totals
 from analytics.figures.selecting import Selection
-from analytics.figures.volume import messages_and_bytes, messages_by_publisher
-from analytics.models import AuditFinding, Backlog, EndpointShare, SenderLoad, Volume
+from analytics.figures.volume import NAMED, messages_and_bytes, messages_by_publisher
+from analytics.models import AuditFinding, Backlog, EndpointShare, Latency, Reliability, SenderLoad, Volume
 from analytics.pipeline import tables
+from analytics.pipeline.job import DAY
 from analytics.pipeline.quantiles import bucket_of
-from analytics.ranges import Range
+from analytics.ranges import Range, day_of
 from analytics.summaries import SUMMARIES
 from tests import summarized
 from tests.summarized import BILLING, CREATED, HOUR, MAILER, NOON, TODAY
@@ -85,18 +87,80 @@ def test_quantiles_are_those_of_all_that_was_delivered() -> None:
 
 def test_the_backlog_is_the_most_that_waited_at_one_moment() -> None:
     for minutes, whose, waiting in ((0, BILLING, 5), (0, MAILER, 7), (5, BILLING, 9), (60, MAILER, 1)):
-        Backlog.objects.create(at=NOON + dt.timedelta(minutes=minutes), **whose, deliveries=waiting)
+        summarized.backlog(NOON + dt.timedelta(minutes=minutes), whose, waiting)
     assert highest_backlog(ALL) == {NOON: 12, NOON + HOUR: 1}
     assert highest_backlog(THEIRS) == {NOON: 9}
 
 
+@pytest.mark.parametrize("days", [1, 28])
+def test_the_totals_of_all_are_what_the_subscribers_come_to(days: int) -> None:
+    everyone = (BILLING, MAILER, {"subscriber_id": None, "subscriber": ""})
+    for number in range(36):
+        at, whose = NOON + HOUR * (number % 4 - 30 * (number % 3)), everyone[number // 3 % 3]
+        summarized.reliability(at, whose, DELIVERED=number, **{"REJECTED": 1, "REDUNDANT": 2} if number % 5 else {})
+        summarized.latency(at, {number % 7: number + 1, -1: 1}, whose=whose)
+        summarized.backlog(at + 5 * number % 60 * dt.timedelta(minutes=1), whose, number)
+    asked = Range(TODAY.end - days * DAY, TODAY.end)
+    assert outcomes(Selection(asked)) == plain_outcomes(asked)
+    assert totals(Selection(asked)) == plain_totals(asked)
+    assert histograms(Selection(asked)) == plain_histograms(asked)
+    assert highest_backlog(Selection(asked)) == plain_backlog(asked)
+
+
+def step_of(at: dt.datetime, asked: Range) -> dt.datetime:
+    return at.replace(minute=0) if asked.step == "hour" else day_of(at)
+
+
+def plain_outcomes(asked: Range) -> dict[tuple[dt.datetime, str], int]:
+    sums = Counter[tuple[dt.datetime, str]]()
+    for one in Reliability.objects.filter(hour__gte=asked.start):
+        sums.update({(step_of(one.hour, asked), status): number for status, number in one.by_status.items()})
+    return sums
+
+
+def plain_totals(asked: Range) -> Totals:
+    found = [*Reliability.objects.filter(hour__gte=asked.start)]
+    return Totals(*(sum(getattr(one, name) for one in found) for name in Totals.__dataclass_fields__))
+
+
+def plain_histograms(asked: Range) -> dict[dt.datetime, dict[int, int]]:
+    sums = defaultdict[dt.datetime, Counter[int]](Counter)
+    for one in Latency.objects.filter(hour__gte=asked.start):
+        sums[step_of(one.hour, asked)].update({int(bucket): number for bucket, number in one.histogram.items()})
+    return {**sums}
+
+
+def plain_backlog(asked: Range) -> dict[dt.datetime, int]:
+    moments, highest = Counter[dt.datetime](), Counter[dt.datetime]()
+    for one in Backlog.objects.filter(at__gte=asked.start):
+        moments[one.at] += one.deliveries
+    for at, waiting in moments.items():
+        highest[step_of(at, asked)] = max(highest[step_of(at, asked)], waiting)
+    return highest
+
+
 def test_volume_is_told_by_publisher() -> None:
     for publisher, messages in (("shop", 2), ("crm", 3), ("shop", 4)):
-        Volume.objects.create(
-            hour=NOON, publisher=publisher, **CREATED, messages=messages, bytes=messages * 10, deliveries=0
-        )
+        published(publisher, messages)
     assert messages_by_publisher(ALL) == {(NOON, "shop"): 6, (NOON, "crm"): 3}
     assert messages_and_bytes(ALL) == (9, 90)
+
+
+def test_of_many_publishers_the_busiest_are_named() -> None:
+    for number in range(NAMED + 2):
+        published(f"publisher {number}", 10 - number)
+    published("", 100, NOON + HOUR)
+    found = messages_by_publisher(ALL)
+    assert found.pop((NOON + HOUR, "")) == 100, "management keys"
+    named: dict[tuple[dt.datetime, str | None], int] = {
+        (NOON, f"publisher {number}"): 10 - number for number in range(NAMED - 1)
+    }
+    assert found == {**named, (NOON, None): 5 + 4 + 3}
+
+
+def published(publisher: str, messages: int, hour: dt.datetime = NOON) -> None:
+    counts = {"messages": messages, "bytes": messages * 10, "deliveries": 0}
+    Volume.objects.create(hour=hour, publisher=publisher, **CREATED, **counts)
 
 
 def test_the_balance_is_the_busiest_over_the_mean() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from django.apps import apps
 
 from analytics.forgetting import forget
-from analytics.models import Backlog, ErrorBudget, Reliability, Run, RunKind, RunState
+from analytics.models import Backlog, ErrorBudget, HourTotal, Reliability, Run, RunKind, RunState
 from analytics.pipeline.tables import GOLD
 from analytics.windows import midnight
 from delivery.retention.storage_days import today
@@ -24,17 +24,20 @@ def test_summaries_and_runs_of_days_past_their_time_are_removed(db: None) -> Non
         ErrorBudget.objects.create(
             day=at.date(), eligible=1, bad=0, objective=0.999, eligible_28=1, bad_28=0, spent=0.0
         )
+        HourTotal.objects.create(hour=at)
         Run.objects.create(kind=RunKind.HOURS, state=RunState.PASSED, ended_at=at)
     forget("", keep_days=KEEP_DAYS)
     assert [*Reliability.objects.values_list("hour", flat=True)] == [first]
     assert [*Backlog.objects.values_list("at", flat=True)] == [first]
+    assert [*HourTotal.objects.values_list("hour", flat=True)] == [first]
     assert [*ErrorBudget.objects.values_list("day", flat=True)] == [first.date()]
     assert [*Run.objects.values_list("ended_at", flat=True)] == [first]
 
 
 def test_every_summary_is_asked(db: None) -> None:
     tables = {model._meta.db_table for model in apps.get_app_config("analytics").get_models()}
-    assert {f"analytics_{table.name}" for table in GOLD} == tables - {"analytics_run", "analytics_runwindow"}
+    others = {"analytics_run", "analytics_runwindow", "analytics_totals"}
+    assert {f"analytics_{table.name}" for table in GOLD} == tables - others
 
 
 def test_days_of_the_lake_past_their_time_are_removed_with_their_manifests(db: None, tmp_path: Path) -> None:

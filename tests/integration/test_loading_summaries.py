@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from django.db import connection as of_django
 
-from analytics.models import Reliability
+from analytics.models import Backlog, HourTotal, Reliability
 from analytics.pipeline.job import Window
 from analytics.pipeline.loading import load
 from analytics.pipeline.tables import RELIABILITY
@@ -104,3 +104,32 @@ def test_where_the_run_is_not_the_only_one_any_more_nothing_is_replaced(connecti
     with pytest.raises(InterruptedError):
         load(connection, WINDOW, {RELIABILITY: [batch(row(deliveries=2))]}, lost)
     assert there() == [row()]
+
+
+def test_what_the_hours_of_a_window_come_to_follows_what_is_loaded(transactional_db: None) -> None:
+    two = batch(row(deliveries=2, by_status={"DELIVERED": 2}), row(subscriber_id=2, by_status={"DELIVERED": 1}))
+    for at, loaded in (
+        (NOON - HOUR, batch(row(NOON - HOUR, deliveries=4))),
+        (NOON, batch(row(deliveries=99, by_status={"FAILED": 99}))),
+        (NOON, two),
+        (NOON + HOUR, batch(row(NOON + HOUR))),
+        (NOON + HOUR, batch()),
+    ):
+        with closing(psycopg.connect(database_address(), autocommit=True)) as opened:
+            load(opened, Window(at, at + HOUR), {RELIABILITY: [loaded]}, fine)
+    found = HourTotal.objects.order_by("hour").values_list("hour", "deliveries", "by_status")
+    assert [*found] == [(NOON - HOUR, 4, {}), (NOON, 3, {"DELIVERED": 3})]
+
+
+@pytest.mark.parametrize("end", [NOON + HOUR, NOON + HOUR / 4], ids=["the hour", "its beginning"])
+def test_an_hour_in_which_something_only_waited_has_a_total_too(
+    connection: psycopg.Connection, end: dt.datetime
+) -> None:
+    Backlog.objects.create(at=NOON + HOUR / 2, deliveries=3)
+    load(connection, Window(NOON, end), {RELIABILITY: []}, fine)
+    assert HourTotal.objects.values("deliveries", "by_status", "histogram", "backlog").get() == {
+        "deliveries": 0,
+        "by_status": {},
+        "histogram": {},
+        "backlog": 3,
+    }
