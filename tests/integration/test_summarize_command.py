@@ -6,17 +6,20 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
 from analytics import requesting
-from analytics.management.commands.summarize import _table, end_of, interruptible, start_of
+from analytics.management.commands.summarize import NOTHING_DUE, end_of, interruptible, start_of
+from analytics.management.run_tables import lines_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import WORKER_LOCK, only_run
 from analytics.spark_terms import spark_terms
-from analytics.windows import hours_of, whole
-from delivery.retention.storage_days import today
+from analytics.windows import hours_of, midnight, whole
+from delivery.retention.storage_days import open_days, today
 
 DAY = dt.timedelta(days=1)
 
@@ -107,13 +110,42 @@ def test_the_table_tells_of_each_window_what_was_read_written_and_checked(db: No
             checks=[{"name": "one", "passed": True, "found": ""}, {"name": "other", "passed": passed, "found": ""}],
             seconds=12.34,
         )
-    assert [" ".join(line.split()) for line in _table(run)] == [
+    assert [" ".join(line.split()) for line in lines_of(run.windows.order_by("start"))] == [
         "window state rows read rows written checks seconds",
         "2026-03-04 PASSED 1,234 7 2 of 2 12.3",
         "2026-03-05 14:00 FAILED 1,234 7 1 of 2 12.3",
     ]
 
 
-def test_where_nothing_was_to_be_done_it_says_so(db: None) -> None:
-    (said,) = _table(Run.objects.create(kind=RunKind.HOURS))
-    assert said.startswith("Nothing was to be done")
+def test_where_nothing_is_to_be_done_it_says_so_and_nothing_else(
+    lake: None, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    day = today() - 2 * DAY
+    open_days(day, ahead=0)
+    passed = Run.objects.create(kind=RunKind.DAYS, state=RunState.PASSED, started_at=Now())
+    whole_day = {"start": midnight(day), "end": midnight(day + DAY), "inputs": leaf_rows_of(day)}
+    RunWindow.objects.create(run=passed, **whole_day, state=WindowState.PASSED)
+    summarize(day)
+    assert capsys.readouterr() == (f"{NOTHING_DUE}\n", "")
+    assert caplog.messages == []
+
+
+def test_what_keeps_it_from_beginning_is_all_that_is_said(
+    storage: None, settings: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = today() - 2 * DAY
+    open_days(day, ahead=0)
+    (tmp_path / "file").touch()
+    settings.LAKE = str(tmp_path / "file")
+    with pytest.raises(CommandError, match="cannot be written to"):
+        summarize(day)
+    assert capsys.readouterr() == ("", "")
+
+
+def summarize(day: dt.date) -> None:
+    call_command("summarize", "--from", f"{day}", "--to", f"{day}")
+
+
+def leaf_rows_of(day: dt.date) -> dict[str, int]:
+    with psycopg.connect(spark_terms().database_url) as opened:
+        return leaf_rows(opened, day)

@@ -1,6 +1,7 @@
 """`manage.py summarize`: summaries of a range of days or hours, now."""
 
 import datetime as dt
+import logging
 import signal
 import threading
 from argparse import ArgumentTypeError
@@ -11,14 +12,15 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from analytics import requesting, running
-from analytics.models import Run, RunState, RunWindow
-from analytics.pipeline.job import DAY, Window
+from analytics.management.run_tables import lines_of
+from analytics.models import Run, RunState
+from analytics.pipeline.job import DAY
 from analytics.run_ends import INTERRUPTED
 from analytics.spark_terms import spark_terms
 from analytics.windows import HOUR_LAG, midnight
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."
-HEADINGS: Final = ("window", "state", "rows read", "rows written", "checks", "seconds")
+NOTHING_DUE: Final = "Nothing was to be done: all of it is summarized. --again does it once more."
 
 
 class Command(BaseCommand):
@@ -40,8 +42,8 @@ class Command(BaseCommand):
         )
         parser.add_argument("--again", action="store_true", help="also what is summarized already")
 
-    def handle(self, *_: Any, **options: Any) -> str:
-        """Do it; return the table."""
+    def handle(self, *_: Any, **options: Any) -> None:
+        """Do it: words to stderr while it goes on, and in the end the table to stdout, as one block."""
         terms = spark_terms()
         if not terms.lake:
             raise CommandError(running.NO_LAKE)
@@ -52,13 +54,37 @@ class Command(BaseCommand):
             run = requesting.new_range(options["start"], min(options["end"] or latest, latest), again=options["again"])
         except requesting.NotARange as refused:
             raise CommandError(str(refused)) from None
-        with interruptible(self.stderr.write) as stopping:
-            done = running.run(run.pk, terms, stopping=stopping, tell=self.stderr.write, stopped=INTERRUPTED)
+        with only_warnings_logged(), interruptible(self._tell) as stopping:
+            done = running.run(run.pk, terms, stopping=stopping, tell=self._tell, stopped=INTERRUPTED)
         if done is None:
             raise CommandError(_held_up(run))
+        self._show(done)
         if done.state != RunState.PASSED:
-            raise CommandError("\n".join((done.error, "", *_table(done))))
-        return "\n".join(_table(done))
+            raise CommandError(done.error)
+
+    def _tell(self, text: str) -> None:
+        self.stderr.write(text, style_func=str)  # not in red: it is no error
+
+    def _show(self, run: Run) -> None:
+        windows = list(run.windows.order_by("start"))
+        if windows:
+            self._tell("")
+            self.stdout.write("\n".join(lines_of(windows)))
+        elif run.state == RunState.PASSED:
+            self.stdout.write(NOTHING_DUE)
+        self.stdout.flush()  # before whatever is said on stderr next
+
+
+@contextmanager
+def only_warnings_logged() -> Iterator[None]:
+    """Leave out of the log what is said in words meanwhile."""
+    root = logging.getLogger()
+    before = root.level
+    root.setLevel(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        root.setLevel(before)
 
 
 @contextmanager
@@ -105,27 +131,3 @@ def _held_up(run: Run) -> str:
     other = Run.objects.filter(state=RunState.RUNNING).first()
     since = f" ({other}, since {other.started_at:%H:%M} UTC)" if other else ""
     return f"Another run is under way{since}. Try again when it has ended; the admin shows it."
-
-
-def _table(run: Run) -> Iterator[str]:
-    windows = list(run.windows.order_by("start"))
-    if not windows:
-        yield "Nothing was to be done: all of it is summarized. --again does it once more."
-        return
-    rows = [HEADINGS, *map(_row, windows)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, state, *figures in rows:
-        right = (figure.rjust(width) for figure, width in zip(figures, widths[2:], strict=True))
-        yield "  ".join((name.ljust(widths[0]), state.ljust(widths[1]), *right))
-
-
-def _row(window: RunWindow) -> tuple[str, ...]:
-    passed = sum(check["passed"] for check in window.checks)
-    return (
-        f"{Window(window.start, window.end)}",
-        window.state,
-        f"{sum(window.rows_read.values()):,}",
-        f"{sum(window.rows_written.values()):,}",
-        f"{passed} of {len(window.checks)}",
-        f"{window.seconds:.1f}",
-    )
