@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from analytics.pipeline.job import DAY
 from analytics.pipeline.tables import ANOMALIES
 from analytics.pipeline.transforms.histograms import merged
 from analytics.pipeline.transforms.shapes import shaped
@@ -37,24 +38,28 @@ def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: C
     - `score`: the robust z, `0.6745 · (value - median) / spread`, of which 3.5 and more, either way, is kept
     """
     midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
-    first, end = midnight - dt.timedelta(days=DAYS_BEFORE), midnight + dt.timedelta(days=1)
-    hours = [hour for hour in known if first <= hour < end]
+    hours = [hour for hour in known if midnight - DAYS_BEFORE * DAY <= hour < midnight + DAY]
     measured = _measured(reliability, latency, hours).withColumn("is_now", F.col("hour") >= F.lit(midnight))
-    by_hour_of_day = measured.groupBy("subscriber_id", F.hour("hour").alias("of_day"), "metric").agg(
-        F.max_by("subscriber", "hour").alias("subscriber"),
-        F.max(F.when(F.col("is_now"), F.col("hour"))).alias("hour"),
-        F.max(F.when(F.col("is_now"), F.col("value"))).alias("value"),
-        F.collect_list(F.when(~F.col("is_now"), F.col("value"))).alias("values"),
-    )
     distances = F.transform("values", lambda value: F.abs(value - F.col("median")))
     return shaped(
-        by_hour_of_day.where(F.isnotnull("value") & (F.size("values") >= LEAST_PAST))
+        _by_hour_of_day(measured)
+        .where(F.isnotnull("value") & (F.size("values") >= LEAST_PAST))
         .withColumn("past", F.size("values"))
         .withColumn("median", _median(F.col("values")))
         .withColumn("spread", F.greatest(_median(distances), _floor()))
         .withColumn("score", F.lit(NORMAL) * (F.col("value") - F.col("median")) / F.col("spread"))
         .where(F.abs("score") >= FAR),
         ANOMALIES,
+    )
+
+
+def _by_hour_of_day(measured: DataFrame) -> DataFrame:
+    """Return a row per subscriber, hour of day and metric: the `value` of the day, and the `values` of those before."""
+    return measured.groupBy("subscriber_id", F.hour("hour").alias("of_day"), "metric").agg(
+        F.max_by("subscriber", "hour").alias("subscriber"),
+        F.max(F.when(F.col("is_now"), F.col("hour"))).alias("hour"),
+        F.max(F.when(F.col("is_now"), F.col("value"))).alias("value"),
+        F.collect_list(F.when(~F.col("is_now"), F.col("value"))).alias("values"),
     )
 
 

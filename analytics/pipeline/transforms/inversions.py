@@ -56,23 +56,7 @@ def numbers_given_twice(sent: DataFrame) -> DataFrame:
 def inversions(
     sent: DataFrame, attempts: DataFrame, status_changes: DataFrame, releases: DataFrame, words: Vocabulary
 ) -> DataFrame:
-    """Return those that ended in the window and were first sent after one with a greater id, the greatest of which.
-
-    What explains them, the first that does; what somebody or something did to them comes before what may have been:
-
-    - released: it was HELD when its turn came, by its filter or its script
-    - set aside before it was sent: it was set aside more often than its answers in the window account for, so its
-      script was lost (8.3)
-    - not active: its subscription or its subscriber changed its status between its publish and its end
-    - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
-      the later one began: lines read what is committed, oldest first
-    """
-    explained = {
-        RELEASED: F.isnotnull("released"),
-        SET_ASIDE: F.col("times_set_aside") > F.coalesce("answered_aside", F.lit(0)),
-        NOT_ACTIVE: _has_one_between("subscription_changed") | _has_one_between("subscriber_changed"),
-        SAME_TIME: F.col("latest.created_at") <= _committed_by(),
-    }
+    """Return those that ended in the window and were first sent after one with a greater id, the greatest of which."""
     return (
         sent.where("finished_at IS NOT NULL AND latest.id > id")
         .join(_released(releases), "id", "left")
@@ -87,9 +71,28 @@ def inversions(
             F.lit(INVERSION).alias("finding"),
             F.col("id").alias("delivery_id"),
             F.col("latest.id").alias("other_id"),
-            F.coalesce(*(F.when(holds, word) for word, holds in explained.items()), F.lit("")).alias("explanation"),
+            _explanation().alias("explanation"),
         )
     )
+
+
+def _explanation() -> Column:
+    """Return the first that explains an inversion; what was done to it comes before what may have been.
+
+    - released: it was HELD when its turn came, by its filter or its script
+    - set aside before it was sent: it was set aside more often than its answers in the window account for, so its
+      script was lost (8.3)
+    - not active: its subscription or its subscriber changed its status between its publish and its end
+    - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
+      the later one began: lines read what is committed, oldest first
+    """
+    explained = {
+        RELEASED: F.isnotnull("released"),
+        SET_ASIDE: F.col("times_set_aside") > F.coalesce("answered_aside", F.lit(0)),
+        NOT_ACTIVE: _has_one_between("subscription_changed") | _has_one_between("subscriber_changed"),
+        SAME_TIME: F.col("latest.created_at") <= _committed_by(),
+    }
+    return F.coalesce(*(F.when(holds, word) for word, holds in explained.items()), F.lit(""))
 
 
 def _released(releases: DataFrame) -> DataFrame:
