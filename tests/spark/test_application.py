@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from django.db import connection
 from pyspark.sql import SparkSession
@@ -17,7 +18,19 @@ from analytics.pipeline.job import Window
 from analytics.pipeline.lake.lakes import CHANGED
 from analytics.pipeline.lake.manifests import path_of
 from analytics.pipeline.run_lock import LOCK, AnotherRun, LockLost, only_run
-from analytics.pipeline.tables import ATTEMPTS, BRONZE, BUDGETS, DELIVERIES, GOLD, HOURLY, RELIABILITY, SILVER
+from analytics.pipeline.tables import (
+    ATTEMPTS,
+    AUDIT,
+    BRONZE,
+    BUDGETS,
+    DELIVERIES,
+    GOLD,
+    HOURLY,
+    LATENCY,
+    RELIABILITY,
+    SILVER,
+    Table,
+)
 from delivery.models import Delivery, MessageOutcome
 from delivery.retention import storage_days
 from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
@@ -124,6 +137,20 @@ def test_a_day_replaces_its_hours_and_comes_to_the_same(summarizer: Summarizer, 
 
 
 @pytest.mark.lengthy
+def test_what_was_summarized_before_a_table_grew_by_a_column_has_null_there(
+    summarizer: Summarizer, traffic: Traffic
+) -> None:
+    traffic.delivered(MORNING + dt.timedelta(hours=1))
+    assert summarizer.run(hour(7)) is Status.DONE
+    for table, column in ((RELIABILITY, "eligible"), (LATENCY, "histogram"), (AUDIT, "high_created_at")):
+        take_away(column, table, summarizer)
+    assert summarizer.run(hour(8)) is Status.DONE, summarizer.told.getvalue()
+    read = summarizer.lake.of_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
+    assert [tuple(row) for row in read.select("deliveries", "eligible").collect()] == [(3, None), (1, 1)]
+    assert [row[3:5] + row[6:8] for row in loaded(BUDGETS)] == [(1, 0, 1, 0)], "of what is known"
+
+
+@pytest.mark.lengthy
 def test_what_overtook_an_hour_ago_is_found(summarizer: Summarizer, traffic: Traffic) -> None:
     overtaken, overtaker = traffic.delivered(MORNING + dt.timedelta(hours=1)), traffic.delivered()
     sent_last = {"sequence": overtaker.id + 1, "created_at": MORNING - dt.timedelta(hours=1)}
@@ -188,6 +215,16 @@ def test_a_run_that_has_lost_its_lock_lets_nothing_count(summarizer: Summarizer,
 def day_after(number: int) -> Window:
     """Return a whole day, so many after the one of the traffic."""
     return Window(*(moment + dt.timedelta(days=number) for moment in (WHOLE_DAY.start, WHOLE_DAY.end)))
+
+
+def take_away(column: str, table: Table, summarizer: Summarizer) -> None:
+    """Leave what the lake has of a table as it was written when the table had no such column."""
+    for part in summarizer.manifest().parts():
+        if part.table == table.path:
+            for file in (summarizer.folder / part.folder).glob("*.parquet"):
+                rows = pq.ParquetFile(file).read()
+                file.unlink()
+                pq.write_table(rows.drop_columns([column]), file.with_name(f"before-{file.name}"))
 
 
 def interrupt(moment: str, report: str) -> None:
