@@ -2,5 +2,5 @@
 
 In reading order: bootstrap · __main__ · command_line · folders · services · guard · children · supervisor ·
 folder_lock · ports · kept · ordinary_user · postgres_programs · postgres · redis_server · servers ·
-application · setting_up · stacks · up · testing · demo.
+application · setting_up · stacks · up · steps · testing · demo.
 """

@@ -3,19 +3,14 @@
 import contextlib
 import os
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from xml.etree import ElementTree
 
 from broker_project.stack.folder_lock import is_alive, is_locked
-from broker_project.stack.folders import ROOT, STATE, StackFolder
-from broker_project.stack.guard import die_with
+from broker_project.stack.folders import STATE, StackFolder
 from broker_project.stack.servers import running
+from broker_project.stack.steps import Result, Step, call, side_by_side
 
 RUNS = STATE / "test"
 """One folder a run under way, named after its process."""
@@ -35,62 +30,43 @@ PRODUCTION_SETTINGS = {
 MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
 SPARK_TESTS = "tests/spark"
-"""They share a session, which takes both cores: one process, and nothing beside it."""
+"""They share a session: one process."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
+BEHIND_WORKERS = 10
+"""The niceness of what leaves the cores to a broker beside it, whose workers have 8."""
 
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One part of the test command: arguments for the environment's Python."""
-
-    name: str
-    arguments: Sequence[str]
-    settings: Mapping[str, str] = field(default_factory=dict)
-    report: str = ""
-    """Name of the JUnit report it writes, if it runs tests."""
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a step ended."""
-
-    name: str
-    seconds: float
-    ok: bool
-    passed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    def __str__(self) -> str:
-        """Give a line of the summary."""
-        skipped = f"   {self.skipped} skipped" if self.skipped else ""
-        return f"{'ok    ' if self.ok else 'FAILED'} {self.seconds:6.1f} s  {self.name}{skipped}"
-
-
-STEPS = (
+CHECKS = (
+    Step("types", ("-m", "mypy")),
     Step("format", ("-m", "ruff", "format", "--check", ".")),
     Step("lint", ("-m", "ruff", "check", ".")),
-    Step("types", ("-m", "mypy")),
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
-    Step("tests", (*PYTEST, "-n", "2", "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),
-    Step("Spark tests", (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS), report="spark.xml"),
+)
+TESTS = (Step("tests", (*PYTEST, "-n", "2", "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),)
+FAULTS_AND_SPARK = (
     Step(
         "fault tests",
         (*PYTEST, "-m", "faults and (selected or not case) and not lengthy", WITHOUT_SPARK),
         report="faults.xml",
     ),
+    Step(
+        "Spark tests",
+        (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS),
+        report="spark.xml",
+        niceness=BEHIND_WORKERS,
+    ),
 )
-NO_TESTS_COLLECTED = 5
+"""The former wait most of the time, for a broker with stores of its own; the latter take what is left of the cores."""
 
 
 def test(*arguments: str) -> int:
     """Run everything, or pytest with the arguments; return the exit status."""
     with prepared() as (folder, variables):
         if arguments:
-            return _call((*PYTEST, *arguments), variables)
-        return _summarize([_run(step, variables, folder) for step in STEPS])
+            return call((*PYTEST, *arguments), variables)
+        rounds = (CHECKS, TESTS, FAULTS_AND_SPARK)
+        return _summarize([result for steps in rounds for result in side_by_side(steps, variables, folder)])
 
 
 @contextlib.contextmanager
@@ -105,45 +81,11 @@ def prepared() -> Iterator[tuple[Path, dict[str, str]]]:
         yield folder, TEST_SETTINGS | stack.enter_context(running(folder, durable=False))
 
 
-def _run(step: Step, variables: Mapping[str, str], folder: Path) -> Result:
-    """Run one step, saying so."""
-    print(f"\n── {step.name} ──", flush=True)
-    report = folder / step.report
-    arguments = (*step.arguments, f"--junitxml={report}") if step.report else step.arguments
-    started = time.monotonic()
-    status = _call(arguments, {**variables, **step.settings})
-    seconds = time.monotonic() - started
-    if not step.report:
-        return Result(step.name, seconds, status == 0)
-    return _with_counts(step.name, seconds, report, ok=status in {0, NO_TESTS_COLLECTED})
-
-
-def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result:
-    """Read pytest's report; a run that did not even write one counts as one failure."""
-    if not report.exists():
-        return Result(name, seconds, ok=False, failed=1)
-    suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it
-    total, skipped = int(suite["tests"]), int(suite["skipped"])
-    failed = int(suite["failures"]) + int(suite["errors"])
-    return Result(name, seconds, ok, total - failed - skipped, failed, skipped)
-
-
 def _summarize(results: Sequence[Result]) -> int:
     print("\n── summary ──")
     print(*results, sep="\n")
     print(f"{sum(result.passed for result in results)} passed, {sum(result.failed for result in results)} failed")
     return 0 if all(result.ok for result in results) else 1
-
-
-def _call(arguments: Sequence[str], variables: Mapping[str, str]) -> int:
-    """Run the environment's Python at the top of the repository; it ends when this process does."""
-    return subprocess.run(  # noqa: S603 - our own command
-        (sys.executable, *arguments),
-        cwd=ROOT,
-        env=os.environ | variables,
-        check=False,
-        preexec_fn=partial(die_with, os.getpid()),
-    ).returncode
 
 
 def _stale_runs() -> Iterator[Path]:

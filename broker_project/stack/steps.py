@@ -1,0 +1,107 @@
+"""The parts of the test command: programs of the environment's Python, several of them side by side, and how they end.
+
+The first of those side by side prints as it goes; of each other all comes at once in the end, so that nothing is mixed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import IO
+from xml.etree import ElementTree
+
+from broker_project.stack.folders import ROOT
+from broker_project.stack.guard import die_with
+
+NO_TESTS_COLLECTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One part: arguments for Python."""
+
+    name: str
+    arguments: Sequence[str]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    report: str = ""
+    """Name of the JUnit report it writes, if it runs tests."""
+    niceness: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a step ended."""
+
+    name: str
+    seconds: float
+    ok: bool
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __str__(self) -> str:
+        """Give a line of the summary."""
+        skipped = f"   {self.skipped} skipped" if self.skipped else ""
+        return f"{'ok    ' if self.ok else 'FAILED'} {self.seconds:6.1f} s  {self.name}{skipped}"
+
+
+def side_by_side(steps: Sequence[Step], variables: Mapping[str, str], folder: Path) -> list[Result]:
+    """Run steps at the same time, with these variables and their own; reports and what is printed go into `folder`."""
+    first, *others = steps
+    files = {step.name: folder / f"{step.name}.log" for step in others}
+    beside = f" (beside it: {', '.join(files)})" if files else ""
+    print(f"\n── {first.name}{beside} ──", flush=True)
+    with ThreadPoolExecutor(len(steps)) as threads:
+        results = list(threads.map(lambda step: _run(step, variables, folder, files.get(step.name)), steps))
+    for name, file in files.items():
+        print(f"\n── {name} ──\n{file.read_text(errors='replace')}", end="", flush=True)
+    return results
+
+
+def call(
+    arguments: Sequence[str], variables: Mapping[str, str], output: IO[bytes] | None = None, *, niceness: int = 0
+) -> int:
+    """Run the environment's Python at the top of the repository; it ends when the thread that calls this does."""
+    return subprocess.run(  # noqa: S603 - our own command
+        (sys.executable, *arguments),
+        cwd=ROOT,
+        env=os.environ | variables,
+        stdout=output,
+        stderr=output,
+        check=False,
+        preexec_fn=partial(_begin, os.getpid(), niceness),
+    ).returncode
+
+
+def _begin(parent: int, niceness: int) -> None:
+    die_with(parent)
+    os.nice(niceness)
+
+
+def _run(step: Step, variables: Mapping[str, str], folder: Path, file: Path | None) -> Result:
+    """Run one step; what it prints goes to the file, if there is one."""
+    report = folder / step.report
+    arguments = (*step.arguments, f"--junitxml={report}") if step.report else step.arguments
+    started = time.monotonic()
+    with file.open("wb") if file else nullcontext() as output:
+        status = call(arguments, {**variables, **step.settings}, output, niceness=step.niceness)
+    seconds = time.monotonic() - started
+    if not step.report:
+        return Result(step.name, seconds, status == 0)
+    return _with_counts(step.name, seconds, report, ok=status in {0, NO_TESTS_COLLECTED})
+
+
+def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result:
+    """Read pytest's report; a run that did not even write one counts as one failure."""
+    if not report.exists():
+        return Result(name, seconds, ok=False, failed=1)
+    suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it
+    total, skipped = int(suite["tests"]), int(suite["skipped"])
+    failed = int(suite["failures"]) + int(suite["errors"])
+    return Result(name, seconds, ok, total - failed - skipped, failed, skipped)

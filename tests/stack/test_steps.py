@@ -1,0 +1,61 @@
+"""Steps that run side by side, each a program of its own, and what becomes of them."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from broker_project.stack.steps import Step, side_by_side
+
+MEETS = """
+import sys, time
+from pathlib import Path
+mine, theirs = map(Path, sys.argv[1:])
+mine.touch()
+while not theirs.exists():
+    time.sleep(0.01)
+print(mine.name, "has met", theirs.name)
+"""
+PASSES_AND_FAILS = """
+def test_passes(): pass
+def test_fails(): assert False
+"""
+
+
+def test_they_run_at_the_same_time_and_what_they_print_is_not_mixed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ("one", "other")
+    files = [str(tmp_path / name) for name in names]
+    steps = [Step(name, ("-c", MEETS, *there)) for name, there in zip(names, (files, reversed(files)), strict=True)]
+    assert [(result.name, result.ok) for result in side_by_side(steps, {}, tmp_path)] == [
+        ("one", True),
+        ("other", True),
+    ]
+    assert capfd.readouterr().out == (
+        "\n── one (beside it: other) ──\none has met other\n\n── other ──\nother has met one\n"
+    )
+
+
+def test_each_has_its_own_settings_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
+    side_by_side([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
+    assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
+
+
+def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None:
+    tests = tmp_path / "test_some.py"
+    tests.write_text(PASSES_AND_FAILS)
+    pytest_here = ("-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:django", str(tests))
+    found, crashed, fine = side_by_side(
+        [
+            Step("found", pytest_here, report="found.xml"),
+            Step("crashed", ("-c", "raise SystemExit(3)"), report="none.xml"),
+            Step("fine", ("-c", "")),
+        ],
+        {},
+        tmp_path,
+    )
+    assert (found.ok, found.passed, found.failed) == (False, 1, 1)
+    assert (crashed.ok, crashed.passed, crashed.failed) == (False, 0, 1)
+    assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
