@@ -26,9 +26,12 @@ SMALL = {
     # Compiled quickly, with room for all of it: else Java throws code away and compiles it again all the time.
     "spark.driver.extraJavaOptions": f"{EVERYWHERE['spark.driver.extraJavaOptions']} -XX:TieredStopAtLevel=1"
     " -XX:ReservedCodeCacheSize=256m",
+    # Plans are carried out as they stand: to write Java for each, and compile that, takes longer than a few rows do.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
 }
-"""For frames of a few rows, and code that runs a few times; what they come to does not depend on it."""
+"""For frames of a few rows, and plans that run once; what they come to does not depend on it."""
 
 
 @pytest.fixture(scope="session")
