@@ -26,6 +26,7 @@ from analytics.pipeline.extraction.leaves import relations_of
 from analytics.pipeline.extraction.statements import ENDPOINT, selected, stretch_of
 from analytics.pipeline.job import Window
 from tests.spark.extracting import DAY, MIDNIGHT, SLICE_ROWS, WINDOWS
+from tests.spark.processes import QUICK_START
 from tests.spark.summaries import database_address
 
 pytestmark = pytest.mark.django_db
@@ -104,10 +105,11 @@ def test_the_password_is_in_no_log_plan_or_page(
     history.execute("CREATE ROLE planted LOGIN PASSWORD 'planted-word'; GRANT pg_read_all_data TO planted")
     window = WINDOWS[0]
     planted = make_conninfo(database_address(), user="planted", password="planted-word")
+    environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     try:
         done = subprocess.run(
             (sys.executable, "-c", READER, str(tmp_path), window.start.isoformat(), window.end.isoformat()),
-            env={name: value for name, value in os.environ.items() if name != "DATABASE_URL"} | {"PLANTED": planted},
+            env=environment | QUICK_START | {"PLANTED": planted},
             capture_output=True,
             text=True,
             check=True,
