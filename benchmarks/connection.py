@@ -21,12 +21,17 @@ class Connection:
 
     def __init__(self, web: str, token: str) -> None:
         address = urlsplit(web)
-        self._socket = socket.create_connection((address.hostname, address.port), TIMEOUT)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._there = (address.hostname, address.port)
+        self._socket = self._connected()
         self._head = (
             f" HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {token}\r\n"
             "Content-Type: application/json\r\nContent-Length: "
         ).encode()
+
+    def renew(self) -> None:
+        """Connect again: the broker ends connections that nobody has used for long."""
+        self.close()
+        self._socket = self._connected()
 
     def post(self, path: bytes, body: bytes, *, expected: int) -> bytes:
         """Send a request and return the answer's body; another status than expected is `Refused`."""
@@ -51,6 +56,11 @@ class Connection:
     def close(self) -> None:
         """Close it."""
         self._socket.close()
+
+    def _connected(self) -> socket.socket:
+        connected = socket.create_connection(self._there, TIMEOUT)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connected
 
     def _more(self) -> bytes:
         chunk = self._socket.recv(CHUNK)

@@ -1,6 +1,6 @@
 """`summaries`: what summing a day up costs, by Spark and in SQL; and what either costs the deliveries beside it.
 
-Everything is measured on one server: a tenth of the attempts in a database of its own, all of them in the broker's.
+Everything is measured on one server: a tenth of the attempts in the broker's database, all in one of their own.
 """
 
 import os
@@ -49,17 +49,17 @@ class Cost:
 
 
 def run(bench: Bench) -> Outcome:
-    """Sum up a tenth of the attempts and all of them, then once more beside deliveries."""
+    """Sum up a tenth of the attempts, once more beside deliveries, and all of them."""
     environment, attempts = bench.stack.environment, bench.options.attempts
-    with measured_database(environment, f"broker_summaries_{os.getpid()}", PROCESS) as (there, pid):
-        little = cost(bench, there, pid, attempts // PART)
     with commanded(environment, PROCESS) as (there, pid):
-        much = cost(bench, there, pid, attempts)
+        little = cost(bench, there, pid, attempts // PART)
         beside = {
             "nothing": _deliver(bench, "nothing", lambda: None),
             "Spark": _deliver(bench, "Spark", lambda: there("by_spark")),
             "SQL": _deliver(bench, "SQL", lambda: there("in_sql")),
         }
+    with measured_database(environment, f"broker_summaries_{os.getpid()}", PROCESS) as (there, pid):
+        much = cost(bench, there, pid, attempts)
     problems = [problem for _, found in beside.values() for problem in found]
     problems += [cost.by_spark["error"] for cost in (little, much) if cost.by_spark["error"]]
     loads = {who: figures for who, (figures, _) in beside.items()}
@@ -80,6 +80,7 @@ def cost(bench: Bench, there: Command, pid: int, attempts: int) -> Cost:
     between = _database_seconds(bench)
     in_sql = there("in_sql")
     used = {"Spark": between - began, "SQL": _database_seconds(bench) - between}
+    bench.say(f"Spark took {by_spark.result().get('seconds', 0.0):.1f} s, SQL {in_sql['seconds']:.1f} s")
     return Cost(stored, by_spark.result(), in_sql, max(memory) - memory[0], used)
 
 
@@ -94,6 +95,7 @@ def _database_seconds(bench: Bench) -> float:
 def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figures, list[str]]:
     """Measure deliveries by the clock, and as many as go, while something is summed up over and over."""
     bench.say(f"delivering beside {who}")
+    bench.api.renew()
     with _over_and_over(sum_up):
         outcomes = (timing.measure(bench, TIMETABLE), throughput.measure(bench, LOAD))
     figures = {figure.figure: figure.value for outcome in reversed(outcomes) for figure in outcome.figures}
