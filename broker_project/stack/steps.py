@@ -7,9 +7,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from broker_project.stack.folders import ROOT
 from broker_project.stack.guard import die_with
 
 NO_TESTS_COLLECTED = 5
+Process = subprocess.Popen[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +58,31 @@ def side_by_side(steps: Sequence[Step], variables: Mapping[str, str], folder: Pa
     files = {step.name: folder / f"{step.name}.log" for step in others}
     beside = f" (beside it: {', '.join(files)})" if files else ""
     print(f"\n── {first.name}{beside} ──", flush=True)
-    with ThreadPoolExecutor(len(steps)) as threads:
-        results = list(threads.map(lambda step: _run(step, variables, folder, files.get(step.name)), steps))
+    with ThreadPoolExecutor(len(steps)) as threads, ExitStack() as stack:
+        running = [stack.enter_context(_running(step, variables, folder, files.get(step.name))) for step in steps]
+        results = list(threads.map(partial(_ended, folder, time.monotonic()), steps, running))
     for name, file in files.items():
         print(f"\n── {name} ──\n{file.read_text(errors='replace')}", end="", flush=True)
     return results
 
 
-def call(
+@contextmanager
+def started(
     arguments: Sequence[str], variables: Mapping[str, str], output: IO[bytes] | None = None, *, niceness: int = 0
-) -> int:
-    """Run the environment's Python at the top of the repository; it ends when the thread that calls this does."""
-    return subprocess.run(  # noqa: S603 - our own command
+) -> Iterator[Process]:
+    """Run the environment's Python at the top of the repository; it ends when this does, or the process of this."""
+    with subprocess.Popen(  # noqa: S603 - our own command
         (sys.executable, *arguments),
         cwd=ROOT,
         env=os.environ | variables,
         stdout=output,
         stderr=output,
-        check=False,
-        preexec_fn=partial(_begin, os.getpid(), niceness),
-    ).returncode
+        preexec_fn=partial(_begin, os.getpid(), niceness),  # noqa: PLW1509 - two system calls
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # nothing is done to one that has ended
 
 
 def _begin(parent: int, niceness: int) -> None:
@@ -84,17 +90,24 @@ def _begin(parent: int, niceness: int) -> None:
     os.nice(niceness)
 
 
-def _run(step: Step, variables: Mapping[str, str], folder: Path, file: Path | None) -> Result:
-    """Run one step; what it prints goes to the file, if there is one."""
-    report = folder / step.report
-    arguments = (*step.arguments, f"--junitxml={report}") if step.report else step.arguments
-    started = time.monotonic()
-    with file.open("wb") if file else nullcontext() as output:
-        status = call(arguments, {**variables, **step.settings}, output, niceness=step.niceness)
-    seconds = time.monotonic() - started
+@contextmanager
+def _running(step: Step, variables: Mapping[str, str], folder: Path, file: Path | None) -> Iterator[Process]:
+    """Run a step; what it prints goes to the file, if there is one."""
+    arguments = (*step.arguments, f"--junitxml={folder / step.report}") if step.report else step.arguments
+    with (
+        file.open("wb") if file else nullcontext() as output,
+        started(arguments, {**variables, **step.settings}, output, niceness=step.niceness) as process,
+    ):
+        yield process
+
+
+def _ended(folder: Path, begun: float, step: Step, process: Process) -> Result:
+    """Wait for the end of a step, and return what became of it."""
+    status = process.wait()
+    seconds = time.monotonic() - begun
     if not step.report:
         return Result(step.name, seconds, status == 0)
-    return _with_counts(step.name, seconds, report, ok=status in {0, NO_TESTS_COLLECTED})
+    return _with_counts(step.name, seconds, folder / step.report, ok=status in {0, NO_TESTS_COLLECTED})
 
 
 def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result:

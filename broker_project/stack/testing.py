@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_project.stack.folder_lock import is_alive, is_locked
 from broker_project.stack.folders import STATE, StackFolder
 from broker_project.stack.servers import running
-from broker_project.stack.steps import Result, Step, call, side_by_side
+from broker_project.stack.steps import Result, Step, side_by_side, started
 
 RUNS = STATE / "test"
 """One folder a run under way, named after its process."""
@@ -64,7 +64,8 @@ def test(*arguments: str) -> int:
     """Run everything, or pytest with the arguments; return the exit status."""
     with prepared() as (folder, variables):
         if arguments:
-            return call((*PYTEST, *arguments), variables)
+            with started((*PYTEST, *arguments), variables) as process:
+                return process.wait()
         rounds = (CHECKS, TESTS, FAULTS_AND_SPARK)
         return _summarize([result for steps in rounds for result in side_by_side(steps, variables, folder)])
 

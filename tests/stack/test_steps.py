@@ -16,6 +16,13 @@ while not theirs.exists():
     time.sleep(0.01)
 print(mine.name, "has met", theirs.name)
 """
+INTERRUPTS = """
+import os, signal, sys, time
+from pathlib import Path
+Path(sys.argv[1]).write_text(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(600)
+"""
 PASSES_AND_FAILS = """
 def test_passes(): pass
 def test_fails(): assert False
@@ -59,3 +66,10 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
     assert (found.ok, found.passed, found.failed) == (False, 1, 1)
     assert (crashed.ok, crashed.passed, crashed.failed) == (False, 0, 1)
     assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
+
+
+def test_none_outlives_whoever_was_interrupted(tmp_path: Path) -> None:
+    file = tmp_path / "pid"
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([Step("one", ("-c", INTERRUPTS, str(file)))], {}, tmp_path)
+    assert not Path(f"/proc/{file.read_text()}").exists()
