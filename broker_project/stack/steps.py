@@ -70,7 +70,7 @@ def side_by_side(steps: Sequence[Step], variables: Mapping[str, str], folder: Pa
 def started(
     arguments: Sequence[str], variables: Mapping[str, str], output: IO[bytes] | None = None, *, niceness: int = 0
 ) -> Iterator[Process]:
-    """Run the environment's Python at the top of the repository; it ends when this does, or the process of this."""
+    """Run the environment's Python at the top of the repository; it ends with this, or with who called it."""
     with subprocess.Popen(  # noqa: S603 - our own command
         (sys.executable, *arguments),
         cwd=ROOT,
