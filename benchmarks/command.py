@@ -25,7 +25,7 @@ def main(*arguments: str) -> int:
     if options.list:
         print("\n".join(f"{name:<16} {scenario.about}" for name, scenario in SCENARIOS.items()))
         return 0
-    _forget_other_stacks()
+    _measure_alone()
     named = [name for names in options.scenarios for name in names]
     chosen = named or [name for name, scenario in SCENARIOS.items() if not scenario.is_long]
     wanted = Options(
@@ -97,10 +97,11 @@ def _run(name: str, options: Options) -> Outcome:
     return outcome
 
 
-def _forget_other_stacks() -> None:
-    """Measure the stack as it comes, on stores of its own."""
+def _measure_alone() -> None:
+    """Measure the stack as it comes, on stores of its own; beat starts no summaries in the midst of it."""
     for name in [name for name in os.environ if name.startswith(("BROKER_", "DATABASE_URL", "REDIS_URL"))]:
         del os.environ[name]
+    os.environ["BROKER_SUMMARIES"] = "0"
 
 
 def _judged(outcomes: dict[str, Outcome]) -> int:
