@@ -116,11 +116,12 @@ def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) 
 
 
 @pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
 def test_a_script_that_takes_too_long_or_is_lost_is_one_too(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "TOTAL_SECONDS", 0.0)
-    answered = answered_by(client, event_type, "$outmessage = 1")
+    answered = answered_by(client, event_type, "while (1);")
     assert problem(answered) == (500, "script_failed")
     assert Delivery.objects.get().reason == f"script lost: {limits.TOO_LONG}"
 
