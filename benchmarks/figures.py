@@ -67,6 +67,10 @@ class Outcome:
     void: str = ""
     """Why the figures may say nothing about the broker."""
 
+    def value(self, figure: str) -> float:
+        """Return the value of the figure of that name."""
+        return next(one.value for one in self.figures if one.figure == figure)
+
 
 def table(figures: Iterable[Figure]) -> str:
     """Return figures as text, a line each."""

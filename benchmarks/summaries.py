@@ -97,9 +97,9 @@ def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figu
     bench.say(f"delivering beside {who}")
     bench.api.renew()
     with _over_and_over(sum_up):
-        outcomes = (timing.measure(bench, TIMETABLE), throughput.measure(bench, LOAD))
-    figures = {figure.figure: figure.value for outcome in reversed(outcomes) for figure in outcome.figures}
-    return figures, [problem for outcome in outcomes for problem in outcome.problems]
+        paced, fast = timing.measure(bench, TIMETABLE), throughput.measure(bench, LOAD)
+    figures = {"delivered p95": paced.value("delivered p95"), "delivered": fast.value("delivered")}
+    return figures, [*paced.problems, *fast.problems]
 
 
 @contextmanager
