@@ -30,7 +30,6 @@ def victims(workers: list[Child]) -> list[Child]:
 @pytest.mark.behaviour("4.10")
 @pytest.mark.behaviour("4.11")
 @pytest.mark.selected
-@pytest.mark.audited
 @pytest.mark.case("worker-killed")
 def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Report) -> None:
     load.start()
