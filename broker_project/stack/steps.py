@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 from broker_project.stack.folders import ROOT
 from broker_project.stack.guard import die_with
+from subscriptions.niceness import stand_back
 
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]
@@ -77,7 +78,7 @@ def started(
         env=os.environ | variables,
         stdout=output,
         stderr=output,
-        preexec_fn=partial(_begin, os.getpid(), niceness),  # noqa: PLW1509 - two system calls
+        preexec_fn=partial(_begin, os.getpid(), niceness),  # noqa: PLW1509 - a few system calls
     ) as process:
         try:
             yield process
@@ -86,8 +87,11 @@ def started(
 
 
 def _begin(parent: int, niceness: int) -> None:
+    """Be nice to everybody, not to one's own session alone."""
     die_with(parent)
-    os.nice(niceness)
+    if niceness:
+        os.setsid()
+        stand_back(niceness)
 
 
 @contextmanager
