@@ -87,7 +87,7 @@ def started(
 
 
 def _begin(parent: int, niceness: int) -> None:
-    """Be nice to everybody, not to one's own session alone."""
+    """End with `parent`; one that is to be nice is so to everybody, not to its own session alone."""
     die_with(parent)
     if niceness:
         os.setsid()

@@ -50,6 +50,15 @@ def test_each_has_its_own_settings_and_niceness(tmp_path: Path, capfd: pytest.Ca
     assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
 
 
+@pytest.mark.parametrize(("niceness", "is_apart"), [(0, False), (3, True)])
+def test_one_that_is_nice_is_so_to_other_sessions_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], niceness: int, *, is_apart: bool
+) -> None:
+    tell = ("-c", f"import os; print(os.getsid(0) != {os.getsid(0)})")
+    side_by_side([Step("one", tell, niceness=niceness)], {}, tmp_path)
+    assert capfd.readouterr().out == f"\n── one ──\n{is_apart}\n"
+
+
 def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None:
     tests = tmp_path / "test_some.py"
     tests.write_text(PASSES_AND_FAILS)
@@ -68,8 +77,9 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
     assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
 
 
-def test_none_outlives_whoever_was_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("niceness", [0, 3])
+def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) -> None:
     file = tmp_path / "pid"
     with pytest.raises(KeyboardInterrupt):
-        side_by_side([Step("one", ("-c", INTERRUPTS, str(file)))], {}, tmp_path)
+        side_by_side([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
