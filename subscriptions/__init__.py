@@ -2,7 +2,7 @@
 
 In the order in which a message meets them: `names`, `patterns`, `endpoints`, `headers`, `filters`, `filter_terms`,
 `learned_paths`, `probes`, `verdicts`, `media_types`, `schemas`, `samples`, `key_tokens`, `signing_secrets`,
-`json_equality`, `event_type_files` (rules) · `models` · `database` (the prepared cursor both apps use), `niceness`,
-`scripts` (in processes of their own) · `authenticating`, `validating`, `candidates`, `matching`, `configuring`,
-`key_issuing`, `exchanging` (use cases) · `api`, `admin`.
+`json_equality`, `event_type_files`, `retry_terms`, `retry_limits`, `outputs` (rules) · `models` · `database` (the
+prepared cursor both apps use), `niceness`, `scripts` (in processes of their own) · `authenticating`, `validating`,
+`candidates`, `matching`, `configuring`, `key_issuing`, `exchanging`, `installing` (use cases) · `api`, `admin`.
 """

@@ -55,6 +55,14 @@ def validate_endpoint(text: str) -> None:
         parse_endpoint(text)
 
 
+def validate_monitor_url(text: str) -> None:
+    """Raise `ValidationError` unless `text` is an http or https URL without a method: a monitor is asked with GET."""
+    _check_text(text)
+    if _PREFIX.match(text):
+        raise _refused("Leave the method out: a monitor is asked with GET.")
+    _check_url(text)
+
+
 def _check_text(text: str) -> None:
     if len(text) > MAX_ENDPOINT_LENGTH:
         raise _refused(f"An endpoint has at most {MAX_ENDPOINT_LENGTH} characters, this one {len(text)}.")

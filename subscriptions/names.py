@@ -8,7 +8,8 @@ from django.core.exceptions import ValidationError
 MAX_NAME_LENGTH: Final = 255
 NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
-
+OWN_EVENTS: Final = "Broker."
+"""What the names of the broker's own event types begin with (behaviour 5.7)."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -26,3 +27,8 @@ def validate_name(name: str) -> None:
 def is_name(name: str) -> bool:
     """Tell whether `name` can name an event type, a publisher or a subscriber."""
     return len(name) <= MAX_NAME_LENGTH and bool(_NAME.fullmatch(name))
+
+
+def is_own(name: str) -> bool:
+    """Tell whether `name` is that of an event type of the broker's own."""
+    return name.startswith(OWN_EVENTS)

@@ -5,7 +5,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.names import MAX_NAME_LENGTH, is_name
+from subscriptions.names import MAX_NAME_LENGTH, is_name, is_own
 
 REACHED_KIND: Final = "TOPIC"
 """Patterns reach event types of this kind only."""
@@ -28,8 +28,12 @@ def validate_pattern(pattern: str) -> None:
 
 @lru_cache(maxsize=4096)
 def patterns_of(name: str) -> tuple[str, ...]:
-    """Return every pattern that reaches the TOPIC event type `name`: `A.B` is reached by `*` and `A.*`."""
-    return (EVERYTHING, *(name[:place] + BELOW for place, letter in enumerate(name) if letter == "."))
+    """Return every pattern that reaches the TOPIC event type `name`: `A.B` is reached by `*` and `A.*`.
+
+    What the broker publishes of its own accord reaches only those who name it: `*` does not.
+    """
+    below = tuple(name[:place] + BELOW for place, letter in enumerate(name) if letter == ".")
+    return below if is_own(name) else (EVERYTHING, *below)
 
 
 def _refused(text: str) -> ValidationError:

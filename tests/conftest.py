@@ -13,6 +13,7 @@ from django.db.models.signals import post_migrate
 
 from delivery.retention import storage_days
 from delivery.waking import wakeups
+from subscriptions.installing import install
 from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
 from tests.real_broker import Broker, running_broker
@@ -51,8 +52,9 @@ def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def open_days(**_: object) -> None:
-    """Open the storage days anew: the flush after a transactional test, which tells so, took them away."""
+    """Open the storage days anew and install; the flush after a transactional test, which tells so, undid it."""
     storage_days.open_days(datetime.now(UTC).date(), ahead=1)
+    install(apps)
 
 
 post_migrate.connect(open_days, sender=apps.get_app_config("delivery"))

@@ -1,6 +1,10 @@
 """The database raises versions, refuses changes of what is fixed (behaviour 1.1, 1.4), and finds who wants a message."""
 
+from django.apps.registry import Apps
 from django.db import migrations
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+
+from subscriptions.installing import install
 
 RAISE_VERSION = """
 CREATE FUNCTION raise_version() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -11,6 +15,7 @@ BEGIN
 END $$;
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_eventtype FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_publisher FOR EACH ROW EXECUTE FUNCTION raise_version();
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_retrypolicy FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, revoked_at ON subscriptions_apikey
@@ -29,6 +34,21 @@ CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
   WHEN ((OLD.subscriber_id, OLD.event_type_id, OLD.event_pattern)
         IS DISTINCT FROM (NEW.subscriber_id, NEW.event_type_id, NEW.event_pattern))
   EXECUTE FUNCTION refuse_change('subscriber and event type of a subscription');
+CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_retrypolicy FOR EACH ROW
+  WHEN (OLD.is_preset OR NEW.is_preset) EXECUTE FUNCTION refuse_change('a retry policy that came installed');
+CREATE TRIGGER kept BEFORE DELETE ON subscriptions_retrypolicy FOR EACH ROW
+  WHEN (OLD.is_preset) EXECUTE FUNCTION refuse_change('a retry policy that came installed');
+"""
+
+POLICY_CHANGES = """
+-- Lines tell by the version of a subscription that what they have in hand is out of date.
+CREATE FUNCTION raise_versions_of_followers() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE subscriptions_subscription SET updated_at = clock_timestamp() WHERE retry_policy_id = NEW.id;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER policy_changed AFTER UPDATE ON subscriptions_retrypolicy
+  FOR EACH ROW EXECUTE FUNCTION raise_versions_of_followers();
 """
 
 CANDIDATES = """
@@ -72,7 +92,8 @@ END $$;
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscriber FOR EACH ROW
   WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION note_status_of_subscriber();
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
-  WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION note_status_of_subscription();
+  WHEN (OLD.status <> NEW.status OR (OLD.paused_since IS NULL) <> (NEW.paused_since IS NULL))
+  EXECUTE FUNCTION note_status_of_subscription();
 """
 
 MANY = """
@@ -94,6 +115,7 @@ DELETE FROM subscriptions_subscriber;
 """
 
 UNDO = """
+DROP FUNCTION raise_versions_of_followers() CASCADE;
 DROP FUNCTION note_status_of_subscription() CASCADE;
 DROP FUNCTION note_status_of_subscriber() CASCADE;
 DROP INDEX subscription_candidates;
@@ -104,6 +126,16 @@ DROP FUNCTION refuse_change() CASCADE;
 """
 
 
+def install_all(apps: Apps, _: BaseDatabaseSchemaEditor) -> None:
+    """Install what comes with the broker."""
+    install(apps)
+
+
 class Migration(migrations.Migration):
     dependencies = [("subscriptions", "0001_initial")]
-    operations = [migrations.RunSQL(RAISE_VERSION + REFUSE_CHANGES + CANDIDATES + KIND + STATUS_CHANGES + MANY, UNDO)]
+    operations = [
+        migrations.RunSQL(
+            RAISE_VERSION + REFUSE_CHANGES + POLICY_CHANGES + CANDIDATES + KIND + STATUS_CHANGES + MANY, UNDO
+        ),
+        migrations.RunPython(install_all, migrations.RunPython.noop),
+    ]

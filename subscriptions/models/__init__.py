@@ -2,9 +2,11 @@
 
 from subscriptions.models.api_keys import ApiKey, KeyKind
 from subscriptions.models.event_types import EventKind, EventType
+from subscriptions.models.pausable import PausedBy
 from subscriptions.models.publishers import Publisher
+from subscriptions.models.retry_policies import RetryPolicy
 from subscriptions.models.status_changes import StatusChange
-from subscriptions.models.subscribers import Status, Subscriber
+from subscriptions.models.subscribers import Processing, Status, Subscriber
 from subscriptions.models.subscriptions import Subscription
 
 __all__ = [
@@ -12,7 +14,10 @@ __all__ = [
     "EventKind",
     "EventType",
     "KeyKind",
+    "PausedBy",
+    "Processing",
     "Publisher",
+    "RetryPolicy",
     "Status",
     "StatusChange",
     "Subscriber",

@@ -10,6 +10,8 @@ from subscriptions.models.subscribers import Status
 class StatusChange(models.Model):
     """One change of a subscription's status, or of a whole subscriber's; append-only, written by the database.
 
+    The beginning and the end of a subscription's pause are noted too, with the status it has meanwhile.
+
     Without foreign keys: what happened stays true when what it happened to is deleted.
     """
 
@@ -17,7 +19,7 @@ class StatusChange(models.Model):
     subscription_id = models.BigIntegerField(null=True)
     """None: the whole subscriber's."""
     status = models.CharField(max_length=8, choices=Status)
-    """The new one."""
+    """The one from then on."""
     at = models.DateTimeField(db_default=Now())
 
     class Meta:

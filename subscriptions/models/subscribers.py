@@ -9,6 +9,7 @@ from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 MAX_QUEUED_TO_SEND = 10_000
+MAX_CONCURRENCY = 256
 
 
 class Status(models.TextChoices):
@@ -21,8 +22,18 @@ class Status(models.TextChoices):
     """Does not qualify for new messages; what is pending is kept until it is active again (behaviour 1.7)."""
 
 
+class Processing(models.TextChoices):
+    """How a subscriber is sent its deliveries (behaviour 4.13)."""
+
+    SERIAL = "SERIAL"
+    """One at a time, in order."""
+
+    CONCURRENT = "CONCURRENT"
+    """Several at a time, in no order."""
+
+
 class Subscriber(Versioned):
-    """One application that receives: its deliveries go out one at a time, in order (behaviour 1.3)."""
+    """One application that receives: one at a time, in order (behaviour 1.3), or several (behaviour 4.13)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
@@ -35,6 +46,19 @@ class Subscriber(Versioned):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_QUEUED_TO_SEND)],
         help_text="How many deliveries its line has in hand at most.",
     )
+    processing = models.CharField(
+        max_length=10,
+        choices=Processing,
+        default=Processing.SERIAL,
+        db_default=Processing.SERIAL,
+        help_text="Serial: one at a time, in order. Concurrent: several at a time, in no order.",
+    )
+    concurrency = models.PositiveSmallIntegerField(
+        default=1,
+        db_default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
+        help_text="How many at a time, if concurrent.",
+    )
 
     class Meta:
         constraints = [
@@ -43,6 +67,8 @@ class Subscriber(Versioned):
             models.CheckConstraint(
                 name="subscriber_max_queued_to_send", condition=Q(max_queued_to_send__range=(1, MAX_QUEUED_TO_SEND))
             ),
+            models.CheckConstraint(name="subscriber_processing", condition=Q(processing__in=Processing.values)),
+            models.CheckConstraint(name="subscriber_concurrency", condition=Q(concurrency__range=(1, MAX_CONCURRENCY))),
         ]
 
     def __str__(self) -> str:

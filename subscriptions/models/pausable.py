@@ -1,0 +1,45 @@
+"""What pauses: stores what it qualifies for, and is not sent it (behaviour 1.6)."""
+
+from django.db import models
+from django.db.models import Q
+
+from subscriptions.models.subscribers import Status
+
+
+class PausedBy(models.TextChoices):
+    """What paused it, and so what ends the pause."""
+
+    HAND = "HAND"
+    """A person, who resumes it."""
+
+    POLICY = "POLICY"
+    """Its retry policy; the first probe that works resumes it (behaviour 5.6)."""
+
+    BACKFILL = "BACKFILL"
+    """What it gets of older messages; it resumes when they are all there (behaviour 5.8)."""
+
+
+class Pausable(models.Model):
+    """Base of what can be paused besides its `status`, which only people change."""
+
+    paused_since = models.DateTimeField(null=True, editable=False)
+    """None: it is not paused."""
+    paused_by = models.CharField(max_length=8, choices=PausedBy, default="", db_default="", editable=False)
+    paused_reason = models.TextField(default="", db_default="", editable=False)
+    on_trial = models.BooleanField(default=False, db_default=False, editable=False)
+    """Paused, but for its oldest delivery: what becomes of that decides."""
+    probe_due_at = models.DateTimeField(null=True, editable=False)
+    is_sending = models.GeneratedField(
+        expression=Q(status=Status.ACTIVE) & (Q(paused_since=None) | Q(on_trial=True)),
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
+    """Whether it is sent anything now; what statements ask, and not kept up to date in objects that change."""
+
+    class Meta:
+        abstract = True
+
+
+WHOLLY_PAUSED_OR_NOT = Q(paused_since=None, paused_by="", paused_reason="", on_trial=False, probe_due_at=None) | Q(
+    paused_since__isnull=False, paused_by__in=PausedBy.values
+)

@@ -1,0 +1,91 @@
+"""How deliveries that fail are tried again."""
+
+from typing import Any
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+
+from subscriptions.models.versioned import Versioned
+from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+from subscriptions.retry_limits import FACTORS, JITTERS, PAUSES, PROBES, RETRIES, check_terms
+from subscriptions.retry_terms import ACTIONS, TEAMFORGE, TERMS, Action, InTheEnd, Terms, terms_of
+
+
+def _action(default: Action, what: str) -> "models.CharField[Any, Any]":
+    return models.CharField(max_length=12, choices=Action, default=default, help_text=what)
+
+
+class RetryPolicy(Versioned):
+    """One set of rules for retries, which any number of subscriptions follow (behaviour 5.1); all times in seconds.
+
+    A change counts as one of each of its subscriptions: the database raises their versions too (behaviour 4.9).
+    """
+
+    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
+    description = models.TextField(blank=True, default="")
+    is_preset = models.BooleanField(default=False, editable=False)
+    """Came installed; the database refuses to change or delete it."""
+    on_redirect = _action(TEAMFORGE.on_redirect, "3xx.")
+    on_throttled = _action(TEAMFORGE.on_throttled, "408, 425 and 429.")
+    on_client_error = _action(TEAMFORGE.on_client_error, "Any other 4xx.")
+    on_unavailable = _action(TEAMFORGE.on_unavailable, "503.")
+    on_server_error = _action(TEAMFORGE.on_server_error, "Any other 5xx, and what is no status.")
+    on_no_answer = _action(TEAMFORGE.on_no_answer, "Refused, timed out, broken off.")
+    first_pause = models.FloatField(default=TEAMFORGE.first_pause, help_text="Seconds before the first retry.")
+    factor = models.FloatField(default=TEAMFORGE.factor, help_text="How many times longer each next pause is.")
+    longest_pause = models.FloatField(default=TEAMFORGE.longest_pause, help_text="Seconds.")
+    jitter = models.FloatField(
+        default=TEAMFORGE.jitter, help_text="The share by which a pause may be shorter, at random."
+    )
+    schedule = ArrayField(
+        models.FloatField(), blank=True, default=list, help_text="Seconds before each retry, instead of all that."
+    )
+    honours_retry_after = models.BooleanField(
+        default=TEAMFORGE.honours_retry_after, help_text="Whether an endpoint may ask for a longer pause."
+    )
+    most_retries = models.PositiveIntegerField(
+        null=True, blank=True, default=TEAMFORGE.most_retries, help_text="After the first try; empty: without limit."
+    )
+    in_the_end = models.CharField(
+        max_length=8, choices=InTheEnd, default=TEAMFORGE.in_the_end, help_text="What comes after the last retry."
+    )
+    probe_seconds = models.FloatField(
+        default=TEAMFORGE.probe_seconds, help_text="Seconds between two probes of a suspended subscription."
+    )
+
+    class Meta:
+        verbose_name_plural = "retry policies"
+        constraints = [
+            models.CheckConstraint(name="retry_policy_name", condition=Q(name__regex=NAME_PATTERN)),
+            models.CheckConstraint(
+                name="retry_policy_actions", condition=Q(**{f"{name}__in": Action.values for name in ACTIONS})
+            ),
+            models.CheckConstraint(
+                name="retry_policy_end",
+                condition=Q(in_the_end=InTheEnd.NEVER, most_retries=None)
+                | Q(in_the_end__in=[InTheEnd.FAIL, InTheEnd.REJECT, InTheEnd.SUSPEND], most_retries__range=RETRIES),
+            ),
+            models.CheckConstraint(
+                name="retry_policy_numbers",
+                condition=Q(
+                    first_pause__range=PAUSES,
+                    factor__range=FACTORS,
+                    longest_pause__range=PAUSES,
+                    jitter__range=JITTERS,
+                    probe_seconds__range=PROBES,
+                ),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def terms(self) -> Terms:
+        """What it says."""
+        return terms_of({name: getattr(self, name) for name in TERMS})
+
+    def clean(self) -> None:
+        """Raise `ValidationError` unless the terms go together."""
+        check_terms(self.terms)

@@ -1,0 +1,16 @@
+"""In which form a subscription's messages are sent (behaviour 2.12)."""
+
+from django.db.models import TextChoices
+
+
+class Output(TextChoices):
+    """How what a publisher sent stands in a request."""
+
+    AS_PUBLISHED = "AS_PUBLISHED"
+    """As it came."""
+
+    CLOUDEVENTS_BINARY = "CLOUDEVENTS_BINARY"
+    """The data is the body, the attributes are headers."""
+
+    CLOUDEVENTS_STRUCTURED = "CLOUDEVENTS_STRUCTURED"
+    """Both are one JSON document."""

@@ -1,0 +1,129 @@
+"""What a retry policy says: which outcomes are tried again and how, how far apart, how often, and then what (5.1)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from django.db.models import TextChoices
+
+
+class Action(TextChoices):
+    """What an unsuccessful outcome means for its delivery."""
+
+    HOLD = "HOLD"
+    """Tried again before anything else of its subscriber: the line waits (behaviour 4.7, 4.8)."""
+
+    SET_ASIDE = "SET_ASIDE"
+    """Tried again by its line, which goes on with the next one meanwhile (behaviour 4.6)."""
+
+    RETRY_APART = "RETRY_APART"
+    """Tried again by the subscriber's retry line, which holds up nothing (behaviour 5.3)."""
+
+    END = "END"
+    """Never tried again: a redirect is 3xxNOTSUPPORTED, anything else REJECTED."""
+
+
+class InTheEnd(TextChoices):
+    """What happens when a delivery has been tried again as often as it may be."""
+
+    NEVER = "NEVER"
+    """That does not come: it is tried until it succeeds."""
+
+    FAIL = "FAIL"
+    """It ends FAILED (behaviour 5.3)."""
+
+    REJECT = "REJECT"
+    """It ends REJECTED (behaviour 5.5)."""
+
+    SUSPEND = "SUSPEND"
+    """It goes back to its place, and its subscription pauses until a probe works (behaviour 5.6)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a retry policy says, one action for each way to fail; all times in seconds.
+
+    The n-th retry waits the n-th of the `schedule`, beyond its end the last; without one `first_pause` times `factor`
+    for each retry before it, at most `longest_pause`. Either is shorter by up to the share `jitter`, at random, and
+    longer where the endpoint asks for it and is heard.
+    """
+
+    on_redirect: Action
+    on_throttled: Action
+    """408, 425 and 429."""
+    on_client_error: Action
+    """Any other 4xx."""
+    on_unavailable: Action
+    """503."""
+    on_server_error: Action
+    """Any other 5xx, and what is no status: below 200 or above 599."""
+    on_no_answer: Action
+    first_pause: float
+    factor: float = 1.0
+    longest_pause: float = 60.0
+    jitter: float = 0.0
+    schedule: tuple[float, ...] = ()
+    honours_retry_after: bool = False
+    most_retries: int | None = None
+    """After the first try; None: without limit, and only then is there no end."""
+    in_the_end: InTheEnd = InTheEnd.NEVER
+    probe_seconds: float = 60.0
+    """Between two probes of a suspended subscription."""
+
+
+TERMS: Final = tuple(field.name for field in fields(Terms))
+ACTIONS: Final = tuple(name for name in TERMS if name.startswith("on_"))
+
+
+def terms_of(values: Mapping[str, Any]) -> Terms:
+    """Return the terms that stored `values` say, one for each of `TERMS`.
+
+    Raises:
+        ValueError: an action or an end is unknown.
+
+    """
+    actions = {name: Action(values[name]) for name in ACTIONS}
+    end, schedule = InTheEnd(values["in_the_end"]), tuple(values["schedule"])
+    return Terms(**{**{name: values[name] for name in TERMS}, **actions, "in_the_end": end, "schedule": schedule})
+
+
+_MINUTE, _HOUR = 60.0, 3_600.0
+_HOLD, _ASIDE, _APART, _END = Action.HOLD, Action.SET_ASIDE, Action.RETRY_APART, Action.END
+
+PRESETS: Final[Mapping[str, Terms]] = {
+    "TeamForge": Terms(
+        *(_END, _END, _END, _HOLD, _ASIDE, _HOLD),
+        first_pause=1.0,
+        factor=2.0,
+        jitter=0.2,
+        honours_retry_after=True,
+    ),
+    "Workfront": Terms(
+        *(_APART, _APART, _APART, _APART, _APART, _APART),
+        first_pause=10 * _MINUTE,
+        longest_pause=10 * _MINUTE,
+        most_retries=12,
+        in_the_end=InTheEnd.FAIL,
+    ),
+    "webMethods": Terms(
+        *(_END, _END, _END, _HOLD, _END, _HOLD),
+        first_pause=10.0,
+        longest_pause=10.0,
+        most_retries=5,
+        in_the_end=InTheEnd.REJECT,
+    ),
+    "Standard-Webhooks": Terms(
+        *(_END, _APART, _END, _APART, _APART, _APART),
+        first_pause=5 * _MINUTE,
+        longest_pause=24 * _HOUR,
+        jitter=0.1,
+        schedule=(5 * _MINUTE, 30 * _MINUTE, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24))),
+        honours_retry_after=True,
+        most_retries=8,
+        in_the_end=InTheEnd.FAIL,
+    ),
+}
+"""What comes installed, by name, in the order of the table of behaviour 5.1."""
+
+TEAMFORGE: Final = PRESETS["TeamForge"]
+"""What a subscription without a policy follows (behaviour 4.3 to 4.8)."""
