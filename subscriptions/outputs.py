@@ -9,8 +9,8 @@ class Output(TextChoices):
     AS_PUBLISHED = "AS_PUBLISHED"
     """As it came."""
 
-    CLOUDEVENTS_BINARY = "CLOUDEVENTS_BINARY"
+    CLOUDEVENTS_BINARY = "CLOUDEVENTS_BINARY", "CloudEvents, binary"
     """The data is the body, the attributes are headers."""
 
-    CLOUDEVENTS_STRUCTURED = "CLOUDEVENTS_STRUCTURED"
+    CLOUDEVENTS_STRUCTURED = "CLOUDEVENTS_STRUCTURED", "CloudEvents, structured"
     """Both are one JSON document."""

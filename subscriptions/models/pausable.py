@@ -1,4 +1,4 @@
-"""What pauses: stores what it qualifies for, and is not sent it (behaviour 1.6)."""
+"""How a subscription pauses: it still qualifies, and is not sent anything (behaviour 1.6)."""
 
 from django.db import models
 from django.db.models import Q
@@ -20,7 +20,7 @@ class PausedBy(models.TextChoices):
 
 
 class Pausable(models.Model):
-    """Base of what can be paused besides its `status`, which only people change."""
+    """What a subscription knows of its pause, which the broker may begin and end, unlike its `status`."""
 
     paused_since = models.DateTimeField(null=True, editable=False)
     """None: it is not paused."""
@@ -30,7 +30,7 @@ class Pausable(models.Model):
     """Paused, but for its oldest delivery: what becomes of that decides."""
     probe_due_at = models.DateTimeField(null=True, editable=False)
     is_sending = models.GeneratedField(
-        expression=Q(status=Status.ACTIVE) & (Q(paused_since=None) | Q(on_trial=True)),
+        expression=Q(status=Status.ACTIVE) & (Q(paused_since=None) | Q(on_trial=True)),  # type: ignore[arg-type]
         output_field=models.BooleanField(),
         db_persist=True,
     )
@@ -40,6 +40,9 @@ class Pausable(models.Model):
         abstract = True
 
 
-WHOLLY_PAUSED_OR_NOT = Q(paused_since=None, paused_by="", paused_reason="", on_trial=False, probe_due_at=None) | Q(
-    paused_since__isnull=False, paused_by__in=PausedBy.values
+PROBES = models.Index(name="subscription_probes", fields=["probe_due_at"], condition=Q(probe_due_at__isnull=False))
+PAUSES_ARE_WHOLE = models.CheckConstraint(
+    name="subscription_pause",
+    condition=Q(paused_since=None, paused_by="", paused_reason="", on_trial=False, probe_due_at=None)
+    | Q(paused_since__isnull=False, paused_by__in=PausedBy.values),
 )

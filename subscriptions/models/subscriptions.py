@@ -3,28 +3,25 @@
 from typing import Self
 
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint, validate_monitor_url
-from subscriptions.filter_terms import NO_TERM, term_of
+from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint
+from subscriptions.filter_terms import NO_TERM
 from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
 from subscriptions.headers import validate_filter_string, validate_headers
 from subscriptions.models.event_types import EventKind, EventType
-from subscriptions.models.pausable import WHOLLY_PAUSED_OR_NOT, Pausable
-from subscriptions.models.retry_policies import RetryPolicy
+from subscriptions.models.filter_terms import FilterTermField
+from subscriptions.models.pausable import PAUSES_ARE_WHOLE, PROBES, Pausable
+from subscriptions.models.sent import KNOWN_WAYS, Sent
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH
-from subscriptions.outputs import Output
 from subscriptions.patterns import PATTERN_PATTERN, REACHED_KIND, patterns_of, validate_pattern
 from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
 from subscriptions.signing_secrets import validate_secret
 
 MAX_FILTER_STRING_LENGTH = 4096
-RATE_LIMITS = (0.001, 10_000.0)
-"""Deliveries per second."""
 
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):
@@ -44,20 +41,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
         return [other for other in different if _canonical(other.filter) == _canonical(subscription.filter)]
 
 
-class FilterTermField(models.TextField):  # type: ignore[type-arg]  # no brackets at run time
-    """What the record's filter can be looked up by, made of it whenever this is saved.
-
-    A term that does not belong to the filter, because something else has written that, is dropped by a trigger.
-    """
-
-    def pre_save(self, model_instance: models.Model, add: bool) -> str:  # noqa: ARG002 - Django's signature
-        """Return the term of the filter."""
-        term = term_of(model_instance.filter)  # type: ignore[attr-defined]
-        setattr(model_instance, self.attname, term)
-        return term
-
-
-class Subscription(Pausable, Versioned):
+class Subscription(Sent, Pausable, Versioned):
     """One subscriber's wish for one event type, or for all that a pattern names (behaviour 1.4, 1.9).
 
     Both ends are fixed.
@@ -104,35 +88,6 @@ class Subscription(Pausable, Versioned):
     signing_secret = models.CharField(max_length=100, validators=[validate_secret], editable=False)
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
-    retry_policy = models.ForeignKey(
-        RetryPolicy,
-        models.PROTECT,
-        null=True,
-        blank=True,
-        related_name="subscriptions",
-        help_text="What happens after a delivery has failed; empty: as TeamForge says.",
-    )
-    rate_limit = models.FloatField(
-        null=True,
-        blank=True,
-        validators=[MinValueValidator(RATE_LIMITS[0]), MaxValueValidator(RATE_LIMITS[1])],
-        help_text="How many deliveries per second at most; empty: without limit.",
-    )
-    output = models.CharField(
-        max_length=24,
-        choices=Output,
-        default=Output.AS_PUBLISHED,
-        db_default=Output.AS_PUBLISHED,
-        help_text="Whether messages are sent as CloudEvents.",
-    )
-    monitor_url = models.CharField(
-        max_length=MAX_ENDPOINT_LENGTH,
-        blank=True,
-        default="",
-        db_default="",
-        validators=[validate_monitor_url],
-        help_text="Asked with GET whether the endpoint works again; empty: the oldest delivery is tried.",
-    )
 
     derived = ("filter_term",)
     compared = frozenset({"header_filter_string", "filter"})
@@ -140,14 +95,11 @@ class Subscription(Pausable, Versioned):
     objects = SubscriptionQuerySet.as_manager()
 
     class Meta:
-        indexes = [
-            models.Index(name="subscription_probes", fields=["probe_due_at"], condition=Q(probe_due_at__isnull=False))
-        ]
+        indexes = [PROBES]
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
-            models.CheckConstraint(name="subscription_rate_limit", condition=Q(rate_limit__range=RATE_LIMITS)),
-            models.CheckConstraint(name="subscription_output", condition=Q(output__in=Output.values)),
-            models.CheckConstraint(name="subscription_pause", condition=WHOLLY_PAUSED_OR_NOT),
+            *KNOWN_WAYS,
+            PAUSES_ARE_WHOLE,
             models.CheckConstraint(
                 name="subscription_event",
                 violation_error_message="A subscription is for one event type or for one pattern, not for both.",
