@@ -22,7 +22,7 @@ from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine
 from delivery.messages.publishing import publish
 from delivery.messages.storing import NewMessage
-from delivery.models import Line
+from delivery.models import Lane
 from delivery.retention.storage_days import open_days, today
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.lines import settle
@@ -52,7 +52,7 @@ class Database:
         self._parked: list[tuple[int, int]] = []
         for number in range(LINES + 1):
             subscriber = Subscriber.objects.create(name=f"growth-{number}")
-            line_id = Line.objects.get(subscriber=subscriber).pk
+            line_id = subscriber.lines.get(lane=Lane.MAIN).pk
             if number:
                 busy = _subscribe(subscriber, self._event_type, Status.ACTIVE)
                 self._busy.append((line_id, busy.pk))

@@ -23,7 +23,10 @@ from tests.stepping import Database, Request, SteppedWorker
 NO_ANSWERS: Final = ["refused", "lost", "cut"]
 """Not connected, connected but never arrived, arrived and cut off."""
 ROUNDS_TO_FINISH: Final = 200
-_DELIVERY: Final = ["attempt", "delivery", "queuegroup", "pageread", "lineevent", "message", "line"]
+_DELIVERY: Final = [
+    *("announcement", "attempt", "delivery", "lineevent", "message", "pace", "pageread", "queuegroup", "replay"),
+    "line",
+]
 _SUBSCRIPTIONS: Final = ["subscription", "subscriber", "eventtype"]
 TABLES: Final = [f"delivery_{name}" for name in _DELIVERY] + [f"subscriptions_{name}" for name in _SUBSCRIPTIONS]
 

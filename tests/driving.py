@@ -20,7 +20,7 @@ from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
-from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
+from delivery.models import UNTIL_DUE, Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.lines import settle
 from delivery.settling.settlements import Settlement
@@ -111,7 +111,7 @@ def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -
 
 
 def line_of(subscriber: Subscriber) -> Line:
-    return Line.objects.get(subscriber=subscriber)
+    return Line.objects.get(subscriber=subscriber, lane=Lane.MAIN)
 
 
 def unfinished() -> int:
@@ -146,7 +146,9 @@ def hurry_until_done() -> None:
 def wait_until_held(subscriber: Subscriber) -> Line:
     """Wait until the subscriber's line is held and let go; return it."""
     wait_until(
-        lambda: Line.objects.filter(subscriber=subscriber, lease_until=None, held_since__isnull=False).exists(),
+        lambda: Line.objects.filter(
+            subscriber=subscriber, lane=Lane.MAIN, lease_until=None, held_since__isnull=False
+        ).exists(),
         saying=lambda: Line.objects.filter(subscriber=subscriber).values(),
     )
     return line_of(subscriber)
@@ -158,13 +160,13 @@ def wait_until_held(subscriber: Subscriber) -> Line:
 def make_due() -> None:
     """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
-    Delivery.objects.open().filter(due_at__lt=UNTIL_ACTIVE).update(due_at=Now())
-    QueueGroup.objects.filter(due_at__lt=UNTIL_ACTIVE).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__lt=UNTIL_DUE).update(due_at=Now())
+    QueueGroup.objects.filter(due_at__lt=UNTIL_DUE).update(due_at=Now())
 
 
 def end_pauses_far_off(subscriber: Subscriber) -> None:
     """Let a held line wait for an hour, so that only what the test does can make it due."""
-    Line.objects.filter(subscriber=subscriber).update(due_at=Now() + timedelta(hours=1))
+    Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(hours=1))
 
 
 def inactivate(thing: Subscription | Subscriber) -> None:

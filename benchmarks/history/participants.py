@@ -38,7 +38,7 @@ def participants(count: int) -> tuple[dict[str, Any], Subscription]:
 
 def _wishes(number: int, one: Subscriber, topics: list[EventType], pairs: int) -> list[tuple[int, int, int, int]]:
     """Return a receiver's subscription for each TOPIC type: of the second half it is always the same, by pattern."""
-    line = Line.objects.get(subscriber=one).pk
+    line = one.lines.get(lane=Lane.MAIN).pk
     if number < pairs:
         return [(number, topic.pk, _subscription(one, topic).pk, line) for topic in topics]
     by_pattern = _subscription(one, None, event_pattern="History.*").pk

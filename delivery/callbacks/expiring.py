@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.rules.filing import FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE
 from subscriptions.database import rows
 
 SLICE: Final = 1_000
@@ -20,7 +20,7 @@ gone AS (
    WHERE d.id = late.head_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
-            concat_ws(': ', 'not taken in time', NULLIF(d.reason, '')) AS reason, d.created_at),
+            concat_ws(': ', 'not taken in time', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE})
 UPDATE delivery_line l
    SET head_id = NULL, due_at = NULL, held_since = NULL, held_reason = '', failures = 0

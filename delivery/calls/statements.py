@@ -6,7 +6,7 @@ from delivery.rules.filing import FILE_GONE
 
 BEGIN: Final = """
 SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), clock_timestamp(),
-       s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.script
+       s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, s.output, s.script
   FROM (SELECT %s::bigint) AS wanted (id)
   LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
@@ -27,7 +27,8 @@ gone AS (
          %(subscription_id)s::bigint AS subscription_id, NULL::bigint AS group_id, %(status)s AS status, size,
          %(attempts)s::int AS attempts, 0 AS times_set_aside, NULL::timestamptz AS due_at, NULL::bigint AS sequence,
          %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
-         %(published_at)s::timestamptz AS created_at
+         %(published_at)s::timestamptz AS created_at, NULL::timestamptz AS expires_at,
+         NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, false AS unreceived
     FROM published WHERE %(subscription_id)s::bigint IS NOT NULL),
 filed AS ({FILE_GONE})
 INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,

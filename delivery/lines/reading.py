@@ -16,11 +16,11 @@ ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.u
 PAGES: Final = f"""
 WITH wanted AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[]) AS w (line_id, head_id, capacity)),
 active AS MATERIALIZED (
-  SELECT w.line_id, w.capacity, array_agg(s.id) AS subscription_ids
+  SELECT w.line_id, w.capacity, l.lane = 'main' AS has_fresh, array_agg(s.id) AS subscription_ids
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
-   GROUP BY w.line_id, w.capacity),
+   GROUP BY 1, 2, 3),
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
@@ -34,6 +34,7 @@ page AS MATERIALIZED (
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
        ORDER BY d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d
+   WHERE a.has_fresh
   UNION ALL
   SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (

@@ -2,7 +2,7 @@
 
 from typing import Final, LiteralString
 
-from delivery.rules.due_times import ACTIVE, RELEASED
+from delivery.rules.due_times import ACTIVE, FIRST_SENTINEL, RELEASED
 
 COUNTED_AT_MOST: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
@@ -31,11 +31,12 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
      SELECT s.status = 'ACTIVE' AS is_active FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND l.lane = 'main'
+      ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED}
+       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL}
         ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) a) aside
  CROSS JOIN LATERAL (
@@ -47,7 +48,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
-      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {RELEASED} ORDER BY d.due_at LIMIT 1) d
+      WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL} ORDER BY d.due_at LIMIT 1) d
     WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND l.is_active) next
 """
 """Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
@@ -56,7 +57,7 @@ Deliveries are sorted, although any will do: else the planner may look for them 
 """
 
 FRESH: Final = "due_at IS NULL ORDER BY id"
-LATER: Final = f"due_at < {ACTIVE} ORDER BY due_at, id"
+LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
 PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
 TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 
@@ -107,6 +108,6 @@ SELECT count(*) FROM (
     (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NULL ORDER BY id LIMIT {COUNTED_AT_MOST})
     UNION ALL
     (SELECT FROM delivery_open WHERE subscription_id = s.id AND due_at IS NOT NULL
-      ORDER BY due_at, id LIMIT {COUNTED_AT_MOST})) d
+      ORDER BY line_id, due_at, id LIMIT {COUNTED_AT_MOST})) d
    LIMIT {COUNTED_AT_MOST}) one
 """

@@ -11,13 +11,14 @@ WITH message AS MATERIALIZED (
     SELECT * FROM unnest(%(body)b::bytea[]) WITH ORDINALITY AS b (body, position)
       JOIN json_to_recordset(%(messages)s::json)
         AS m (position bigint, event_type_id bigint, publisher_id bigint, content_type text, headers jsonb,
-              filter_string text, outcome text, deliveries_count int)
+              filter_string text, destination text, expires_at timestamptz, not_before timestamptz, copy_of bigint,
+              outcome text, deliveries_count int)
      USING (position) ORDER BY position) m),
 stored AS (
   INSERT INTO delivery_message (id, event_type_id, publisher_id, body, size, content_type, headers, filter_string,
-                                outcome, deliveries_count, published_at)
-  SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, outcome,
-         deliveries_count, clock_timestamp() FROM message),"""
+                                destination, expires_at, not_before, copy_of, outcome, deliveries_count, published_at)
+  SELECT id, event_type_id, publisher_id, body, octet_length(body), content_type, headers, filter_string, destination,
+         expires_at, not_before, copy_of, outcome, deliveries_count, clock_timestamp() FROM message),"""
 
 PENDING: Final = """
 lined_up AS (

@@ -37,16 +37,23 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 
 -- No index mentions the status, so marking a delivery as under way touches no index.
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
-CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, due_at, id) WHERE due_at IS NOT NULL;
+-- By line, so that neither of a subscriber's two meets what waits in the other.
+CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
 -- What is HELD; found by its due time, so that this index does not mention the status either.
 CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
 -- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
 CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
+-- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here.
+CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
+CREATE INDEX delivery_open_expiring ON delivery_open (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
                                    vacuum_truncate = false);
+ALTER TABLE delivery_announcement SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+                                       autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
+                                       vacuum_truncate = false);
 
 -- What a sender has: its groups never tried to the end, and those to be tried again.
 CREATE INDEX queuegroup_fresh ON delivery_queuegroup (line_id, id) WHERE due_at IS NULL;
@@ -61,19 +68,38 @@ CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EAC
         AND (OLD.status || '>' || NEW.status) <> ALL ({legal}))
   EXECUTE FUNCTION refuse_change('what is no legal change of a delivery''s status: it');
 
--- Every subscriber has its line from the start: publishing need not ask.
-CREATE FUNCTION give_subscriber_its_line() RETURNS trigger LANGUAGE plpgsql AS $$
+-- Every subscriber has its lines from the start: neither publishing nor settling need ask.
+CREATE FUNCTION give_subscriber_its_lines() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO delivery_line (subscriber_id, lane) VALUES (NEW.id, 'main');
+  INSERT INTO delivery_line (subscriber_id, lane) VALUES (NEW.id, 'main'), (NEW.id, 'retry');
   RETURN NULL;
 END $$;
-CREATE TRIGGER line AFTER INSERT ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION give_subscriber_its_line();
-INSERT INTO delivery_line (subscriber_id, lane) SELECT id, 'main' FROM subscriptions_subscriber;
+CREATE TRIGGER lines AFTER INSERT ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION give_subscriber_its_lines();
+INSERT INTO delivery_line (subscriber_id, lane)
+  SELECT id, lane FROM subscriptions_subscriber CROSS JOIN (VALUES ('main'), ('retry')) AS lanes (lane) ORDER BY id, lane;
+
+-- A subscription with a rate limit has its pace from then on: without one it would never be sent.
+ALTER TABLE delivery_pace
+  SET (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+       autovacuum_vacuum_cost_delay = 0, vacuum_truncate = false),
+  ADD CONSTRAINT delivery_pace_subscription
+      FOREIGN KEY (subscription_id) REFERENCES subscriptions_subscription (id) ON DELETE CASCADE;
+CREATE FUNCTION give_subscription_its_pace() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO delivery_pace (subscription_id) VALUES (NEW.id) ON CONFLICT DO NOTHING;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER pace AFTER INSERT OR UPDATE OF rate_limit ON subscriptions_subscription FOR EACH ROW
+  WHEN (NEW.rate_limit IS NOT NULL) EXECUTE FUNCTION give_subscription_its_pace();
+INSERT INTO delivery_pace (subscription_id) SELECT id FROM subscriptions_subscription WHERE rate_limit IS NOT NULL;
 
 -- The planner's picture of a well-filled queue, taken once: an automatic ANALYZE of an empty moment would make it
 -- read the queue by sequential scan.
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)
-  SELECT g / 10, g % 100, g % 100, 'PENDING', 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at)
+  SELECT g / 10, g % 100, g % 100, 'PENDING', 1000,
+         CASE WHEN g % 10 = 0 THEN now() WHEN g / 100 % 100 = 1 THEN '9999-12-29 00:00:00+00' END,
+         CASE WHEN g % 10 > 0 AND g / 100 % 100 = 1 THEN now() END, CASE WHEN g / 100 % 100 = 2 THEN now() END
+    FROM generate_series(1, 100000) g;
 INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT g, ARRAY[g] FROM generate_series(1, 10000) g;
 INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
   SELECT g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;

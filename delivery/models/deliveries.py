@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from delivery.models.lines import Line
 from delivery.models.messages import Message
 from delivery.models.queue_groups import QueueGroup
-from delivery.rules.due_times import UNTIL_ACTIVE
+from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE
 from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
@@ -54,13 +54,26 @@ class Delivery(models.Model):
     attempts = models.IntegerField(default=0, db_default=0)
     times_set_aside = models.IntegerField(default=0, db_default=0)
     due_at = models.DateTimeField(null=True, blank=True)
-    """None: due since it was published and never set aside. `UNTIL_RELEASED` for what is HELD, whoever holds it."""
+    """None: due since it was published, or became due, and never set aside.
+
+    `UNTIL_RELEASED` for what is HELD, whoever holds it; `UNTIL_DUE` for what is delayed. Never None in a retry line.
+    """
     sequence = models.BigIntegerField(null=True, blank=True)
     """Its number in its subscriber's line, given when it is first sent, never changed (behaviour 4.10)."""
     uncertain = models.BooleanField(default=False, db_default=False)
     """Whether the outcome of an earlier request is unknown (behaviour 4.11)."""
+    unreceived = models.BooleanField(default=False, db_default=False)
+    """Whether it has a number and certainly nobody has received it: it was tried again apart (behaviour 4.10, 5.3)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
+    expires_at = models.DateTimeField(null=True, blank=True)
+    """When its time to live ends (behaviour 2.10)."""
+    not_before = models.DateTimeField(null=True, blank=True)
+    """Before when it is not sent (behaviour 2.13)."""
+    resubmit_of = models.BigIntegerField(null=True, blank=True)
+    """The delivery that this one repeats, by hand or in a replay (behaviour 5.8)."""
+    replay_id = models.BigIntegerField(null=True, blank=True)
+    """The replay or backfill that made it."""
     reason = models.TextField(blank=True, default="", db_default="")
     created_at = models.DateTimeField(db_default=Now())
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -83,7 +96,10 @@ class Delivery(models.Model):
 
     @property
     def next_try_at(self) -> dt.datetime | None:
-        """When it is tried again, if it was set aside and has not ended; of a reply, when its line tries again."""
-        is_dated = self.status in UNFINISHED - {DeliveryStatus.HELD} and self.due_at != UNTIL_ACTIVE
+        """When it is tried, if it was delayed or set aside and has not ended; of a reply, when its line tries again."""
+        if self.status not in UNFINISHED - {DeliveryStatus.HELD} or self.due_at == UNTIL_ACTIVE:
+            return None
+        if self.due_at == UNTIL_DUE:
+            return self.not_before
         waiting = self.line if self.subscription_id is None and self.line else self
-        return waiting.due_at if is_dated else None
+        return waiting.due_at

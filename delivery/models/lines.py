@@ -16,6 +16,9 @@ class Lane(models.TextChoices):
     MAIN = "main", "Topic"
     """A subscriber's deliveries in the order of publishing (behaviour 4.1)."""
 
+    RETRY = "retry", "Retry"
+    """Those of them that are tried again apart, by when they are due: what follows them waits for none (5.3)."""
+
     QUEUE = "queue", "Queue"
     """The message groups of one QUEUE sender (behaviour 6.2)."""
 
@@ -24,13 +27,14 @@ class Lane(models.TextChoices):
 
 
 CELERY_QUEUE: Final = Case(
+    When(lane=Lane.RETRY, then=Value("retry")),
     When(lane=Lane.QUEUE, then=Concat(Value("queue."), Cast("sender", models.TextField()))),
     When(lane=Lane.CALLBACK, then=Value("callbacks")),
     default=Value("topic"),
     output_field=models.TextField(),
 )
 OWNED: Final = (
-    Q(lane=Lane.MAIN, subscriber__isnull=False, sender=None, callback=None)
+    Q(lane__in=[Lane.MAIN, Lane.RETRY], subscriber__isnull=False, sender=None, callback=None)
     | Q(lane=Lane.QUEUE, subscriber=None, sender__isnull=False, callback=None)
     | Q(lane=Lane.CALLBACK, subscriber=None, sender=None, callback__isnull=False)
 )
@@ -67,6 +71,8 @@ class Line(models.Model):
     """Whose turn it is: of those set aside, or of those never sent (behaviour 4.6)."""
     failures = models.PositiveIntegerField(default=0, db_default=0)
     """Unsuccessful tries of the head in a row; the pause grows with them."""
+    paused_told_at = models.DateTimeField(null=True)
+    """When it was announced that the line is held; None: it was not, or that it goes on was announced since (5.7)."""
 
     class Meta:
         constraints = [
@@ -76,6 +82,11 @@ class Line(models.Model):
         ]
         indexes = [
             models.Index(name="line_leased", fields=["lease_until"], condition=Q(lease_until__isnull=False)),
+            models.Index(
+                name="line_told",
+                fields=["id"],
+                condition=Q(held_since__isnull=False) | Q(paused_told_at__isnull=False),
+            ),
             # Those with a reply to be delivered; in it what is due is found however many wait for their endpoint.
             models.Index(
                 name="line_of_callback", fields=["due_at"], condition=Q(lane=Lane.CALLBACK, head_id__isnull=False)
@@ -101,6 +112,12 @@ class LineEventKind(models.TextChoices):
 
     RELEASED = "RELEASED"
     """What was HELD may be sent: later than what was published after it (behaviour 3.6, 4.10)."""
+
+    PAUSED = "PAUSED"
+    """One of its subscriptions is not sent for the time being: by hand, or its retries are used up (1.6, 5.6)."""
+
+    RESUMED = "RESUMED"
+    """That one is sent again."""
 
 
 class LineEvent(models.Model):

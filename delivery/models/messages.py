@@ -39,6 +39,14 @@ class Message(models.Model):
     filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
     answers = models.BigIntegerField(null=True)
     """Of a reply to a callback: the message that it answers; None for what was published."""
+    destination = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: it was published for everybody
+    """The subscriber that alone it is for, or `default` (behaviour 2.8)."""
+    expires_at = models.DateTimeField(null=True)
+    """When its time to live ends (behaviour 2.10)."""
+    not_before = models.DateTimeField(null=True)
+    """Before when it is not sent (behaviour 2.13)."""
+    copy_of = models.BigIntegerField(null=True)
+    """The message that somebody resubmitted as this one, its body edited or not (behaviour 5.8)."""
     outcome = models.CharField(max_length=16, choices=MessageOutcome)
     deliveries_count = models.IntegerField(default=0)
     published_at = models.DateTimeField(db_default=Now())

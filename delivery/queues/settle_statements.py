@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Final, LiteralString
 
-from delivery.rules.filing import FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE
 from delivery.settling.line_statements import ANSWER, ENDED, OPEN, OWNED, RECORDED, RESULT, WRITTEN
 
 GIVEN: Final = """
@@ -21,7 +21,7 @@ answered AS (
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.cancel_requested, d.created_at,
+            d.times_set_aside, d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED},
             d.uncertain OR s.uncertain AS uncertain, s.reason,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 won AS (
@@ -31,18 +31,19 @@ redundant AS (
   DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
    WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts, d.times_set_aside,
-            d.due_at, d.sequence, d.cancel_requested, d.created_at, d.uncertain,
+            d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED}, d.uncertain,
             'delivery ' || w.winner_id || ' was taken' AS reason),
 gone AS (
   SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
-         cancel_requested, created_at, uncertain, reason,
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, unreceived, uncertain, reason,
          -- taken after its group had ended, which should not be: there is one winner at most
          CASE WHEN status = 'DELIVERED' AND group_id NOT IN (SELECT id FROM won) THEN 'REDUNDANT' ELSE status END
            AS status
     FROM answered
   UNION ALL
   SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
-         cancel_requested, created_at, uncertain, reason, 'REDUNDANT' FROM redundant),
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, unreceived, uncertain, reason,
+         'REDUNDANT' FROM redundant),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf, and with a winner all the others of its group."""
 
@@ -93,7 +94,7 @@ gone AS (
    WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at),
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 back AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true FROM mine m

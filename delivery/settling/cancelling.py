@@ -5,7 +5,7 @@ from typing import Final
 
 from django.db import transaction
 
-from delivery.rules.filing import FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE
 from delivery.settling.outages import LOCKED_SECONDS
 from subscriptions.database import rows
 
@@ -38,7 +38,7 @@ WITH these AS MATERIALIZED (
   UNION ALL
   (SELECT id, group_id FROM delivery_open
     WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
-      AND status IN ('PENDING', 'HELD') ORDER BY due_at, id LIMIT {SLICE})),
+      AND status IN ('PENDING', 'HELD') ORDER BY line_id, due_at, id LIMIT {SLICE})),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids, t.id AS delivery_id
     FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
@@ -49,7 +49,7 @@ gone AS (
      AND d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
-            d.created_at),
+            d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Final, LiteralString
 
 from delivery.rules.due_times import RELEASED
-from delivery.rules.filing import FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
 
@@ -44,7 +44,7 @@ gone AS (
      AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
             d.times_set_aside, d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested,
-            d.created_at, d.uncertain OR s.uncertain AS uncertain, s.reason,
+            d.created_at, {CARRIED}, d.uncertain OR s.uncertain AS uncertain, s.reason,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it."""

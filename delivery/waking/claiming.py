@@ -8,7 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from delivery.models import Lane
-from delivery.rules.filing import FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE
 from subscriptions.database import rows
 
 DEADLINE_SECONDS: Final = 15.0
@@ -68,7 +68,7 @@ gone AS (
    WHERE sent.status = 'IN_FLIGHT' AND sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at),
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
@@ -112,7 +112,7 @@ gone AS (
    WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
-            'cancelled while its outcome was unknown' AS reason, d.created_at),
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
 filed AS ({FILE_GONE})
 UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
   FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i
@@ -142,6 +142,10 @@ class Claim:
     aside_next: bool
     capacity: int
     """How many deliveries it may have in hand."""
+    sister_id: int | None = None
+    """The subscriber's other line: the retry line of a main line, and the other way round."""
+    strands: int = 1
+    """How many requests it may have under way: more than one where its order does not count (behaviour 4.13)."""
 
 
 def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:

@@ -33,23 +33,26 @@ WITH RECURSIVE fresh AS (
            WHERE d.due_at IS NULL AND d.subscription_id > f.subscription_id ORDER BY d.subscription_id LIMIT 1)
     FROM fresh f WHERE f.subscription_id IS NOT NULL),
 aside AS (
-  (SELECT subscription_id FROM delivery_open WHERE due_at IS NOT NULL ORDER BY subscription_id LIMIT 1)
+  (SELECT subscription_id, line_id FROM delivery_open
+    WHERE due_at IS NOT NULL ORDER BY subscription_id, line_id LIMIT 1)
   UNION ALL
-  SELECT (SELECT d.subscription_id FROM delivery_open d
-           WHERE d.due_at IS NOT NULL AND d.subscription_id > a.subscription_id ORDER BY d.subscription_id LIMIT 1)
-    FROM aside a WHERE a.subscription_id IS NOT NULL),
+  SELECT n.* FROM aside a CROSS JOIN LATERAL (
+    SELECT d.subscription_id, d.line_id FROM delivery_open d
+     WHERE d.due_at IS NOT NULL AND (d.subscription_id, d.line_id) > (a.subscription_id, a.line_id)
+     ORDER BY d.subscription_id, d.line_id LIMIT 1) n),
 waiting AS (
-  SELECT subscription_id FROM fresh
-   UNION
-  SELECT a.subscription_id FROM aside a
+  SELECT subscription_id, NULL::bigint AS line_id FROM fresh
+   UNION ALL
+  SELECT a.subscription_id, a.line_id FROM aside a
    WHERE EXISTS (SELECT FROM delivery_open d
-                  WHERE d.subscription_id = a.subscription_id AND d.due_at <= (SELECT clock_timestamp())
+                  WHERE d.subscription_id = a.subscription_id AND d.line_id = a.line_id
+                    AND d.due_at <= (SELECT clock_timestamp())
                   ORDER BY d.due_at, d.id LIMIT 1))
 SELECT l.id, l.queue
   FROM waiting w
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
-  JOIN delivery_line l ON l.subscriber_id = u.id
+  JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
@@ -62,7 +65,7 @@ SELECT l.id, l.queue FROM delivery_line l
 SELECT l.id, l.queue FROM delivery_line l WHERE l.lease_until < clock_timestamp()
  LIMIT {MOST_LINES_A_SWEEP}
 """
-"""Walks from subscription to subscription along the index: its cost follows lines with work, not rows."""
+"""Walks from subscription to subscription, and from line to line, along the index: its cost follows them, not rows."""
 
 STILL_DUE: Final = f"""
 SELECT l.id
@@ -72,10 +75,12 @@ SELECT l.id
    AND EXISTS (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING' ORDER BY d.id LIMIT 1)
+         WHERE l.lane = 'main' AND d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING'
+         ORDER BY d.id LIMIT 1)
        UNION ALL
        (SELECT 1 FROM delivery_open d
-         WHERE d.subscription_id = s.id AND d.due_at <= (SELECT clock_timestamp()) AND d.status = 'PENDING'
+         WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at <= (SELECT clock_timestamp())
+           AND d.status = 'PENDING'
          ORDER BY d.due_at, d.id LIMIT 1)) w
       WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC')
  UNION ALL

@@ -29,8 +29,12 @@ BREAKER_SECONDS: Final = 2.0
 TURN: Final = "delivery.turn"
 TOPIC: Final = "topic"
 """The Celery queue of subscribers' main lines."""
+RETRY: Final = "retry"
+"""The Celery queue of subscribers' retry lines."""
 CALLBACKS: Final = "callbacks"
 """The Celery queue of replies on their way to the original URLs."""
+VOLATILE: Final = "volatile"
+"""The Celery queue of messages that are never stored."""
 
 WAKE: Final = """
 local was, fresh = redis.call('SCARD', KEYS[1]), 0

@@ -15,6 +15,7 @@ from delivery.models import (
     Callback,
     Delivery,
     IdempotencyKey,
+    Lane,
     Line,
     LineEvent,
     Message,
@@ -23,6 +24,7 @@ from delivery.models import (
 )
 from subscriptions.models import Subscription
 from tests import factories
+from tests.driving import line_of
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +38,7 @@ MODELS = (Message, Delivery, QueueGroup, Callback, Attempt, Line, LineEvent, Ide
 def message() -> Message:
     """Return one of many messages, with a finished delivery and its attempt; the line is held."""
     made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
-    line = Line.objects.get(subscriber=made.subscriber)
+    line = line_of(made.subscriber)
     now = dt.datetime.now(dt.UTC)
     stored = Message.objects.bulk_create(
         Message(
@@ -60,7 +62,9 @@ def message() -> Message:
     )
     head = Delivery.objects.create(message=stored[-1], subscription=made, line=line, size=53)
     LineEvent.objects.create(line=line, kind="NUMBER_UNCERTAIN", sequence=6, reason="worker vanished")
-    Line.objects.update(head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now)
+    Line.objects.filter(pk=line.pk).update(
+        head_id=head.pk, held_since=now, held_reason="connection refused", failures=3, due_at=now
+    )
     QueueGroup.objects.bulk_create(
         QueueGroup(message=one, line=line, delivery_ids=[head.pk], size=53, due_at=now) for one in stored
     )
@@ -131,7 +135,7 @@ def test_an_attempt_shows_its_answer_as_text(admin: Client, message: Message) ->
 
 
 def test_a_line_shows_why_it_is_held_and_what_waits_in_it(admin: Client, message: Message) -> None:
-    text = page(admin, Line.objects.get())
+    text = page(admin, Line.objects.get(lane=Lane.MAIN))
     assert "connection refused" in text
     assert "worker vanished" in text
     answer = admin.get(reverse("admin:delivery_line_changelist"), {"held": "yes"})

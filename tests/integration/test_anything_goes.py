@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
 from delivery.driving import batches
-from delivery.models import Delivery, Line, LineEvent
+from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.holding import release
 from delivery.settling.settlements import Settlement, Withheld
@@ -51,7 +51,7 @@ class Broker(AnythingGoes):
             subscription(second, shared),
         ]
         self.subscribers = [first, second]
-        self.lines = {line.subscriber_id: line.pk for line in Line.objects.all()}
+        self.lines = {line.subscriber_id: line.pk for line in Line.objects.filter(lane=Lane.MAIN)}
         self.now = 0
         """Counts what happens."""
         self.inactive_at: dict[tuple[str, int], int] = defaultdict(lambda: -1)

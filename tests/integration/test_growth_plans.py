@@ -40,6 +40,7 @@ WITH pages AS (INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT n, A
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
 SELECT n, l.id, s.id, 'PENDING', 2 FROM generate_series(1, %s) n, (
   SELECT id, subscriber_id FROM subscriptions_subscription LIMIT 1) s JOIN delivery_line l USING (subscriber_id)
+ WHERE l.lane = 'main'
 """
 
 

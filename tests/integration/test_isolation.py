@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from delivery.models import Delivery, Line, Message
+from delivery.models import Delivery, Lane, Message
 from subscriptions.models import ApiKey, Publisher, Subscription
 from tests import factories
 from tests.clients import Answer, client_of
@@ -31,7 +31,7 @@ def somebody() -> Subscription:
     message = Message.objects.create(
         publisher=owner, event_type=made.event_type, body=b"{}", size=2, content_type="", outcome="ROUTED"
     )
-    line = Line.objects.get(subscriber=made.subscriber)
+    line = made.subscriber.lines.get(lane=Lane.MAIN)
     Delivery.objects.create(message=message, subscription=made, line=line, size=2)
     return made
 

@@ -12,7 +12,7 @@ from delivery.driving import batches
 from delivery.driving.batches import Batch
 from delivery.driving.unsettled import Unsettled
 from delivery.lines.steps import Hold, Rest, Send
-from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.line_statements import settle_statement
@@ -243,7 +243,7 @@ def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted:
     seen: list[Settled] = []
     thread = in_thread(lambda: seen.append(settle(epochs, settlements=ended)))
     with transaction.atomic():
-        Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber)
+        Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber, lane=Lane.MAIN)
         thread.start()
         thread.join(PATIENCE)
     assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from delivery.models import Attempt, Delivery, Line, Message, MessageOutcome
+from delivery.models import Attempt, Delivery, Lane, Line, Message, MessageOutcome
 from delivery.retention import storage_days
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.models import Publisher, Subscription
@@ -27,7 +27,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         storage_days.open_days(DAY, ahead=1)
-        self.line, _ = Line.objects.get_or_create(subscriber=self.subscription.subscriber)
+        self.line, _ = Line.objects.get_or_create(subscriber=self.subscription.subscriber, lane=Lane.MAIN)
 
     def delivered(self, at: dt.datetime = MORNING, *, answers: tuple[int, ...] = (200,)) -> Delivery:
         """Store a message published at an instant, and its attempts, a second apart; the last answer ends it."""
