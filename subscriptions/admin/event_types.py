@@ -38,7 +38,7 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
     @action(description="Export", permissions=["view"], icon="download", url_path="export")
     def export_all(self, request: HttpRequest) -> HttpResponse:  # noqa: ARG002 - Django's signature
         """Answer a file of all event types."""
-        return _file_of(EventType.objects.all())
+        return _file_of(EventType.objects.configured())
 
     @admin.action(description="Export", permissions=["view"])
     def export_chosen(self, request: HttpRequest, chosen: QuerySet[EventType]) -> HttpResponse:  # noqa: ARG002

@@ -76,7 +76,7 @@ class EventTypeFile(APIView):
         """Write all event types to a file that can be imported."""
         written_in = FileFormat(_query(request, ExportQuery)["format"])
         return HttpResponse(
-            export_event_types(EventType.objects.all(), written_in),
+            export_event_types(EventType.objects.configured(), written_in),
             content_type=f"application/{written_in}",
             headers={"Content-Disposition": f'attachment; filename="event-types.{written_in}"'},
         )

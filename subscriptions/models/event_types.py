@@ -1,11 +1,13 @@
 """What can be published."""
 
+from typing import Self
+
 from django.db import models
 from django.db.models import Q
 
 from subscriptions.headers import validate_content_type
 from subscriptions.models.versioned import Versioned
-from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, validate_name
 from subscriptions.samples import check_sample
 
 
@@ -22,6 +24,14 @@ class EventKind(models.TextChoices):
     """The endpoint's answer is the publisher's answer."""
 
 
+class EventTypeQuerySet(models.QuerySet["EventType"]):
+    """Event types, by whose they are."""
+
+    def configured(self) -> Self:
+        """Keep those that people have made: not the broker's own, which are there everywhere."""
+        return self.exclude(name__startswith=OWN_EVENTS)
+
+
 class EventType(Versioned):
     """One kind of event that may be published and subscribed to; name and kind are fixed (behaviour 1.1)."""
 
@@ -33,6 +43,8 @@ class EventType(Versioned):
     schema = models.JSONField(
         null=True, blank=True, default=None, help_text="A JSON Schema that every payload must satisfy; empty: none."
     )
+
+    objects = EventTypeQuerySet.as_manager()
 
     class Meta:
         constraints = [

@@ -16,6 +16,7 @@ from tests.clients import Answer
 pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions"
+SERIAL = {"processing": "SERIAL", "concurrency": "1"}
 
 
 def told(answer: Answer) -> str:
@@ -31,7 +32,7 @@ def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: 
     made = factories.event_type("Order.Paid", description="old")
     form = {"name": "Other", "kind": "QUEUE", "content_type": "text/plain", "description": "new", "sample": ""}
     admin.post(f"{ROOT}/eventtype/{made.pk}/change/", form)
-    now = EventType.objects.get()
+    now = EventType.objects.configured().get()
     assert (now.name, now.kind, now.description, now.content_type, now.version) == (
         "Order.Paid",
         "TOPIC",
@@ -43,7 +44,7 @@ def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: 
 
 def test_a_stale_form_undoes_nothing_it_did_not_change(admin: Client) -> None:
     made = factories.subscriber("shop")
-    form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500"}
+    form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500", **SERIAL}
     admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
     Subscriber.objects.update(status=Status.INACTIVE)
     admin.post(f"{ROOT}/subscriber/{made.pk}/change/", form)
@@ -87,7 +88,7 @@ def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client
     form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/", "headers": "{}"}
     added = admin.post(
         f"{ROOT}/subscription/add/",
-        {**form, "header_filter_string": "", "position": 0, "status": "ACTIVE"},
+        {**form, "header_filter_string": "", "position": 0, "status": "ACTIVE", "output": "AS_PUBLISHED"},
         follow=True,
     )
     made = Subscription.objects.get()

@@ -43,7 +43,7 @@ def test_a_name_is_given_once() -> None:
     factories.event_type("Order.Paid")
     answer = client_of().post(ROOT, {"name": "Order.Paid"}, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (409, "name_taken")
-    assert EventType.objects.count() == 1
+    assert EventType.objects.configured().count() == 1
 
 
 @pytest.mark.parametrize("fixed", [{"name": "Other"}, {"kind": "QUEUE"}])
@@ -129,7 +129,7 @@ def test_a_schema_or_sample_that_does_not_fit_is_refused(fields: dict[str, objec
     first = answer.json()["errors"][0]
     assert (answer.status_code, first["pointer"]) == (400, f"#/{refused}")
     assert says in first["detail"]
-    assert not EventType.objects.exists()
+    assert not EventType.objects.configured().exists()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ class Command(BaseCommand):
         """Write the file, or return its text, which is printed."""
         file = options["file"]
         written_in = FileFormat(options["format"] or _format_of(file or ""))
-        text = export_event_types(EventType.objects.all(), written_in)
+        text = export_event_types(EventType.objects.configured(), written_in)
         if not file:
             return text
         try:
