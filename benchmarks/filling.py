@@ -47,6 +47,18 @@ SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s
  ORDER BY n
 """
 
+APART: Final = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, attempts, times_set_aside, sequence,
+                           due_at)
+SELECT %(low)s + n / %(fan_out)s, line_id, subscription_id, 'PENDING', %(bytes)s, 1, 1, n / %(receivers)s + 1,
+       clock_timestamp() + n %% 2 * interval '1 hour'
+  FROM generate_series(%(first)s::bigint, %(last)s::bigint) n
+  JOIN unnest(%(lines)s::bigint[], %(subscriptions)s::bigint[]) WITH ORDINALITY AS r (line_id, subscription_id, number)
+    ON r.number = n %% %(receivers)s + 1
+ ORDER BY n
+"""
+"""One half is due, the other is not."""
+
 Receivers = Sequence[tuple[int, int]]
 """Lines and their subscriptions."""
 
@@ -63,6 +75,11 @@ def finish(url: str, receivers: Receivers, event_type_id: int, *, count: int, da
 def leave_waiting(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
     """Let `count` deliveries to `receivers` wait, of messages of `day`."""
     _slices(url, WAITING, "delivery_open", receivers, event_type_id, day, count)
+
+
+def leave_apart(url: str, receivers: Receivers, event_type_id: int, *, count: int, day: dt.date) -> None:
+    """Let `count` deliveries wait to be tried again in `receivers`' retry lines, of messages of `day`."""
+    _slices(url, APART, "delivery_open", receivers, event_type_id, day, count)
 
 
 def settle_down(url: str) -> None:

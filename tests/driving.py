@@ -114,6 +114,10 @@ def line_of(subscriber: Subscriber) -> Line:
     return Line.objects.get(subscriber=subscriber, lane=Lane.MAIN)
 
 
+def retry_line_of(subscriber: Subscriber) -> Line:
+    return Line.objects.get(subscriber=subscriber, lane=Lane.RETRY)
+
+
 def unfinished() -> int:
     return Delivery.objects.open().count()
 

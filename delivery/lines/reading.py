@@ -7,8 +7,9 @@ from typing import Final
 from delivery.callbacks.addressing import original_addresses
 from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.pages import ASIDE, FRESH, HEAD, Page, Row, Wanted, page_of
-from delivery.webhooks.loading import contents_of, destinations_of
-from delivery.webhooks.requests import Content, Destination
+from delivery.webhooks.contents import contents_of
+from delivery.webhooks.loading import destinations_of
+from delivery.webhooks.parts import Content, Destination
 from subscriptions.database import rows
 
 ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
@@ -19,14 +20,14 @@ active AS MATERIALIZED (
   SELECT w.line_id, w.capacity, l.lane = 'main' AS has_fresh, array_agg(s.id) AS subscription_ids
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
    GROUP BY 1, 2, 3),
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')
+   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE')
   UNION ALL
   SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (

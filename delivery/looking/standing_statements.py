@@ -12,7 +12,7 @@ HOLD_COUNTS: Final = """
      SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
        LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
-        AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND u.status = 'ACTIVE')))
+        AND (h.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE')))
 """
 """A line is held only for a head that can be sent: one cancelled or inactivated meanwhile holds nothing up."""
 
@@ -27,12 +27,12 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
        fresh.number, aside.number, held.number, next.due_at, l.held_since, l.held_reason, l.due_at
   FROM asked l
  CROSS JOIN LATERAL (
-   SELECT count(*) AS number, COALESCE(bool_or(f.is_active), false) AS sendable FROM (
-     SELECT s.status = 'ACTIVE' AS is_active FROM subscriptions_subscription s CROSS JOIN LATERAL (
+   SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
+     SELECT s.is_sending FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND l.lane = 'main'
-      ORDER BY s.status LIMIT {COUNTED_AT_MOST}) f) fresh
+      ORDER BY s.is_sending DESC LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
@@ -49,9 +49,9 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
       WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL} ORDER BY d.due_at LIMIT 1) d
-    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND l.is_active) next
+    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.is_sending AND l.is_active) next
 """
-"""Active subscriptions sort first, so that what can be sent is seen however much waits that cannot.
+"""Subscriptions that are sent sort first, so that what can be sent is seen however much waits that cannot.
 
 Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
 """

@@ -81,7 +81,7 @@ started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT'
     FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id AND g.id = m.group_id
-     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.stamp AND d.status IN ('PENDING', 'IN_FLIGHT')
   RETURNING d.id, 0::bigint AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""

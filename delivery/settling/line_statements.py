@@ -84,7 +84,7 @@ started AS (
   UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
     FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
-     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
      AND d.status IN ('PENDING', 'IN_FLIGHT')
   RETURNING d.id, d.sequence)"""

@@ -25,7 +25,7 @@ LINE_IS_DUE: Final = """
   (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.held_stamp IS DISTINCT FROM
      (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'))
+       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE'))
 """
 """A held line tries again when its pause has ended, or at once when its head's configuration has changed."""
 

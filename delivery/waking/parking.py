@@ -11,7 +11,7 @@ WITH idle AS MATERIALIZED (
   SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s) ORDER BY g.id FOR UPDATE SKIP LOCKED),
 open AS MATERIALIZED (
   SELECT i.id AS group_id, d.id, d.status <> 'HELD' AS waits,
-         d.status <> 'HELD' AND s.status = 'ACTIVE' AND u.status = 'ACTIVE' AS goes
+         d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes
     FROM idle i CROSS JOIN LATERAL unnest(i.delivery_ids) AS n (id)
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open o WHERE o.id = n.id AND o.closed_on = '9999-12-31' LIMIT 1) d
@@ -52,7 +52,7 @@ WITH RECURSIVE parked AS (
 back AS MATERIALIZED (
   SELECT d.group_id
     FROM parked p
-    JOIN subscriptions_subscription s ON s.id = p.subscription_id AND s.status = 'ACTIVE'
+    JOIN subscriptions_subscription s ON s.id = p.subscription_id AND s.is_sending
     JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
    CROSS JOIN LATERAL (
      SELECT o.group_id FROM delivery_open o

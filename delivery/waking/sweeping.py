@@ -50,7 +50,7 @@ waiting AS (
                   ORDER BY d.due_at, d.id LIMIT 1))
 SELECT l.id, l.queue
   FROM waiting w
-  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC'
+  JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
@@ -82,7 +82,7 @@ SELECT l.id
          WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at <= (SELECT clock_timestamp())
            AND d.status = 'PENDING'
          ORDER BY d.due_at, d.id LIMIT 1)) w
-      WHERE s.subscriber_id = u.id AND s.status = 'ACTIVE' AND s.kind = 'TOPIC')
+      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC')
  UNION ALL
 SELECT l.id FROM delivery_line l
  WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL
