@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model, ProtectedError, QuerySet
 
 from subscriptions.json_equality import same_json
-from subscriptions.models import EventType, Subscription
+from subscriptions.models import EventType, RetryPolicy, Subscription
 from subscriptions.models.versioned import Versioned
 from subscriptions.signing_secrets import secret_of
 
@@ -27,6 +27,10 @@ class NameTaken(Exception):
 
 class VersionMismatch(Exception):
     """Somebody else has changed it meanwhile."""
+
+
+class IsPreset(Exception):
+    """It came installed and stays as it is."""
 
 
 class StillInUse(Exception):
@@ -61,6 +65,7 @@ def change(
     Raises:
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
+        IsPreset: it came installed.
         ValidationError: its fields would not go together any more, or not with another record.
         NameTaken: another one has its new name.
 
@@ -80,6 +85,7 @@ def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> 
     Raises:
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
+        IsPreset: it came installed.
         StillInUse: something needs it, such as unfinished deliveries (behaviour 1.8).
 
     """
@@ -106,6 +112,8 @@ def _locked(which: QuerySet[Configured], expected: Versions | None) -> Configure
     record = which.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
+    if isinstance(record, RetryPolicy) and record.is_preset:
+        raise IsPreset(f"{record} came installed and stays as it is; make one of your own that begins with its terms.")
     return record
 
 

@@ -2,6 +2,6 @@
 module a model.
 """
 
-from subscriptions.admin import api_keys, event_types, people, publishers, subscribers, subscriptions
+from subscriptions.admin import api_keys, event_types, people, publishers, retry_policies, subscribers, subscriptions
 
-__all__ = ["api_keys", "event_types", "people", "publishers", "subscribers", "subscriptions"]
+__all__ = ["api_keys", "event_types", "people", "publishers", "retry_policies", "subscribers", "subscriptions"]

@@ -30,6 +30,7 @@ KEPT_BY_THE_BROKER = ("version", "created_at", "updated_at")
 register(
     {
         configuring.NameTaken: ProblemType(409, "name_taken", "Name taken"),
+        configuring.IsPreset: ProblemType(409, "preset", "Came installed"),
         configuring.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
         configuring.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
         ObjectDoesNotExist: UNKNOWN,

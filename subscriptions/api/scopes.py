@@ -2,12 +2,17 @@
 
 from django.db.models import QuerySet
 
-from subscriptions.models import ApiKey, EventType, KeyKind, Publisher, Subscriber, Subscription
+from subscriptions.models import ApiKey, EventType, KeyKind, Publisher, RetryPolicy, Subscriber, Subscription
 
 
 def event_types_for(_: ApiKey) -> QuerySet[EventType]:
     """Return all: event types are readable by every key."""
     return EventType.objects.all()
+
+
+def retry_policies_for(_: ApiKey) -> QuerySet[RetryPolicy]:
+    """Return all: retry policies are readable by every key."""
+    return RetryPolicy.objects.all()
 
 
 def publishers_for(key: ApiKey) -> QuerySet[Publisher]:

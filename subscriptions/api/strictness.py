@@ -1,5 +1,6 @@
 """Serializers that take what was meant and nothing else: no unknown fields, no "5" for 5, no 1 for true."""
 
+import sys
 from collections.abc import Mapping
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -33,6 +34,26 @@ class WholeNumberField(serializers.IntegerField):
         if type(data) is not int:
             self.fail("invalid")
         return super().to_internal_value(data)
+
+
+class NumberField(serializers.FloatField):
+    """A JSON number."""
+
+    def to_internal_value(self, data: Any) -> float:
+        """Return the number; refuse "5" and true, which DRF would take for one, and what is too large for a float."""
+        if type(data) not in {int, float} or abs(data) > sys.float_info.max:
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class TruthField(serializers.BooleanField):
+    """A JSON true or false."""
+
+    def to_internal_value(self, data: Any) -> bool:
+        """Return it; refuse 1 and "yes", which DRF would take for true."""
+        if type(data) is not bool:
+            self.fail("invalid", input=data)
+        return data
 
 
 class OneOfField(serializers.ChoiceField):
@@ -91,6 +112,9 @@ class StrictModelSerializer(serializers.ModelSerializer[Record]):
         models.CharField: TextField,
         models.TextField: TextField,
         models.PositiveIntegerField: WholeNumberField,
+        models.PositiveSmallIntegerField: WholeNumberField,
+        models.FloatField: NumberField,
+        models.BooleanField: TruthField,
     }
 
     def to_internal_value(self, data: Any) -> Any:

@@ -7,6 +7,7 @@ from subscriptions.api.api_keys import ApiKeys
 from subscriptions.api.event_type_file import EventTypeFile
 from subscriptions.api.event_types import EventTypes
 from subscriptions.api.publishers import Publishers
+from subscriptions.api.retry_policies import RetryPolicies
 from subscriptions.api.subscribers import Subscribers
 from subscriptions.api.subscriptions import Subscriptions
 
@@ -31,6 +32,7 @@ router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("event-types", EventTypes, basename="event-type")
 router.register("publishers", Publishers, basename="publisher")
 router.register("api-keys", ApiKeys, basename="api-key")
+router.register("retry-policies", RetryPolicies, basename="retry-policy")
 router.register("subscribers", Subscribers, basename="subscriber")
 router.register("subscriptions", Subscriptions, basename="subscription")
 
