@@ -15,7 +15,7 @@ from delivery.looking.listing import deliveries_of, in_group, under_way
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
-from delivery.webhooks.requests import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+from delivery.webhooks.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display
 from subscriptions.models import Subscription
 

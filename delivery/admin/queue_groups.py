@@ -20,7 +20,7 @@ from delivery.admin.read_only import (
 )
 from delivery.looking.queue_standing import GroupStanding, GroupState, groups_of, state_of
 from delivery.models import Delivery, QueueGroup
-from delivery.webhooks.requests import GROUP_ID_PREFIX
+from delivery.webhooks.parts import GROUP_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, label, table
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")

@@ -18,7 +18,8 @@ from delivery.api.messages_to_try import JSON, AnyScriptToTry, ScriptToTry, body
 from delivery.calls.answers import Ended
 from delivery.looking.trying import ANYWHERE, ScriptFailed, content_of, content_of_stored, destination_with, try_script
 from delivery.webhooks.forwarded_headers import kept
-from delivery.webhooks.requests import OWN, Content, Destination
+from delivery.webhooks.parts import Content, Destination
+from delivery.webhooks.requests import OWN
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.endpoints import is_scripted

@@ -8,8 +8,9 @@ import structlog
 
 from delivery.callbacks.terms import CallbackTerms
 from delivery.callbacks.tokens import TokenUnreadable, address_of
+from delivery.rules.retry_policies import CALLBACK_POLICY
 from delivery.settling.settlements import NEVER_CONFIGURED
-from delivery.webhooks.requests import Destination
+from delivery.webhooks.parts import Destination
 from subscriptions.database import rows
 from subscriptions.endpoints import DEFAULT_METHOD
 
@@ -45,7 +46,7 @@ def original_addresses(line_ids: Collection[int]) -> dict[int, Destination]:
 
 @lru_cache(maxsize=1024)
 def _original(url: str) -> Destination:
-    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, headers={}, signing_key=b"")
+    return Destination(0, NEVER_CONFIGURED, DEFAULT_METHOD, url, headers={}, signing_key=b"", policy=CALLBACK_POLICY)
 
 
 def _address(group_id: int, token_hash: bytes, kept: bytes, terms: CallbackTerms) -> str:

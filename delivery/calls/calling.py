@@ -17,7 +17,8 @@ from delivery.messages.storing import NewMessage
 from delivery.rules.statuses import DeliveryStatus
 from delivery.webhooks.forwarded_headers import forwarded, merged
 from delivery.webhooks.loading import destination_of
-from delivery.webhooks.requests import Content, Destination, Numbers, webhook_request
+from delivery.webhooks.parts import Content, Destination, Manner, Numbers
+from delivery.webhooks.requests import webhook_request
 from subscriptions.database import forget_connection, rows
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted
 from subscriptions.matching import Match, subscriptions_to_ask
@@ -69,11 +70,18 @@ def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) ->
 
 
 def _destination(
-    subscription_id: int, stamp: int, endpoint: str, their_headers: str, own_headers: str, secret: str, script: str
+    subscription_id: int,
+    stamp: int,
+    endpoint: str,
+    their_headers: str,
+    own_headers: str,
+    secret: str,
+    output: str,
+    script: str,
 ) -> Destination:
     if is_scripted(endpoint):
         return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
-    return destination_of(subscription_id, stamp, endpoint, their_headers, own_headers, secret)
+    return destination_of(subscription_id, stamp, endpoint, their_headers, own_headers, secret, Manner(output=output))
 
 
 def _tell_of_several(begun: Call, found: list[Match]) -> None:

@@ -16,7 +16,7 @@ from delivery.calls.statements import RECORD
 from delivery.lines.judging import KEPT_BODY_BYTES, KEPT_HEADER_BYTES
 from delivery.messages.storing import NewMessage
 from delivery.models import MessageOutcome
-from delivery.webhooks.requests import Destination
+from delivery.webhooks.parts import Destination
 from subscriptions.database import forget_connection, rows
 
 PATIENT_SECONDS: Final = 5.0

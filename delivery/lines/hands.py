@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
-from delivery.webhooks.requests import Content, Destination
+from delivery.webhooks.parts import Content, Destination
 
 REFILL_LEVEL: Final = 0.4
 """The share of its last page at which a line reads on (behaviour 11.1)."""

@@ -14,7 +14,7 @@ from delivery.rules.pauses import aside_pause
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.settlements import Withheld
 from delivery.webhooks.forwarded_headers import merged
-from delivery.webhooks.requests import Content, Destination
+from delivery.webhooks.parts import Content, Destination
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
 from subscriptions.media_types import is_json

@@ -8,7 +8,8 @@ from requests import PreparedRequest
 
 from delivery.lines.hands import BodyBudget, InHand
 from delivery.lines.steps import Send, Step, Transform
-from delivery.webhooks.requests import Numbers, webhook_request
+from delivery.webhooks.parts import Numbers
+from delivery.webhooks.requests import webhook_request
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -12,7 +12,8 @@ from delivery.lines.transforms import TransformRefused, job_for, transformed
 from delivery.models import Message
 from delivery.webhooks.forwarded_headers import Header, forwarded, merged
 from delivery.webhooks.loading import destination_of
-from delivery.webhooks.requests import Content, Destination, Numbers, webhook_request
+from delivery.webhooks.parts import Content, Destination, Numbers
+from delivery.webhooks.requests import webhook_request
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted
 from subscriptions.models import Subscription
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made

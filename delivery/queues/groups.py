@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import InHand
-from delivery.webhooks.requests import Content, Destination
+from delivery.webhooks.parts import Content, Destination
 
 
 class Endpoint(NamedTuple):

@@ -13,8 +13,9 @@ from delivery.lines.hands import BodyBudget, Hand
 from delivery.lines.pages import ASIDE, FRESH, GroupRow, Page, Wanted, page_of
 from delivery.queues.groups import Endpoint, GroupInHand, asked_first
 from delivery.waking.parking import put_away, put_off
-from delivery.webhooks.loading import contents_of, destinations_of
-from delivery.webhooks.requests import Content
+from delivery.webhooks.contents import contents_of
+from delivery.webhooks.loading import destinations_of
+from delivery.webhooks.parts import Content
 from subscriptions.database import rows
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"

@@ -41,10 +41,16 @@ class Decision(Enum):
     DELIVERED = DeliveryStatus.DELIVERED
     REJECTED = DeliveryStatus.REJECTED
     NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
+    FAILED = DeliveryStatus.FAILED
+    """Its retries are used up."""
     SET_ASIDE = "set aside"
     """Stays pending, the next one goes."""
     HOLD_THE_LINE = "hold the line"
     """Stays pending and must not be overtaken."""
+    RETRY_APART = "retry apart"
+    """Stays pending in its subscriber's retry line."""
+    SUSPEND = "suspend"
+    """Stays pending at its place, and its subscription is paused."""
 
     @property
     def final_status(self) -> DeliveryStatus | None:

@@ -1,5 +1,6 @@
 """What endpoints are sent, as bytes.
 
-`forwarded_headers` (which of the publisher's go on, whose value wins) · `signatures` · `requests` (the request of one
-delivery) · `loading` (the content and the destinations that requests are made of).
+`forwarded_headers` (which of the publisher's go on, whose value wins) · `signatures` · `parts` (the values that a
+request is made of) · `requests` (the request of one delivery) · `contents`, `policies`, `loading` (where the parts come
+from: what is delivered, what is done where it is not taken, and where it goes).
 """

@@ -1,17 +1,14 @@
 """What is sent: the HTTP request of one delivery."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from delivery.http.header_lines import EncodedRequest, header_line
 from delivery.webhooks.forwarded_headers import merged
+from delivery.webhooks.parts import Content, Destination, Headers, Numbers
 from delivery.webhooks.signatures import signature
 
 USER_AGENT: Final = "broker/0.1"
-WEBHOOK_ID_PREFIX: Final = "dlv_"
-GROUP_ID_PREFIX: Final = "grp_"
 CALLBACK_URL: Final = "CallbackURL"
 OWN: Final = frozenset(
     {
@@ -27,78 +24,6 @@ OWN: Final = frozenset(
     }
 )
 """Headers that only the broker sets, a value for each request."""
-
-EMPTY_BYTES: Final = 512
-"""What a content without body and headers takes, with its place among the others."""
-
-Headers = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Destination:
-    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
-
-    subscription_id: int
-    stamp: int
-    """Sum of the subscription's and the subscriber's version: changes whenever either does."""
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    """The subscriber's, overridden by the subscription's."""
-    signing_key: bytes
-    """Empty: not signed, as the replies to callbacks, whose URL is all that their receiver has given us."""
-    script: str = ""
-    """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
-
-
-@dataclass(frozen=True, slots=True, weakref_slot=True)
-class Content:
-    """What is delivered of a message."""
-
-    message_id: int
-    event_type: str
-    body: bytes
-    headers: Headers
-    """Those of the publisher's headers that go on, the content type among them."""
-    content_type: str = ""
-    stored_headers: str = "[]"
-    """All that were stored, as JSON: pairs of name and value."""
-    published_ms: int = 0
-    """When it was published, in milliseconds since 1970."""
-    url: str = ""
-    """Where it goes instead of the destination's own URL: its script has appended to that."""
-
-    @property
-    def size(self) -> int:
-        """What it takes of the memory, in bytes, roughly."""
-        return (
-            EMPTY_BYTES
-            + len(self.body)
-            + len(self.stored_headers)
-            + sum(len(name) + len(value) for name, value in self.headers)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """What tells one request of a delivery from another."""
-
-    delivery_id: int
-    sequence: int | None
-    """None: it is in no line."""
-    attempt: int
-    possible_duplicate: bool
-    group_id: int | None = None
-    """The QUEUE group, which all its requests are known by, whichever endpoint they go to."""
-    callback_url: str = ""
-    """Where the endpoint may post its result."""
-
-    @property
-    def webhook_id(self) -> str:
-        """What is the same in every attempt (behaviour 4.11)."""
-        if self.group_id is None:
-            return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
-        return f"{GROUP_ID_PREFIX}{self.group_id}"
 
 
 def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:

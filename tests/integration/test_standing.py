@@ -16,7 +16,7 @@ from delivery.models import Attempt, Delivery, Line
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.waking.claiming import claim
-from delivery.webhooks.requests import WEBHOOK_ID_PREFIX
+from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered

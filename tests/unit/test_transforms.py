@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from delivery.lines.hands import InHand
 from delivery.lines.transforms import TransformRefused, job_of, transformed, with_param, withheld
 from delivery.rules.statuses import DeliveryStatus
-from delivery.webhooks.requests import Content
+from delivery.webhooks.parts import Content
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from tests.hands import DESTINATION, in_hand

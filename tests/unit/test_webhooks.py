@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from delivery.webhooks.forwarded_headers import forwarded, kept, merged
-from delivery.webhooks.requests import Content, Destination, Numbers, webhook_request
+from delivery.webhooks.parts import Content, Destination, Numbers
+from delivery.webhooks.requests import webhook_request
 from delivery.webhooks.signatures import signature
 from subscriptions.signing_secrets import secret_of
 

@@ -1,0 +1,120 @@
+"""Retry policies: which outcome means what, how long until the next try, and what comes in the end (behaviour 5.1)."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
+from delivery.rules.pauses import aside_pause, hold_pause
+from subscriptions import retry_terms
+from subscriptions.retry_terms import Action, InTheEnd, Terms
+
+THROTTLING: Final = (408, 425, 429)
+"""Answers of an endpoint that would take the request later."""
+
+DECISIONS: Final = {
+    Action.HOLD: Decision.HOLD_THE_LINE,
+    Action.SET_ASIDE: Decision.SET_ASIDE,
+    Action.RETRY_APART: Decision.RETRY_APART,
+    Action.END: Decision.REJECTED,
+}
+"""What an action makes of a delivery; a redirect that ends it is not rejected but not supported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spacing:
+    """How long a delivery waits before each of its retries; all in seconds."""
+
+    first: float
+    factor: float
+    """By which each pause is longer than the one before it."""
+    longest: float
+    jitter: float
+    """The share by which a pause may be shorter."""
+    schedule: tuple[float, ...] = ()
+    """The pauses one by one, instead of `first`, `factor` and `longest`; empty: there is none."""
+    honours_retry_after: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetryPolicy:
+    """What is done about deliveries that were not taken; equal only to itself."""
+
+    rules: RetryRules
+    spacing: Spacing | None = None
+    """None: the pauses of `pauses`."""
+    most_retries: int | None = None
+    """None: it never gives up."""
+    in_the_end: InTheEnd = InTheEnd.NEVER
+    probe_seconds: float = 0.0
+    """How often a suspended subscription is tried."""
+
+
+TEAMFORGE_POLICY: Final = RetryPolicy(TEAMFORGE)
+CALLBACK_POLICY: Final = RetryPolicy(CALLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has become of a delivery and its line before the outcome that is judged."""
+
+    attempts: int
+    """Recorded of the delivery."""
+    times_set_aside: int
+    failures: int
+    """Of the line, in a row."""
+    is_apart: bool = False
+    """Whether it is in the retry line."""
+    on_trial: bool = False
+    """Whether its subscription is suspended, and tried with this delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an outcome makes of a delivery, and how long it waits."""
+
+    decision: Decision
+    pause: float | None
+    """Seconds: of the line where it is held, of the delivery otherwise; None where nothing waits."""
+
+
+def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: float) -> Verdict:
+    """Return what an attempt's outcome makes of its delivery; `chance`, 0 to 1, shortens what has jitter."""
+    decision = decide(outcome, policy.rules)
+    if decision is Decision.SET_ASIDE:
+        return Verdict(decision, aside_pause(history.times_set_aside + 1))
+    if decision is Decision.HOLD_THE_LINE:
+        retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
+        return Verdict(decision, hold_pause(history.failures + 1, retry_after=retry_after, chance=chance))
+    return Verdict(decision, None)
+
+
+@lru_cache(maxsize=1024)
+def policy_of(terms: Terms) -> RetryPolicy:
+    """Return the policy with these terms: the same value each time, and the default one for its own."""
+    if terms == retry_terms.TEAMFORGE:
+        return TEAMFORGE_POLICY
+    return RetryPolicy(
+        rules=_rules_of(terms),
+        spacing=Spacing(
+            first=terms.first_pause,
+            factor=terms.factor,
+            longest=terms.longest_pause,
+            jitter=terms.jitter,
+            schedule=terms.schedule,
+            honours_retry_after=terms.honours_retry_after,
+        ),
+        most_retries=terms.most_retries,
+        in_the_end=terms.in_the_end,
+        probe_seconds=terms.probe_seconds,
+    )
+
+
+def _rules_of(terms: Terms) -> RetryRules:
+    redirected = Decision.NOT_SUPPORTED if terms.on_redirect is Action.END else DECISIONS[terms.on_redirect]
+    return RetryRules(
+        on_no_answer=DECISIONS[terms.on_no_answer],
+        by_status=dict.fromkeys(THROTTLING, DECISIONS[terms.on_throttled]) | {503: DECISIONS[terms.on_unavailable]},
+        by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
+        otherwise=DECISIONS[terms.on_server_error],
+    )

@@ -1,0 +1,65 @@
+"""Loading what is delivered of messages, each as long as somebody has it in hand."""
+
+import json
+from collections import deque
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Final
+from weakref import WeakValueDictionary
+
+from delivery.webhooks.forwarded_headers import forwarded, merged
+from delivery.webhooks.parts import Content, Headers
+from subscriptions.database import rows
+
+MESSAGES: Final = """
+SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
+       (extract(epoch FROM m.published_at) * 1000)::bigint
+  FROM unnest(%s::bigint[]) AS i (id)
+ CROSS JOIN LATERAL (SELECT * FROM delivery_message m WHERE m.id = i.id LIMIT 1) m
+  LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+"""
+
+RECENT_BYTES: Final = 4 * 1024 * 1024
+"""Contents kept although no line has them in hand."""
+
+
+class _Contents:
+    """The contents that some line has in hand, and some that were read lately: a message never changes.
+
+    A line reads its next page while it still has some of the last, and anew in each turn; one message goes to many.
+    """
+
+    def __init__(self) -> None:
+        self._alive: WeakValueDictionary[int, Content] = WeakValueDictionary()
+        self._recent: deque[Content] = deque()
+        self._recent_bytes = 0
+
+    def among(self, message_ids: Collection[int]) -> dict[int, Content]:
+        return {message_id: content for message_id in message_ids if (content := self._alive.get(message_id))}
+
+    def keep(self, content: Content) -> None:
+        self._alive[content.message_id] = content
+        self._recent.append(content)
+        self._recent_bytes += content.size
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= self._recent.popleft().size
+
+
+_contents = _Contents()
+
+
+def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
+    """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
+    known = _contents.among(message_ids)
+    if unknown := sorted(set(message_ids) - known.keys()):
+        for message_id, event_type, body, content_type, headers, published_ms in rows(MESSAGES, [unknown]):
+            going_on = _forwarded(content_type, headers)
+            known[message_id] = Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
+            _contents.keep(known[message_id])
+    return known
+
+
+@lru_cache(maxsize=256)
+def _forwarded(content_type: str, headers: str) -> Headers:
+    pairs = [(name, value) for name, value in json.loads(headers)]
+    return tuple(merged(dict(forwarded(pairs)), {"Content-Type": content_type}).items())

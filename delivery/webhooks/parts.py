@@ -1,0 +1,102 @@
+"""What a request is made of: the message's content, where it goes and how, and what tells it from others."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from delivery.rules.retry_policies import TEAMFORGE_POLICY, RetryPolicy
+from subscriptions.outputs import Output
+
+WEBHOOK_ID_PREFIX: Final = "dlv_"
+GROUP_ID_PREFIX: Final = "grp_"
+EMPTY_BYTES: Final = 512
+"""What a content without body and headers takes, with its place among the others."""
+
+Headers = tuple[tuple[str, str], ...]
+
+
+class Manner(NamedTuple):
+    """How a subscription's deliveries are sent, beside where to: what the last fields of `Destination` say."""
+
+    policy: RetryPolicy = TEAMFORGE_POLICY
+    spacing: float | None = None
+    output: str = Output.AS_PUBLISHED
+    on_trial: bool = False
+
+
+AS_USUAL: Final = Manner()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
+
+    subscription_id: int
+    stamp: int
+    """Sum of the subscription's and the subscriber's version: changes whenever either does."""
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    """The subscriber's, overridden by the subscription's."""
+    signing_key: bytes
+    """Empty: not signed, as the replies to callbacks, whose URL is all that their receiver has given us."""
+    script: str = ""
+    """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
+    policy: RetryPolicy = TEAMFORGE_POLICY
+    """What is done about deliveries that are not taken."""
+    spacing: float | None = None
+    """Seconds between two requests at least; None: not limited (behaviour 1.4)."""
+    output: str = Output.AS_PUBLISHED
+    """In which form the message is sent (behaviour 2.12)."""
+    on_trial: bool = False
+    """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Content:
+    """What is delivered of a message."""
+
+    message_id: int
+    event_type: str
+    body: bytes
+    headers: Headers
+    """Those of the publisher's headers that go on, the content type among them."""
+    content_type: str = ""
+    stored_headers: str = "[]"
+    """All that were stored, as JSON: pairs of name and value."""
+    published_ms: int = 0
+    """When it was published, in milliseconds since 1970."""
+    url: str = ""
+    """Where it goes instead of the destination's own URL: its script has appended to that."""
+
+    @property
+    def size(self) -> int:
+        """What it takes of the memory, in bytes, roughly."""
+        return (
+            EMPTY_BYTES
+            + len(self.body)
+            + len(self.stored_headers)
+            + sum(len(name) + len(value) for name, value in self.headers)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What tells one request of a delivery from another."""
+
+    delivery_id: int
+    sequence: int | None
+    """None: it is in no line."""
+    attempt: int
+    possible_duplicate: bool
+    group_id: int | None = None
+    """The QUEUE group, which all its requests are known by, whichever endpoint they go to."""
+    callback_url: str = ""
+    """Where the endpoint may post its result."""
+
+    @property
+    def webhook_id(self) -> str:
+        """What is the same in every attempt (behaviour 4.11)."""
+        if self.group_id is None:
+            return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
+        return f"{GROUP_ID_PREFIX}{self.group_id}"
