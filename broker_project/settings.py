@@ -134,7 +134,8 @@ REDIS_TIMEOUT_SECONDS = 0.2
 CELERY_BROKER_URL = REDIS_URL
 QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5)
 """How many senders share the QUEUE messages: each its own Celery queue, each message its own by its id."""
-QUEUES = ("topic", *(f"queue.{sender}" for sender in range(QUEUE_SENDERS)), "callbacks", "maintenance", "analytics")
+SENDER_QUEUES = tuple(f"queue.{sender}" for sender in range(QUEUE_SENDERS))
+QUEUES = ("topic", "retry", *SENDER_QUEUES, "callbacks", "volatile", "maintenance", "analytics")
 CELERY_TASK_QUEUES = [Queue(name, routing_key=name) for name in QUEUES]
 CELERY_TASK_ROUTES = {"analytics.*": {"queue": "analytics"}}
 CELERY_TASK_DEFAULT_EXCHANGE = "broker"
@@ -164,6 +165,12 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": 5.0,
         "options": {"expire_seconds": 5},
         "description": "Wakes lines with due work that nobody drives; workers do so too.",
+    },
+    "attend to what is due": {
+        "task": "delivery.attend",
+        "schedule": 5.0,
+        "options": {"expire_seconds": 5},
+        "description": "Delays that end, times to live, announcements, replays, backfills, probes; workers do so too.",
     },
     "maintain tables": {
         "task": "delivery.maintain",

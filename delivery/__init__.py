@@ -9,6 +9,8 @@ sent: `waking` (lines with work are found and claimed) · `driving` (the loop, a
 them under way) · `queues` (the same of QUEUE groups) · `webhooks` (the request) · `http` (on its way)
 settled: `settling` (what came of it; cancelled, released)
 answered: `calls` (SYNC, in the web process)
+apart from lines: `volatile` (never stored) · `probing` (does it work again?) · `announcements` (events of the broker's
+own) · `again` (what was, once more)
 looked at: `looking` (how things stand, and why; filters and scripts tried)
 
 `rules` is what all of them go by. Data flows one way: pyproject.toml says which room may know which. `api`, `admin` and

@@ -6,7 +6,7 @@ from celery.worker.consumer import Consumer
 from django.conf import settings
 
 from delivery.callbacks.terms import callback_terms
-from delivery.driving import running, turns
+from delivery.driving import attending, running, turns
 from delivery.intake import idempotency
 from delivery.retention import maintaining
 from delivery.waking import sweeping, wakeups
@@ -33,6 +33,12 @@ def sweep() -> None:
     """Wake lines with due work that nobody drives: the second pair of eyes."""
     for queue, due in sweeping.due_by_queue().items():
         wakeups.wake_regardless(queue, due)
+
+
+@shared_task(name="delivery.attend")
+def attend() -> None:
+    """Do once what becomes due by the clock alone, as every worker does."""
+    attending.attend()
 
 
 @shared_task(name="delivery.maintain")
@@ -64,7 +70,7 @@ def stop_delivering(**_signal: object) -> None:
 
 
 def _is_of_lines(queue: str) -> bool:
-    return queue in {wakeups.TOPIC, wakeups.CALLBACKS} or queue.startswith("queue.")
+    return queue in {wakeups.TOPIC, wakeups.RETRY, wakeups.CALLBACKS} or queue.startswith("queue.")
 
 
 def _worker() -> running.Worker:

@@ -3,5 +3,5 @@
 a round: `unsettled` (kept until the database has them), `batches` (what a round settles) · `lingering`, `resting`
 (strands that wait) · `paging` · `scripting` · `rounds`
 a worker: `releasing` (what follows when a line is let go) · `driver` · `turns` (from a Celery task to the driver) ·
-`running` (a worker process)
+`attending` (what is due by the clock alone) · `running` (a worker process)
 """

@@ -13,6 +13,7 @@ from django.db import Error
 
 from delivery.callbacks.terms import CallbackTerms
 from delivery.driving import turns
+from delivery.driving.attending import Attendant
 from delivery.driving.driver import Driver
 from delivery.retention.maintaining import Maintainer
 from delivery.waking import wakeups
@@ -31,7 +32,7 @@ log = structlog.get_logger(__name__)
 
 
 class Worker(threading.Thread):
-    """The sweeper thread of this process, and the driver and the maintainer it owns.
+    """The sweeper thread of this process, and the driver, the maintainer and the attendant it owns.
 
     Every second it finds lines with due work that nobody drives and wakes them; when the hint is not taken, or nobody
     has come by the next sweep, it drives them itself, through the same function as a turn.
@@ -47,10 +48,12 @@ class Worker(threading.Thread):
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
+        self._attendant = Attendant(self._stopping)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
         self._maintainer.start()
+        self._attendant.start()
         self._guarded(self._begin)
         while not self._stopping.wait(SWEEP_SECONDS):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
@@ -66,6 +69,7 @@ class Worker(threading.Thread):
         if self.driver.is_alive() and not self.driver.stop(STOP_SECONDS):
             log.error("worker.stopped_late")
         self._maintainer.wait_until_stopped()
+        self._attendant.wait_until_stopped()
         self.join()
 
     def _begin(self) -> None:

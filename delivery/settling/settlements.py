@@ -11,6 +11,26 @@ NEVER_CONFIGURED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
+class Further:
+    """What a request has led to beside its delivery's status: under the default policy nothing (5.3 to 5.7)."""
+
+    to_line_id: int | None = None
+    """The line it goes to, where it does not stay in its own."""
+    unreached: bool = False
+    """Whether this request certainly never left, although the delivery keeps the number that it bore."""
+    suspends: bool = False
+    """Whether its subscription is paused."""
+    resumes: bool = False
+    """Whether its subscription, on trial, goes on."""
+    probe: float | None = None
+    """Seconds until a subscription that is paused is tried."""
+    announces: bool = False
+    """Whether an event of the broker's own tells of its end."""
+    meaning: str | None = None
+    """What the answer came to, in a word, where the default policy would read it otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
 class Settlement:
     """What one request made of its delivery, and the attempt that is recorded of it."""
 
@@ -34,6 +54,7 @@ class Settlement:
     """The QUEUE group that it was made for."""
     again: float | None = None
     """Seconds until the group is tried again, if it is not over, where this was the last endpoint of a cycle."""
+    further: Further | None = None
 
     def told(self) -> dict[str, object]:
         """Return what the log says of a delivery that was not taken; never its body."""
@@ -80,6 +101,8 @@ class Mark:
     """The number it gets unless it has one already; a group's delivery gets none."""
     group_id: int | None = None
     """The QUEUE group it is one of."""
+    pace: float | None = None
+    """Seconds between two requests of its subscription, where that is limited (behaviour 1.4)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,8 @@ def test_the_broker_knows_its_own_address(stack: stacks.Stack) -> None:
 @pytest.mark.behaviour("6.2")
 def test_flower_knows_every_queue_by_its_name(stack: stacks.Stack) -> None:
     name, _, password = stack.flower_login.partition(":")
-    queues = {"topic", *(f"queue.{sender}" for sender in range(5)), "callbacks", "maintenance"}
+    senders = {f"queue.{sender}" for sender in range(5)}
+    queues = {"topic", "retry", *senders, "callbacks", "volatile", "maintenance"}
 
     def shown(path: str) -> requests.Response:
         return requests.get(stack.flower + path, auth=(name, password), timeout=TIMEOUT)

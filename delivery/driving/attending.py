@@ -1,0 +1,77 @@
+"""What becomes due by the clock alone: looked after every second, by each worker and by a task of beat's.
+
+Each chore takes what is due and nobody else is at, a slice of it, in transactions of its own; so several may be at it
+at once, in any number of processes, and any of them may be killed.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from django.db import Error
+
+from delivery.again import backfilling, replaying
+from delivery.announcements import announcing
+from delivery.probing import probing
+from delivery.settling import expiring
+from delivery.waking import delaying
+from subscriptions.database import forget_connection
+
+EVERY_SECONDS: Final = 1.0
+STOP_SECONDS: Final = 1.0
+
+Chore = Callable[[], int]
+"""Does what is due, or a slice of it; returns how much that was, 0 only where nothing is left to it."""
+
+CHORES: Final[dict[str, Chore]] = {
+    "begin_delayed": delaying.begin_delayed,
+    "expire_overdue": expiring.expire_overdue,
+    "tell_of_held_lines": announcing.tell_of_held_lines,
+    "announce": announcing.announce,
+    "replay": replaying.go_on,
+    "backfill": backfilling.go_on,
+    "probe": probing.probe,
+}
+
+log = structlog.get_logger(__name__)
+
+
+def attend(
+    *, is_stopping: Callable[[], bool] = lambda: False, on_failure: Callable[[str], object] = lambda _: None
+) -> int:
+    """Do each chore once; return how much was done. One that fails, by its name on `on_failure`, stops no other."""
+    return sum(_done(name, chore, on_failure) for name, chore in CHORES.items() if not is_stopping())
+
+
+def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
+    try:
+        return chore()
+    except Error as failure:
+        log.warning("chore.database_failed", chore=name, reason=str(failure))
+        forget_connection()
+    except Exception:
+        log.exception("chore.failed", chore=name)
+        on_failure(name)
+    return 0
+
+
+class Attendant(threading.Thread):
+    """A thread that attends every second, and again at once while there is more to do: a slice of each in turn."""
+
+    def __init__(self, stopping: threading.Event, on_failure: Callable[[str], object] = lambda _: None) -> None:
+        super().__init__(name="attendant", daemon=True)
+        self._stopping = stopping
+        self._on_failure = on_failure
+
+    def run(self) -> None:
+        """Attend until told to stop."""
+        done = 0
+        while not self._stopping.wait(0.0 if done else EVERY_SECONDS):
+            done = attend(is_stopping=self._stopping.is_set, on_failure=self._on_failure)
+        forget_connection()
+
+    def wait_until_stopped(self) -> None:
+        """Wait a little for what was begun: the database undoes it where the process ends before it."""
+        if self.is_alive():  # a process may stop before this has started
+            self.join(STOP_SECONDS)

@@ -1,0 +1,1 @@
+"""Messages that are never stored: sent once, or lost (behaviour 2.9)."""
