@@ -8,7 +8,7 @@ from typing import Any
 from django.utils import timezone
 
 from subscriptions.key_issuing import Owner, issue
-from subscriptions.models import ApiKey, EventKind, EventType, Publisher, Subscriber, Subscription
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 _numbers = itertools.count(1)
@@ -26,6 +26,11 @@ def publisher(name: str | None = None, event_types: Sequence[EventType] = (), **
 
 def subscriber(name: str | None = None, **fields: Any) -> Subscriber:
     return Subscriber.objects.create(name=name or f"subscriber-{next(_numbers)}", **fields)
+
+
+def retry_policy(name: str | None = None, **terms: Any) -> RetryPolicy:
+    """Store a policy that says these terms, and otherwise what TeamForge says."""
+    return RetryPolicy.objects.create(name=name or f"policy-{next(_numbers)}", **terms)
 
 
 new_event_type, new_subscriber = event_type, subscriber

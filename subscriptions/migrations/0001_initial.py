@@ -263,7 +263,9 @@ class Migration(migrations.Migration):
                         condition=models.Q(
                             models.Q(("in_the_end", "NEVER"), ("most_retries", None)),
                             models.Q(
-                                ("in_the_end__in", ["FAIL", "REJECT", "SUSPEND"]), ("most_retries__range", (0, 1000))
+                                ("in_the_end__in", ["FAIL", "REJECT", "SUSPEND"]),
+                                ("most_retries__isnull", False),
+                                ("most_retries__range", (0, 1000)),
                             ),
                             _connector="OR",
                         ),

@@ -11,6 +11,8 @@ from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 from subscriptions.retry_limits import FACTORS, JITTERS, PAUSES, PROBES, RETRIES, check_terms
 from subscriptions.retry_terms import ACTIONS, TEAMFORGE, TERMS, Action, InTheEnd, Terms, terms_of
 
+ENDS = [InTheEnd.FAIL, InTheEnd.REJECT, InTheEnd.SUSPEND]
+
 
 def _action(default: Action, what: str) -> "models.CharField[Any, Any]":
     return models.CharField(max_length=12, choices=Action, default=default, help_text=what)
@@ -64,7 +66,7 @@ class RetryPolicy(Versioned):
             models.CheckConstraint(
                 name="retry_policy_end",
                 condition=Q(in_the_end=InTheEnd.NEVER, most_retries=None)
-                | Q(in_the_end__in=[InTheEnd.FAIL, InTheEnd.REJECT, InTheEnd.SUSPEND], most_retries__range=RETRIES),
+                | Q(in_the_end__in=ENDS, most_retries__isnull=False, most_retries__range=RETRIES),
             ),
             models.CheckConstraint(
                 name="retry_policy_numbers",

@@ -35,7 +35,14 @@ def test_a_pattern_is_no_longer_than_a_name() -> None:
         ("TeamForge.Artifact.Create", {"*", "TeamForge.*", "TeamForge.Artifact.*"}),
         ("A..B", {"*", "A.*", "A..*"}),
         ("A.", {"*", "A.*"}),
+        ("Broker", {"*"}),
+        ("Brokers.Met", {"*", "Brokers.*"}),
     ],
 )
 def test_an_event_type_is_reached_by_the_patterns_of_all_its_beginnings(name: str, patterns: set[str]) -> None:
     assert set(patterns_of(name)) == patterns
+
+
+@pytest.mark.behaviour("5.7")
+def test_what_the_broker_publishes_itself_is_reached_by_those_who_name_it() -> None:
+    assert set(patterns_of("Broker.Line.Paused")) == {"Broker.*", "Broker.Line.*"}
