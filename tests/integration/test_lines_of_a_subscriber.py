@@ -107,7 +107,7 @@ def test_what_a_line_has_in_hand_is_not_begun_once_its_subscription_is_paused(
     Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
     ended = [settlement(driven, first)]
     settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
-    assert (settled.ended, settled.started) == ({first.id}, {})
+    assert ([*settled.ended], [*settled.started]) == ([first.id], [])
 
 
 @pytest.mark.behaviour("1.6", "4.9")
