@@ -14,6 +14,8 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Lines", "conveyor_belt", "delivery.line"),
         ("Messages", "mail", "delivery.message"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
+        ("Dead letters", "unsubscribe", "delivery.deadletter"),
+        ("Replays", "replay", "delivery.replay"),
         ("Queue groups", "call_split", "delivery.queuegroup"),
         ("Callbacks", "reply", "delivery.callback"),
         ("Attempts", "swap_horiz", "delivery.attempt"),
@@ -26,6 +28,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Configuration": (
         ("Subscribers", "inbox", "subscriptions.subscriber"),
         ("Subscriptions", "link", "subscriptions.subscription"),
+        ("Retry policies", "autorenew", "subscriptions.retrypolicy"),
         ("Event types", "category", "subscriptions.eventtype"),
         ("Publishers", "campaign", "subscriptions.publisher"),
         ("API keys", "key", "subscriptions.apikey"),
@@ -38,6 +41,8 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     ),
     "Housekeeping": (
         ("Line history", "history", "delivery.lineevent"),
+        ("Announcements", "notifications", "delivery.announcement"),
+        ("Volatile counts", "air", "delivery.volatilecount"),
         ("Idempotency keys", "content_copy", "delivery.idempotencykey"),
         ("Storage days", "calendar_month", "delivery.storageday"),
         ("Users", "person", "auth.user"),

@@ -1,10 +1,37 @@
 """The operator's view: what is on its way and what became of it, to be read and never edited.
 
 `read_only` (what all have in common), `addressees` (to whom deliveries go), `verdicts` and `filter_lab` (why filters
-hold or not), `releasing`, then one module a model: `callbacks`, `messages`, `queue_groups`, `deliveries`, `attempts`,
-`line_work` and `lines`, `housekeeping`; `configured` adds to the pages of `subscriptions`.
+hold or not), `releasing`, then one module a model: `callbacks`, `messages`, `queue_groups`, `deliveries`,
+`dead_letters`, `attempts`, `replays`, `line_work` and `lines`, `announcements`, `volatile_counts`, `housekeeping`;
+`configured` adds to the pages of `subscriptions`.
 """
 
-from delivery.admin import attempts, callbacks, configured, deliveries, housekeeping, lines, messages, queue_groups
+from delivery.admin import (
+    announcements,
+    attempts,
+    callbacks,
+    configured,
+    dead_letters,
+    deliveries,
+    housekeeping,
+    lines,
+    messages,
+    queue_groups,
+    replays,
+    volatile_counts,
+)
 
-__all__ = ["attempts", "callbacks", "configured", "deliveries", "housekeeping", "lines", "messages", "queue_groups"]
+__all__ = [
+    "announcements",
+    "attempts",
+    "callbacks",
+    "configured",
+    "dead_letters",
+    "deliveries",
+    "housekeeping",
+    "lines",
+    "messages",
+    "queue_groups",
+    "replays",
+    "volatile_counts",
+]

@@ -2,6 +2,7 @@
 
 from django.urls import path
 
+from delivery.api import dead_letters, pauses, replays, resubmissions
 from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
@@ -33,4 +34,8 @@ urlpatterns = [
     path("filters/test", AnyFilters.as_view()),
     path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),
     path("scripts/test", AnyScript.as_view()),
+    *resubmissions.urlpatterns,
+    *replays.urlpatterns,
+    *dead_letters.urlpatterns,
+    *pauses.urlpatterns,
 ]

@@ -748,4 +748,15 @@ class Migration(migrations.Migration):
                 fields=("hour", "event_type", "subscription", "outcome"), name="volatile_count", nulls_distinct=False
             ),
         ),
+        migrations.CreateModel(
+            name="DeadLetter",
+            fields=[],
+            options={
+                "verbose_name": "dead letter",
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("delivery.delivery",),
+        ),
     ]

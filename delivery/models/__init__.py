@@ -3,6 +3,7 @@
 from delivery.models.announcements import Announcement
 from delivery.models.attempts import Attempt
 from delivery.models.callbacks import Callback
+from delivery.models.dead_letters import DeadLetter
 from delivery.models.deliveries import OPEN_SHELF, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
@@ -23,6 +24,7 @@ __all__ = [
     "Announcement",
     "Attempt",
     "Callback",
+    "DeadLetter",
     "Delivery",
     "IdempotencyKey",
     "Lane",

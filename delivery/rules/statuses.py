@@ -41,6 +41,8 @@ class DeliveryStatus(TextChoices):
 
 UNFINISHED: Final = frozenset({DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD})
 FINAL: Final = frozenset(DeliveryStatus) - UNFINISHED
+DEAD: Final = FINAL - {DeliveryStatus.DELIVERED, DeliveryStatus.REDUNDANT}
+"""Nobody took it, and nobody will."""
 
 LEGAL_CHANGES: Final[dict[DeliveryStatus, frozenset[DeliveryStatus]]] = {
     DeliveryStatus.PENDING: frozenset(
