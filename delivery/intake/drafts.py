@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -37,6 +38,12 @@ class Draft:
     idempotency_key: str | None = None
     callback_url: str | None = None
     """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
+    destination: str | None = None
+    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (behaviour 2.8)."""
+    ttl: float | None = None
+    """Seconds after which it is not sent any more (behaviour 2.10)."""
+    not_before: datetime | None = None
+    """Before when it is not sent (behaviour 2.13)."""
 
 
 def check_metadata(draft: Draft) -> None:

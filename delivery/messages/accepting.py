@@ -123,6 +123,9 @@ def _checked(
         idempotency_key=draft.idempotency_key,
         kind=event_type.kind,
         callback_url=draft.callback_url,
+        destination=draft.destination,
+        ttl=draft.ttl,
+        not_before=draft.not_before,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -38,6 +39,12 @@ class NewMessage:
     """The event type's."""
     callback_url: str | None = None
     """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
+    destination: str | None = None
+    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (behaviour 2.8)."""
+    ttl: float | None = None
+    """Seconds after which it is not sent any more (behaviour 2.10)."""
+    not_before: datetime | None = None
+    """Before when it is not sent (behaviour 2.13)."""
 
     @cached_property
     def document(self) -> Document:
