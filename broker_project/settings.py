@@ -254,6 +254,7 @@ SPECTACULAR_SETTINGS = {
         "EventKind": "subscriptions.models.EventKind",
         "KeyKind": "subscriptions.models.KeyKind",
         "Status": "subscriptions.models.Status",
+        "Action": "subscriptions.retry_terms.Action",
         "DeliveryStatus": "delivery.rules.statuses.DeliveryStatus",
         "CallbackState": "delivery.looking.callback_standing.CallbackState",
         "LineState": "delivery.looking.standing.LineState",
