@@ -12,6 +12,7 @@ from django.db.models.functions import Now
 
 from delivery.callbacks.terms import callback_terms
 from delivery.driving import running, turns
+from delivery.driving.attending import Attendant
 from delivery.driving.driver import Driver
 from delivery.lines.hands import BodyBudget, InHand
 from delivery.lines.pages import Wanted
@@ -37,7 +38,7 @@ SENDERS = 5
 
 
 class Worker(threading.Thread):
-    """A worker without Celery: a driver, and a thread that hands it whatever the sweep finds."""
+    """A worker without Celery: a driver, an attendant, and a thread that hands the driver whatever the sweep finds."""
 
     def __init__(
         self, name: str = "worker", find: Callable[[], list[int]] = lines_with_due_work, **options: Any
@@ -51,9 +52,11 @@ class Worker(threading.Thread):
         )
         self.failures: list[str] = []
         self._stopping = threading.Event()
+        self._attendant = Attendant(self._stopping, on_failure=self.failures.append)
 
     def run(self) -> None:
         self.driver.start()
+        self._attendant.start()
         try:
             while not self._stopping.wait(0.01):
                 self._take_turn()
@@ -69,6 +72,7 @@ class Worker(threading.Thread):
     def stop(self) -> None:
         self._stopping.set()
         self.join(PATIENCE)
+        self._attendant.join(PATIENCE)
         assert self.driver.stop(PATIENCE), "the driver did not stop"
         assert not self.failures
 

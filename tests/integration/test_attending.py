@@ -1,0 +1,90 @@
+"""What becomes due by the clock alone is looked after by every worker, and by a task."""
+
+import threading
+
+import pytest
+
+from delivery import tasks
+from delivery.driving import attending
+from delivery.driving.attending import Attendant, Chore, attend
+from subscriptions.database import rows
+from tests.driving import lone_worker
+from tests.receiver import PATIENCE, wait_until
+
+ONE_DAY = 86_400.0
+
+
+def only(monkeypatch: pytest.MonkeyPatch, **chores: Chore) -> None:
+    """Let these be all the chores there are."""
+    monkeypatch.setattr(attending, "CHORES", chores)
+
+
+def test_a_chore_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[str] = []
+    only(
+        monkeypatch,
+        first=lambda: 1,
+        defective=lambda: int("a defect"),
+        refused=lambda: len(rows("SELECT 1 / 0")),
+        last=lambda: len(rows("SELECT 1")),
+    )
+    assert attend(on_failure=broken.append) == 2
+    assert broken == ["defective"], "that the database refuses is no defect"
+
+
+def test_whoever_stops_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = threading.Event()
+
+    def first() -> int:
+        stopping.set()
+        return 1
+
+    only(monkeypatch, first=first, second=lambda: 10)
+    assert attend(is_stopping=stopping.is_set) == 1
+
+
+def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = iter([1000, 1000, 17])
+    calls: list[int] = []
+
+    def chore() -> int:
+        monkeypatch.setattr(attending, "EVERY_SECONDS", ONE_DAY)
+        calls.append(next(slices, 0))
+        return calls[-1]
+
+    only(monkeypatch, chore=chore)
+    stopping = threading.Event()
+    attendant = Attendant(stopping)
+    attendant.start()
+    wait_until(lambda: len(calls) == 4)
+    stopping.set()
+    attendant.join(PATIENCE)
+    assert calls == [1000, 1000, 17, 0], "then it waits"
+
+
+def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[threading.Thread] = set()
+
+    def chore() -> int:
+        seen.add(threading.current_thread())
+        return 0
+
+    only(monkeypatch, chore=chore)
+    worker = lone_worker("attends")
+    worker.start()
+    wait_until(lambda: bool(seen))
+    worker.stop()
+    assert [one.is_alive() for one in seen] == [False]
+
+
+def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = iter([7, 8])
+    only(monkeypatch, chore=lambda: next(slices))
+    tasks.attend()
+    assert next(slices) == 8, "a slice of it was done"
+
+
+def test_where_nothing_is_due_nothing_is_done(storage: None) -> None:
+    broken: list[str] = []
+    assert attend(on_failure=broken.append) == 0
+    assert broken == []
