@@ -31,7 +31,9 @@ LINE_IS_DUE: Final = """
 
 CLAIM: Final = f"""
 WITH picked AS (
-  SELECT l.id, l.lease_until FROM delivery_line l
+  SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
+         CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END AS strands
+    FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
    WHERE l.id = ANY(%s) AND (l.lease_until IS NULL OR l.lease_until < clock_timestamp()) AND {LINE_IS_DUE}
    ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
 forgotten AS (
@@ -41,8 +43,8 @@ UPDATE delivery_line l
   FROM picked
  WHERE l.id = picked.id
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next,
-          COALESCE((SELECT max_queued_to_send FROM subscriptions_subscriber u WHERE u.id = l.subscriber_id), %s),
-          picked.lease_until
+          picked.capacity, (SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id),
+          picked.strands, picked.lease_until
 """
 
 MEND: Final = f"""
@@ -154,7 +156,7 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
     A line whose last driver vanished is mended first: what it had under way goes first, with its number, flagged.
     """
     with transaction.atomic():
-        taken = rows(CLAIM, [sorted(line_ids), worker, LEASE_SECONDS, CAPACITY])
+        taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _ in taken}
         abandoned = {line_id: lease_until for line_id, *_, lease_until in taken if lease_until}
         return [*_mended(claims, abandoned).values()]
