@@ -71,8 +71,10 @@ class Grown:
         filling.finish(url(), receivers(self.busy), self.event_type.pk, count=count, days=self.days)
 
     def leave_waiting(self, count: int) -> None:
-        """Let as many wait for the inactive, and apart for one who is busy."""
         filling.leave_waiting(url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0])
+
+    def leave_apart(self, count: int) -> None:
+        """Let one who is busy have as many to be tried again apart."""
         apart = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
         filling.leave_apart(url(), apart, self.event_type.pk, count=count, day=self.days[0])
 
@@ -155,6 +157,7 @@ def cancel(grown: Grown) -> None:
 @pytest.mark.behaviour("11.4")
 @pytest.mark.parametrize("queue_seen_empty", [False, True], ids=["queue seen full", "queue seen empty"], indirect=True)
 def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown.leave_apart(WAITING)
     with explaining(monkeypatch) as statements:
         deliver_and_crash(grown)
         try_again_apart(grown)
@@ -215,6 +218,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
         for number, one in enumerate(statements):
             one.prepare(raw, number)
         grown.leave_waiting(WAITING)
+        grown.leave_apart(WAITING)
         plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
     assert len(plans) > 15
     assert [(one.searched, one.statement) for one in plans if {*one.searched} & QUEUE] == []
