@@ -11,8 +11,10 @@ from django.urls import reverse
 
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import (
+    Announcement,
     Attempt,
     Callback,
+    DeadLetter,
     Delivery,
     IdempotencyKey,
     Lane,
@@ -20,7 +22,9 @@ from delivery.models import (
     LineEvent,
     Message,
     QueueGroup,
+    Replay,
     StorageDay,
+    VolatileCount,
 )
 from subscriptions.models import Subscription
 from tests import factories
@@ -28,10 +32,14 @@ from tests.driving import line_of
 
 pytestmark = pytest.mark.django_db
 
+HOUR = dt.timedelta(hours=1)
 MANY = 60
 """More than a page."""
 
-MODELS = (Message, Delivery, QueueGroup, Callback, Attempt, Line, LineEvent, IdempotencyKey, StorageDay)
+MODELS = (
+    *(Message, Delivery, DeadLetter, QueueGroup, Callback, Attempt, Replay, Line, LineEvent),
+    *(Announcement, VolatileCount, IdempotencyKey, StorageDay),
+)
 
 
 @pytest.fixture
@@ -71,6 +79,14 @@ def message() -> Message:
     Callback.objects.bulk_create(
         Callback(group_id=one.pk, message=one, url="https://a.example", token_hash=b"%d" % one.pk, expires_at=now)
         for one in stored
+    )
+    Replay.objects.bulk_create(Replay(subscription=made) for _ in stored)
+    Announcement.objects.bulk_create(
+        Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in stored
+    )
+    VolatileCount.objects.bulk_create(
+        VolatileCount(hour=now - number * HOUR, event_type=made.event_type, subscription=made, outcome="delivered")
+        for number, _ in enumerate(stored)
     )
     IdempotencyKey.objects.create(
         key="order-1",
