@@ -38,7 +38,7 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
         if not any(candidate.filter for candidate in found)
     }
     matches = [
-        unfiltered[one] if one in unfiltered else [*_matches(candidates[one], message.document, work)]
+        unfiltered[one] if one in unfiltered else [*qualified(candidates[one], message.document, work)]
         for one, message in zip(asked, messages, strict=True)
     ]
     return matches if are_locked else _without_deleted(matches)
@@ -51,7 +51,7 @@ def subscriptions_to_ask(message: Addressed) -> list[Match]:
     """
     work = Work()
     (asked,), candidates, _ = candidates_of([message], work, lock=False)
-    return sorted(_matches(candidates[asked], message.document, work))
+    return sorted(qualified(candidates[asked], message.document, work))
 
 
 def _without_deleted(matches: list[list[Match]]) -> list[list[Match]]:
@@ -63,7 +63,8 @@ def _without_deleted(matches: list[list[Match]]) -> list[list[Match]]:
     return [[match for match in found if match.subscription_id in there] for found in matches]
 
 
-def _matches(candidates: Sequence[Candidate], document: Document, work: Work) -> Iterator[Match]:
+def qualified(candidates: Sequence[Candidate], document: Document, work: Work) -> Iterator[Match]:
+    """Yield in turn those of the candidates whose filters are true, or fail; no filter is evaluated before its turn."""
     document.work = work
     for candidate in candidates:
         match = Match(

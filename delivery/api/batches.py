@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from datetime import datetime
 from typing import Any, Final
 
 from rest_framework.exceptions import ParseError
@@ -9,6 +10,7 @@ from rest_framework.exceptions import ParseError
 from delivery.intake.drafts import Draft
 from delivery.intake.raw_json import JsonCursor, NotAsExpected
 from delivery.intake.refusals import InvalidMetadata, Refusal
+from delivery.intake.terms import moment_of, ttl_of
 
 FIELDS: Final = (
     "event",
@@ -19,10 +21,13 @@ FIELDS: Final = (
     "filter_string",
     "idempotency_key",
     "callback_url",
+    "destination",
+    "ttl",
+    "not_before",
 )
 
 
-def drafts_of(body: bytes, *, most_items: int) -> list[Draft | Refusal]:
+def drafts_of(body: bytes, *, most_items: int, now: datetime) -> list[Draft | Refusal]:
     """Return the batch's items in order; one whose fields are wrong is the refusal that says so.
 
     Raises:
@@ -37,7 +42,7 @@ def drafts_of(body: bytes, *, most_items: int) -> list[Draft | Refusal]:
         raise ParseError(f"The body is not a batch: {broken}.") from None
     if not 1 <= len(items) <= most_items:
         raise ParseError(f"A batch has 1 to {most_items} events; this one has {len(items)}.")
-    return [_draft(item) for item in items]
+    return [_draft(item, now) for item in items]
 
 
 def _items(cursor: JsonCursor) -> list[dict[str, tuple[Any, str]]]:
@@ -51,11 +56,12 @@ def _items(cursor: JsonCursor) -> list[dict[str, tuple[Any, str]]]:
     return items
 
 
-def _draft(item: dict[str, tuple[Any, str]]) -> Draft | Refusal:
+def _draft(item: dict[str, tuple[Any, str]], now: datetime) -> Draft | Refusal:
     try:
         for field in item:
             if field not in FIELDS:
                 raise InvalidMetadata(f"There is no field {field[:100]!r}; the fields are {', '.join(FIELDS)}.")
+        ttl, not_before = _text(item, "ttl"), _text(item, "not_before")
         return Draft(
             event_type=_text(item, "event") or "",
             body=_body(item),
@@ -64,6 +70,9 @@ def _draft(item: dict[str, tuple[Any, str]]) -> Draft | Refusal:
             filter_string=_text(item, "filter_string"),
             idempotency_key=_text(item, "idempotency_key"),
             callback_url=_text(item, "callback_url"),
+            destination=_text(item, "destination"),
+            ttl=None if ttl is None else ttl_of(ttl),
+            not_before=None if not_before is None else moment_of(not_before, now=now),
         )
     except Refusal as refusal:
         return refusal

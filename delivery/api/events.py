@@ -1,11 +1,12 @@
 """Publishing over HTTP: one event, or a batch (behaviour 2)."""
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
+from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
@@ -20,6 +21,7 @@ from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, ans
 from delivery.callbacks.terms import callback_terms
 from delivery.intake.drafts import Draft
 from delivery.intake.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
+from delivery.intake.terms import moment_of, ttl_of
 from delivery.messages.accepting import accept, checked
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
@@ -30,13 +32,6 @@ from subscriptions.models import EventKind
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server says which variables stand for two headers with different values."""
 
-NOT_SERVED: Final = {
-    "Broker-Destination": "direct delivery",
-    "Broker-TTL": "a time to live",
-    "Broker-Not-Before": "delayed messages",
-}
-"""Headers whose meaning this version does not know; ignoring them would be worse than refusing."""
-
 
 def _header(name: str, text: str) -> OpenApiParameter:
     return OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
@@ -46,7 +41,22 @@ HEADERS: Final = [
     _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
     _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
     _header("CallbackURL", "Where the result of a QUEUE event is to be posted."),
+    _header(
+        "Broker-Destination",
+        "TOPIC: the subscriber that alone gets it, by the first of its subscriptions that qualifies; `default`: each "
+        "subscriber once.",
+    ),
+    _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
+    _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
 ]
+OF_ONE_ITEM: Final = {
+    "Idempotency-Key": "idempotency_key",
+    "CallbackURL": "callback_url",
+    "Broker-Destination": "destination",
+    "Broker-TTL": "ttl",
+    "Broker-Not-Before": "not_before",
+}
+"""Headers that say something of one event; in a batch each has a field of its own for it."""
 
 
 class Publish(APIView):
@@ -66,16 +76,7 @@ class Publish(APIView):
 
         A SYNC event is answered with what its endpoint answers.
         """
-        draft = Draft(
-            event_type=event_type,
-            body=body_of(request, limit=settings.MAX_BODY_BYTES),
-            content_type=request.META.get("CONTENT_TYPE") or None,
-            headers=list(request.headers.items()),
-            filter_string=filter_string_of(request),
-            idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
-            callback_url=request.META.get("HTTP_CALLBACKURL"),
-        )
-        message = message_of(request, draft)
+        message = message_of(request, draft_of(request, event_type))
         if message.kind == EventKind.SYNC:
             refuse_unsuitable(request)
             return answer_to(message, publisher_id=key_of(request).publisher_id)
@@ -96,13 +97,35 @@ class PublishBatch(APIView):
     def post(self, request: Request) -> Response:
         """Store the events in their order in one transaction; answer for each."""
         refuse_unserved(request)
-        if "Idempotency-Key" in request.headers:
-            raise InvalidMetadata("In a batch each event has a key of its own: give it in the field 'idempotency_key'.")
-        if "CallbackURL" in request.headers:
-            raise InvalidMetadata("In a batch each event has its own CallbackURL: give it in the field 'callback_url'.")
-        drafts = drafts_of(body_of(request, limit=settings.MAX_BATCH_BYTES), most_items=settings.MAX_BATCH_ITEMS)
+        for name, field in OF_ONE_ITEM.items():
+            if name in request.headers:
+                raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
+        body = body_of(request, limit=settings.MAX_BATCH_BYTES)
+        drafts = drafts_of(body, most_items=settings.MAX_BATCH_ITEMS, now=timezone.now())
         accepted = accepted_by(request, drafts)
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
+
+
+def draft_of(request: Request, event_type: str) -> Draft:
+    """Return one event as it is sent: its body is the payload, all else travels in headers.
+
+    Raises:
+        InvalidMetadata: one of them cannot be read.
+
+    """
+    ttl, not_before = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
+    return Draft(
+        event_type=event_type,
+        body=body_of(request, limit=settings.MAX_BODY_BYTES),
+        content_type=request.META.get("CONTENT_TYPE") or None,
+        headers=list(request.headers.items()),
+        filter_string=filter_string_of(request),
+        idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
+        callback_url=request.META.get("HTTP_CALLBACKURL"),
+        destination=request.headers.get("Broker-Destination"),
+        ttl=None if ttl is None else ttl_of(ttl),
+        not_before=None if not_before is None else moment_of(not_before, now=timezone.now()),
+    )
 
 
 def message_of(request: Request, draft: Draft) -> NewMessage:
@@ -160,8 +183,5 @@ def filter_string_of(request: Request) -> str | None:
 
 def refuse_unserved(request: Request) -> None:
     """Raise `KindNotServed` for headers that ask for what this version cannot do."""
-    asked: dict[str, Any] = {name: what for name, what in NOT_SERVED.items() if name in request.headers}
     if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
-        asked["Broker-Durability"] = "volatile messages"
-    for name, what in asked.items():
-        raise KindNotServed(f"This version does not serve {what}; publish without the header {name}.")
+        raise KindNotServed("This version does not serve volatile messages; publish without Broker-Durability.")

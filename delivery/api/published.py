@@ -1,11 +1,17 @@
 """What publishing answers, and what a batch looks like, for OpenAPI and for the views."""
 
-from typing import Any
+from typing import Any, Final
 
 from rest_framework import serializers
 
 from delivery.messages.storing import Accepted
 from delivery.models import MessageOutcome
+
+ASTRAY: Final = {
+    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",
+    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name: the message is kept, nobody gets it.",
+}
+"""What is said where a message's destination does not get it (behaviour 2.8)."""
 
 
 class AcceptedEvent(serializers.Serializer[Any]):
@@ -16,6 +22,7 @@ class AcceptedEvent(serializers.Serializer[Any]):
     deliveries = serializers.IntegerField(
         help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it."
     )
+    detail = serializers.CharField(required=False, help_text="There: why its destination does not get it.")
     replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
 
 
@@ -36,6 +43,9 @@ class BatchItem(serializers.Serializer[Any]):
     filter_string = serializers.CharField(required=False)
     idempotency_key = serializers.CharField(required=False)
     callback_url = serializers.CharField(required=False, help_text="Where to post the result of a QUEUE event.")
+    destination = serializers.CharField(required=False, help_text="As `Broker-Destination` where it is sent alone.")
+    ttl = serializers.CharField(required=False, help_text="As `Broker-TTL`.")
+    not_before = serializers.CharField(required=False, help_text="As `Broker-Not-Before`.")
 
 
 class EventBatch(serializers.Serializer[Any]):
@@ -51,4 +61,7 @@ def answer_of(accepted: Accepted) -> dict[str, object]:
         "outcome": str(accepted.outcome),
         "deliveries": accepted.deliveries,
     }
+    for outcome, detail in ASTRAY.items():
+        if accepted.outcome == outcome:
+            answer["detail"] = detail
     return {**answer, "replayed": True} if accepted.replayed else answer

@@ -10,6 +10,7 @@ from django.core.exceptions import ValidationError
 
 from delivery.intake.refusals import InvalidMetadata, UnsuitableCallback
 from subscriptions.endpoints import parse_endpoint
+from subscriptions.names import is_name
 
 MOST_KEY_CHARACTERS: Final = 255
 MOST_HEADERS: Final = 100
@@ -56,6 +57,8 @@ def check_metadata(draft: Draft) -> None:
         raise InvalidMetadata("A filter string has 1 to 4096 characters, visible ASCII and blanks; or leave it out.")
     if draft.content_type and not _CONTENT_TYPE.fullmatch(draft.content_type):
         raise InvalidMetadata("A content type has 1 to 255 visible ASCII characters, such as application/json.")
+    if draft.destination is not None and not is_name(draft.destination):
+        raise InvalidMetadata("A destination is the name of a subscriber, or 'default' for each of them once.")
     if draft.callback_url is not None:
         _check_callback_url(draft.callback_url)
     _check_headers(draft.headers)

@@ -1,5 +1,6 @@
 """Publishing: from what was sent in to a stored message with a delivery for everybody who is to get it.
 
 `accepting` (checked against its event type) · `publishing` (in one transaction, once for a key) · `documents` (what
-filters see) · `queue_groups`, `placing` (for whom, in which groups, in whose lines) · `store_statements`, `storing`.
+filters see) · `routing` (for whom) · `queue_groups`, `placing` (in which groups, and in whose lines) ·
+`store_statements`, `storing`.
 """

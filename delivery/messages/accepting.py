@@ -106,8 +106,7 @@ def _checked(
     if len(draft.body) > most_bytes:
         raise PayloadTooLarge(f"A message has at most {most_bytes} bytes; this one has {len(draft.body)}.")
     check_metadata(draft)
-    if draft.callback_url is not None and event_type.kind != EventKind.QUEUE:
-        raise InvalidMetadata(f"{draft.event_type} is of kind {event_type.kind}; only QUEUE takes a CallbackURL.")
+    _check_kind(draft, event_type.kind)
     content_type = draft.content_type or event_type.content_type
     check_content_type(content_type, event_type.content_type)
     if is_json(event_type.content_type):
@@ -127,6 +126,13 @@ def _checked(
         ttl=draft.ttl,
         not_before=draft.not_before,
     )
+
+
+def _check_kind(draft: Draft, kind: str) -> None:
+    if draft.callback_url is not None and kind != EventKind.QUEUE:
+        raise InvalidMetadata(f"{draft.event_type} is of kind {kind}; only QUEUE takes a CallbackURL.")
+    if draft.destination is not None and kind != EventKind.TOPIC:
+        raise InvalidMetadata(f"{draft.event_type} is of kind {kind}; only TOPIC takes a destination.")
 
 
 def _check_schema(draft: Draft, event_type: _Publishable) -> None:

@@ -12,12 +12,11 @@ from django.db import transaction
 from delivery.intake.idempotency import fingerprint_of
 from delivery.messages.documents import document_of
 from delivery.messages.placing import placed, sender_lines
+from delivery.messages.routing import Route, log_astray, routes_of
 from delivery.messages.store_statements import store_statement
-from delivery.models import MessageOutcome
 from delivery.waking import wakeups
 from subscriptions.database import rows
 from subscriptions.filters import Document
-from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models import EventKind
 
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_failure", "d_group")
@@ -46,6 +45,11 @@ class NewMessage:
     not_before: datetime | None = None
     """Before when it is not sent (behaviour 2.13)."""
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether the time in which it is sent is limited."""
+        return self.ttl is not None or self.not_before is not None
+
     @cached_property
     def document(self) -> Document:
         """What filters see of it."""
@@ -53,8 +57,8 @@ class NewMessage:
 
     @cached_property
     def fingerprint(self) -> bytes:
-        """What makes two publishes the same: event type, body, filter string and callback (behaviour 2.6)."""
-        return fingerprint_of([self.event_type, self.body, self.filter_string, self.callback_url])
+        """What makes two publishes the same: event type, body, filter string, callback and destination (2.6)."""
+        return fingerprint_of([self.event_type, self.body, self.filter_string, self.callback_url, self.destination])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +76,21 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
     """Store the messages in their order and, after the commit, wake the lines that got something."""
     if not messages:
         return []
-    matches = matching_subscriptions(messages)
+    routes = routes_of(messages)
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
     arguments = {
         "body": [message.body for message in messages],
-        "messages": _columns(messages, matches, publisher_id),
-        **_delivery_columns(messages, matches),
+        "messages": _columns(messages, routes, publisher_id),
+        **_delivery_columns(messages, routes),
     }
-    holds = any(arguments["d_failure"])
-    found = rows(store_statement(holds=holds, groups=bool(queues)), arguments | {"senders": [*queues]})
+    waits = any(arguments["d_failure"]) or any(message.is_timed for message in messages)
+    found = rows(store_statement(waits=waits, groups=bool(queues)), arguments | {"senders": [*queues]})
     _wake_after_commit({line_id: queues.get(line_id, wakeups.TOPIC) for place, line_id in found if not place})
     ids = [message_id for place, message_id in sorted(found) if place]
+    if any(message.destination for message in messages):
+        transaction.on_commit(partial(log_astray, ids, messages, routes), robust=True)
     return [
-        Accepted(message_id, _outcome(qualified), len(qualified))
-        for message_id, qualified in zip(ids, matches, strict=True)
+        Accepted(message_id, route.outcome, len(route.matches)) for message_id, route in zip(ids, routes, strict=True)
     ]
 
 
@@ -96,16 +101,13 @@ def _wake_after_commit(queues: Mapping[int, str]) -> None:
         transaction.on_commit(partial(wakeups.wake, queue, lines), robust=True)
 
 
-def _outcome(qualified: Sequence[Match]) -> MessageOutcome:
-    return MessageOutcome.ROUTED if qualified else MessageOutcome.UNROUTED
-
-
-def _delivery_columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]]) -> dict[str, list[Any]]:
+def _delivery_columns(messages: Sequence[NewMessage], routes: Sequence[Route]) -> dict[str, list[Any]]:
+    matches = [route.matches for route in routes]
     columns = [*zip(*placed(messages, matches), strict=True)] or [()] * len(DELIVERY_COLUMNS)
     return {name: [*column] for name, column in zip(DELIVERY_COLUMNS, columns, strict=True)}
 
 
-def _columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]], publisher_id: int | None) -> str:
+def _columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_id: int | None) -> str:
     return orjson.dumps(
         [
             {
@@ -115,9 +117,15 @@ def _columns(messages: Sequence[NewMessage], matches: Sequence[Sequence[Match]],
                 "content_type": message.content_type,
                 "headers": message.headers,
                 "filter_string": message.filter_string,
-                "outcome": _outcome(qualified),
-                "deliveries_count": len(qualified),
+                "outcome": route.outcome,
+                "deliveries_count": len(route.matches),
+                **_rare_columns(message),
             }
-            for place, (message, qualified) in enumerate(zip(messages, matches, strict=True), 1)
+            for place, (message, route) in enumerate(zip(messages, routes, strict=True), 1)
         ]
     ).decode()
+
+
+def _rare_columns(message: NewMessage) -> dict[str, object]:
+    columns = {"destination": message.destination, "ttl": message.ttl, "not_before": message.not_before}
+    return {name: value for name, value in columns.items() if value is not None}

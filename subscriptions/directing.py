@@ -1,0 +1,78 @@
+"""Whom a message goes to that names its destination: the first that qualifies, and nobody else (behaviour 2.8)."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+import orjson
+
+from subscriptions.candidates import Candidate, locked
+from subscriptions.database import rows
+from subscriptions.filters import Work
+from subscriptions.matching import Match, qualified
+from subscriptions.patterns import REACHED_KIND, patterns_of
+from subscriptions.probes import Addressed
+
+CANDIDATES: Final = """
+SELECT a.place, s.id, s.subscriber_id, s.filter, s.header_filter_string <> ''
+  FROM json_to_recordset(%s::json)
+         AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
+  JOIN subscriptions_subscriber u ON u.name = a.destination
+  LEFT JOIN subscriptions_subscription s
+    ON s.subscriber_id = u.id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+       AND (s.event_type_id = a.event_type_id OR s.event_pattern = ANY (a.patterns))
+       AND s.header_filter_string IN ('', a.filter_string)
+ ORDER BY a.place, s.position, s.id
+"""
+"""A row without a subscription says that there is somebody of this name; none, that there is nobody."""
+
+
+class Directed(Addressed, Protocol):
+    """What decides who gets a message, where it says so itself."""
+
+    @property
+    def destination(self) -> str | None:
+        """The subscriber's name."""
+
+
+def directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
+    """Return for each message whom of its destination's subscriptions it goes to: one, or none.
+
+    None where nobody is called so. The one is the first, by position and id, whose filter is true, or fails: then
+    nobody knows. It is locked against deletion.
+    """
+    while True:
+        found = _found(messages)
+        wanted = {match.subscription_id for matches in found for match in matches or ()}
+        if locked(wanted) == wanted:
+            return found
+        # else it was deleted just now, and the next one may qualify
+
+
+def _found(messages: Sequence[Directed]) -> list[list[Match] | None]:
+    candidates, work = _candidates(messages), Work()
+    return [
+        [*islice(qualified(candidates[place], message.document, work), 1)] if place in candidates else None
+        for place, message in enumerate(messages)
+    ]
+
+
+def _candidates(messages: Sequence[Directed]) -> Mapping[int, list[Candidate]]:
+    """Return the destinations' subscriptions by the message's place; those of nobody are missing."""
+    found: dict[int, list[Candidate]] = defaultdict(list)
+    asked = [
+        {
+            "place": place,
+            "destination": message.destination,
+            "event_type_id": message.event_type_id,
+            "patterns": patterns_of(message.event_type) if message.kind == REACHED_KIND else (),
+            "filter_string": message.filter_string or "",
+        }
+        for place, message in enumerate(messages)
+    ]
+    for place, subscription_id, *columns in rows(CANDIDATES, [orjson.dumps(asked).decode()]):
+        of_place = found[place]
+        if subscription_id is not None:
+            of_place.append(Candidate(len(of_place), subscription_id, *columns))
+    return found
