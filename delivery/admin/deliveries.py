@@ -10,7 +10,7 @@ from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
 from delivery.admin.attempts import attempts_table
 from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
-from delivery.admin.releasing import ReleasingAdmin
+from delivery.admin.resubmitting import ResubmittingAdmin
 from delivery.looking.listing import deliveries_of, in_group, under_way
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
@@ -21,7 +21,7 @@ from subscriptions.models import Subscription
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ReleasingAdmin):
+class DeliveryAdmin(ResubmittingAdmin):
     """Where each delivery stands."""
 
     list_display = (

@@ -33,7 +33,9 @@ class ReleasingAdmin(ReadOnlyAdmin[Delivery]):
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer releasing only of what is HELD."""
         offered: list[Any] = super().get_actions_detail(request, object_id)
-        return offered if Delivery.objects.filter(pk=object_id, status=DeliveryStatus.HELD).exists() else []
+        if Delivery.objects.filter(pk=object_id, status=DeliveryStatus.HELD).exists():
+            return offered
+        return [one for one in offered if one.path != "release"]
 
     @action(
         description="Release",

@@ -22,7 +22,7 @@ urlpatterns = [
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
     path("messages/<int:id>/explanation", ExplanationOfMessage.as_view()),
     path("deliveries", Deliveries.as_view({"get": "list"})),
-    path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"})),
+    path("deliveries/<int:id>", Deliveries.as_view({"get": "retrieve"}), name="delivery"),
     path("deliveries/<int:id>/release", ReleaseDelivery.as_view()),
     path("callbacks", Callbacks.as_view({"get": "list"})),
     path("callbacks/<int:id>", Callbacks.as_view({"get": "retrieve"})),

@@ -1,0 +1,55 @@
+"""What can be sent again by hand, and the reason that is given for the rest."""
+
+from typing import Any
+
+import pytest
+
+from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE, Sent, why_not
+from delivery.rules.statuses import DeliveryStatus
+
+S = DeliveryStatus
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.parametrize(
+    ("status", "begins"),
+    [
+        (S.REJECTED, None),
+        (S.FAILED, None),
+        (S.EXPIRED, None),
+        (S.NOT_SUPPORTED, None),
+        (S.HELD, "It is HELD: release it instead."),
+        (S.PENDING, "It is PENDING, and will be sent; cancel it first"),
+        (S.IN_FLIGHT, "It is IN_FLIGHT, and will be sent; cancel it first"),
+        (S.DELIVERED, "It is DELIVERED: a replay sends it again."),
+        (S.CANCELLED, "It is CANCELLED: a replay sends it again."),
+        (S.REDUNDANT, "Another endpoint of its group took the message."),
+    ],
+)
+def test_each_status_can_be_resubmitted_or_says_what_to_do_instead(status: DeliveryStatus, begins: str | None) -> None:
+    refused = why_not(Sent(status, "TOPIC"))
+    assert refused is None if begins is None else refused and refused.startswith(begins)
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.parametrize(
+    ("facts", "word"),
+    [
+        ({"kind": None}, "deleted"),
+        ({"kind": None, "is_reply": True}, "reply to a callback"),
+        ({"kind": "SYNC"}, "synchronous"),
+        ({"is_active": False}, "INACTIVE"),
+        ({"kind": "QUEUE", "is_group_open": True}, "Others of its group"),
+        ({"kind": "QUEUE", "is_taken": True}, "Another endpoint"),
+        ({"kind": "QUEUE"}, ""),
+    ],
+)
+def test_where_it_was_to_go_counts_too(facts: dict[str, Any], word: str) -> None:
+    refused = why_not(Sent(**({"status": S.REJECTED, "kind": "TOPIC"} | facts)))
+    assert word in refused if refused else not word
+
+
+@pytest.mark.behaviour("5.8")
+def test_a_replay_takes_what_was_delivered_or_cancelled_too() -> None:
+    assert {S.DELIVERED, S.CANCELLED} == REPLAYABLE - RESUBMITTABLE
+    assert not RESUBMITTABLE - REPLAYABLE
