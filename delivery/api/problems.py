@@ -44,6 +44,7 @@ register(
         ),
         refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
         refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
+        refusals.InvalidCloudEvent: ProblemType(400, "invalid_cloud_event", "Invalid CloudEvent"),
         refusals.UnsuitableCallback: ProblemType(400, "unsuitable_callback", "Unsuitable callback"),
         refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
         UnknownCallback: ProblemType(404, "unknown_callback", "Unknown callback"),

@@ -45,6 +45,10 @@ class InvalidMetadata(Refusal):
     """A header or field beside the body is not usable."""
 
 
+class InvalidCloudEvent(Refusal):
+    """What is sent as a CloudEvent is none, or of another event type than its address."""
+
+
 class UnsuitableCallback(Refusal):
     """No reply can be sent to the `CallbackURL`."""
 
