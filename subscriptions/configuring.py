@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model, ProtectedError, QuerySet
 
 from subscriptions.json_equality import same_json
-from subscriptions.models import EventType, RetryPolicy, Subscription
+from subscriptions.models import EventType, Subscription
 from subscriptions.models.versioned import Versioned
 from subscriptions.signing_secrets import secret_of
 
@@ -112,8 +112,8 @@ def _locked(which: QuerySet[Configured], expected: Versions | None) -> Configure
     record = which.select_for_update(of=("self",), no_key=True).get()
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
-    if isinstance(record, RetryPolicy) and record.is_preset:
-        raise IsPreset(f"{record} came installed and stays as it is; make one of your own that begins with its terms.")
+    if record.came_installed:
+        raise IsPreset(f"{record} came installed and stays as it is; make one of your own.")
     return record
 
 

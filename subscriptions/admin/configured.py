@@ -37,6 +37,14 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
         """Return the actions on many, without deleting them: what still needs something is told one by one."""
         return {name: what for name, what in super().get_actions(request).items() if name != "delete_selected"}
 
+    def has_change_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
+        """Tell whether the user may change it: what came installed nobody."""
+        return not (obj and obj.came_installed) and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Record | None = None) -> bool:
+        """Tell whether the user may delete it: what came installed nobody."""
+        return not (obj and obj.came_installed) and super().has_delete_permission(request, obj)
+
     def get_deleted_objects(self, objs: Any, request: HttpRequest) -> tuple[Any, Any, set[str], Any]:
         """Return what goes with it; a record's own keys and lines need no permission of their own."""
         deleted, counts, _, protected = super().get_deleted_objects(objs, request)

@@ -1,7 +1,6 @@
 """Retry policies in the admin."""
 
 from django.contrib import admin
-from django.http import HttpRequest
 
 from subscriptions.admin.configured import ConfiguredAdmin
 from subscriptions.models import RetryPolicy
@@ -15,11 +14,3 @@ class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
     list_filter = ("is_preset", "in_the_end")
     search_fields = ("name", "description")
     ordering = ("name",)
-
-    def has_change_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
-        """Tell whether the user may change it: a preset nobody."""
-        return not (obj and obj.is_preset) and super().has_change_permission(request, obj)
-
-    def has_delete_permission(self, request: HttpRequest, obj: RetryPolicy | None = None) -> bool:
-        """Tell whether the user may delete it: a preset nobody."""
-        return not (obj and obj.is_preset) and super().has_delete_permission(request, obj)

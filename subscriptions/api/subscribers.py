@@ -25,7 +25,16 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
 
     class Meta:
         model = Subscriber
-        fields = ("name", "description", "status", "headers", "max_queued_to_send", *KEPT_BY_THE_BROKER)
+        fields = (
+            "name",
+            "description",
+            "status",
+            "headers",
+            "max_queued_to_send",
+            "processing",
+            "concurrency",
+            *KEPT_BY_THE_BROKER,
+        )
         read_only_fields: ClassVar[tuple[str, ...]] = KEPT_BY_THE_BROKER
 
 

@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.decorators import action
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -19,7 +20,8 @@ from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Nothing, Resource
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import NameField, OneOfField, StrictModelSerializer
-from subscriptions.models import ApiKey, EventType, KeyKind, Status, Subscriber, Subscription
+from subscriptions.models import ApiKey, EventType, KeyKind, RetryPolicy, Status, Subscriber, Subscription
+from subscriptions.names import is_own
 from subscriptions.scripts.checking import check_script
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
@@ -50,11 +52,16 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         queryset=EventType.objects.all(), required=False, allow_null=True, help_text="Or give `event_pattern`."
     )
     headers = HeadersField(required=False, help_text="Override the subscriber's; lists show the names only.")
+    retry_policy: serializers.SlugRelatedField[RetryPolicy] = NameField(
+        queryset=RetryPolicy.objects.all(), required=False, allow_null=True, help_text="null: as TeamForge says."
+    )
 
     class Meta:
         model = Subscription
-        read_only_fields: ClassVar[tuple[str, ...]] = ("id", *KEPT_BY_THE_BROKER)
-        settable = ("endpoint", "headers", "header_filter_string", "filter", "script", "position")
+        paused = ("paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
+        read_only_fields: ClassVar[tuple[str, ...]] = ("id", *paused, *KEPT_BY_THE_BROKER)
+        sent = ("retry_policy", "rate_limit", "output", "monitor_url")
+        settable = ("endpoint", "headers", "header_filter_string", "filter", "script", *sent, "position")
         fixed = ("subscriber", "event_type", "event_pattern")
         fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)
 
@@ -64,10 +71,13 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         return source
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse a new one that is for both an event type and a pattern, or for neither."""
+        """Refuse a new one that is for both an event type and a pattern, or for neither, or for what it may not see."""
         if not self.partial and bool(attrs.get("event_type")) == bool(attrs.get("event_pattern")):
             text = "Give either an event_type or an event_pattern: a subscription is for one of them."
             raise serializers.ValidationError({"event_type": [text]}, code="event_type_or_pattern")
+        wanted = attrs.get("event_pattern") or str(attrs.get("event_type"))
+        if is_own(wanted) and key_of(self.context["request"]).kind != KeyKind.MANAGEMENT:
+            raise PermissionDenied(f"{wanted} tells of all subscribers: subscribing to it takes a management key.")
         return attrs
 
 
@@ -110,7 +120,7 @@ class Subscriptions(Resource[Subscription]):
     lookup_value_converter = "int"
     order = Order("subscriptions")
     query_class = SubscriptionQuery
-    related = ("subscriber", "event_type")
+    related = ("subscriber", "event_type", "retry_policy")
     writers = frozenset({KeyKind.MANAGEMENT, KeyKind.SUBSCRIBER})
 
     def scope(self, key: ApiKey) -> QuerySet[Subscription]:

@@ -2,12 +2,13 @@
 
 from typing import Self
 
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
 from subscriptions.headers import validate_content_type
 from subscriptions.models.versioned import Versioned
-from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, validate_name
+from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name
 from subscriptions.samples import check_sample
 
 
@@ -55,6 +56,14 @@ class EventType(Versioned):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def came_installed(self) -> bool:
+        """Whether it is one of the broker's own."""
+        return is_own(self.name)
+
     def clean(self) -> None:
-        """Raise `ValidationError` unless content type, schema and sample go together."""
+        """Raise `ValidationError` for a name of the broker's own, or unless type, schema and sample go together."""
+        if is_own(self.name):
+            text = f"Names that begin with {OWN_EVENTS} are those of the broker's own event types."
+            raise ValidationError({"name": ValidationError(text, code="name")})
         check_sample(self.content_type, self.sample, self.schema)

@@ -84,6 +84,11 @@ class RetryPolicy(Versioned):
         return self.name
 
     @property
+    def came_installed(self) -> bool:
+        """Whether it is a preset."""
+        return self.is_preset
+
+    @property
     def terms(self) -> Terms:
         """What it says."""
         return terms_of({name: getattr(self, name) for name in TERMS})

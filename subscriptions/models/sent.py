@@ -1,10 +1,12 @@
 """How a subscription's deliveries go out: how fast, in which form, and what happens after they fail."""
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, validate_monitor_url
+from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_monitor_url
+from subscriptions.models.event_types import EventKind
 from subscriptions.models.retry_policies import RetryPolicy
 from subscriptions.outputs import Output
 
@@ -47,6 +49,16 @@ class Sent(models.Model):
 
     class Meta:
         abstract = True
+
+    def check_ways(self, kind: str, endpoint: str) -> None:
+        """Raise `ValidationError` for what subscriptions to events of this `kind`, or of this endpoint, do not have."""
+        given = [name for name in ("retry_policy", "rate_limit", "monitor_url") if getattr(self, name)]
+        if given and kind != EventKind.TOPIC:
+            text = f"TOPIC subscriptions may have one; these events are of kind {kind}."
+            raise ValidationError({name: ValidationError(text, code=name) for name in given})
+        if self.output != Output.AS_PUBLISHED and is_scripted(endpoint):
+            text = "What the script of webr:// answers is sent to nobody; leave the output as published."
+            raise ValidationError({"output": ValidationError(text, code="output")})
 
 
 KNOWN_WAYS = (

@@ -1,5 +1,6 @@
 """Who receives: the unit of ordering."""
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -10,6 +11,8 @@ from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
+EACH_SUBSCRIBER = "default"
+"""What a publisher names as the destination that is each subscriber once (behaviour 2.8); nobody is called so."""
 
 
 class Status(models.TextChoices):
@@ -73,3 +76,14 @@ class Subscriber(Versioned):
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Raise `ValidationError` for a number at a time where it is one, and for a name that means every one."""
+        if self.name == EACH_SUBSCRIBER:
+            raise _refused("name", f"{EACH_SUBSCRIBER} as a destination means each subscriber; take another name.")
+        if self.concurrency > 1 and self.processing != Processing.CONCURRENT:
+            raise _refused("concurrency", f"A subscriber that is {self.processing} is sent one at a time.")
+
+
+def _refused(field: str, text: str) -> ValidationError:
+    return ValidationError({field: ValidationError(text, code=field)})

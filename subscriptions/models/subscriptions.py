@@ -118,9 +118,13 @@ class Subscription(Sent, Pausable, Versioned):
         return f"{self.subscriber} ← {self.events}"
 
     def clean(self) -> None:
-        """Raise `ValidationError` for a script where none is run (8.1), or none where it should answer (8.2)."""
+        """Raise `ValidationError` for a script where none is run (8.1), or none where it should answer (8.2).
+
+        And for what only TOPIC subscriptions have (behaviour 5.1).
+        """
         kind = self.event_type.kind if self.event_type else REACHED_KIND
         has_script = bool(self.script.strip())
+        self.check_ways(kind, self.endpoint)
         if is_scripted(self.endpoint) and kind != EventKind.SYNC:
             raise _refused("endpoint", f"webr:// answers SYNC events, and {self.events} is of kind {kind}: give a URL.")
         if is_scripted(self.endpoint) and not has_script:

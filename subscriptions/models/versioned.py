@@ -24,5 +24,10 @@ class Versioned(models.Model):
     class Meta:
         abstract = True
 
+    @property
+    def came_installed(self) -> bool:
+        """Whether it came with the broker: nobody changes or deletes it."""
+        return False
+
     def clean_among_others(self) -> None:
         """Raise `ValidationError` where another record stands in the way; in the transaction that saves this one."""

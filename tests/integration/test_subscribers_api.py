@@ -22,6 +22,8 @@ def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> N
         "status": "ACTIVE",
         "headers": {},
         "max_queued_to_send": 500,
+        "processing": "SERIAL",
+        "concurrency": 1,
         "version": 1,
         "created_at": body["created_at"],
         "updated_at": body["updated_at"],
@@ -64,6 +66,38 @@ def test_max_queued_to_send_is_a_whole_number_from_1_to_10000(number: object) ->
         ["#/max_queued_to_send"],
     )
     assert (made.max_queued_to_send, made.version) == (500, 1)
+
+
+@pytest.mark.behaviour("1.3", "4.13")
+def test_a_subscriber_may_be_sent_several_at_a_time() -> None:
+    given = {"processing": "CONCURRENT", "concurrency": 8}
+    made = client_of().post(ROOT, {"name": "shop", **given}, content_type=JSON)
+    assert (made.status_code, {**made.json(), **given}) == (201, made.json())
+
+
+@pytest.mark.parametrize(
+    ("changes", "at"),
+    [
+        ({"concurrency": 2}, "#/concurrency"),
+        ({"processing": "CONCURRENT", "concurrency": 0}, "#/concurrency"),
+        ({"processing": "CONCURRENT", "concurrency": 257}, "#/concurrency"),
+        ({"processing": "CONCURRENT", "concurrency": "8"}, "#/concurrency"),
+        ({"processing": "PARALLEL"}, "#/processing"),
+    ],
+)
+@pytest.mark.behaviour("1.3")
+def test_serial_is_one_at_a_time_and_concurrent_up_to_256(changes: dict[str, object], at: str) -> None:
+    made = factories.subscriber("shop")
+    answer = client_of().patch(f"{ROOT}/shop", changes, content_type=JSON)
+    made.refresh_from_db()
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, [at])
+    assert (made.processing, made.concurrency) == ("SERIAL", 1)
+
+
+@pytest.mark.behaviour("2.8")
+def test_nobody_is_called_as_a_destination_that_means_everybody() -> None:
+    answer = client_of().post(ROOT, {"name": "default"}, content_type=JSON)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/name")
 
 
 def test_a_subscriber_with_subscriptions_is_not_deleted() -> None:
