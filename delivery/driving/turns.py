@@ -12,7 +12,6 @@ from delivery.lines.strands import DrivenLine, Strand
 from delivery.lines.topic_sending import topic_line
 from delivery.models import Lane
 from delivery.queues.sending import queue_line
-from delivery.rules.outcomes import CALLBACK, TEAMFORGE
 from delivery.waking.claiming import Claim, claim
 
 TURN_SECONDS: Final = 1.0
@@ -40,6 +39,5 @@ def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int) -> Driv
         if taken.lane == Lane.QUEUE:
             strand.generator = queue_line(strand, random.shuffle)
         else:
-            rules = CALLBACK if taken.lane == Lane.CALLBACK else TEAMFORGE
-            strand.generator = topic_line(strand, rules, random.random)
+            strand.generator = topic_line(strand, random.random)
     return line

@@ -10,8 +10,10 @@ from delivery.http.retry_after import retry_after_seconds
 from delivery.lines.hands import InHand
 from delivery.lines.steps import Sent
 from delivery.rules.outcomes import Answered, Decision, Outcome, Unreachable
+from delivery.rules.reasons import SUSPENDED, USED_UP
+from delivery.rules.retry_policies import Verdict
 from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.settlements import Settlement
+from delivery.settling.settlements import Further, Settlement
 
 KEPT_HEADER_BYTES: Final = 2048
 KEPT_BODY_BYTES: Final = 1024
@@ -31,25 +33,22 @@ def settlement_of(
     delivery: InHand,
     sent: Sent,
     outcome: Outcome,
-    decision: Decision,
+    verdict: Verdict,
     *,
-    pause: float | None = None,
     again: float | None = None,
+    further: Further | None = None,
 ) -> Settlement:
-    """Return what is recorded of the request.
-
-    `pause` is given where the delivery is set aside, `again` where it was the last of its group's cycle.
-    """
-    result = sent.answer.result
+    """Return what is recorded of the request; `again` is given where it was the last of its group's cycle."""
+    result, decision = sent.answer.result, verdict.decision
     body = result.content if isinstance(result, requests.Response) else b""
     return Settlement(
         line_id=line_id,
         delivery_id=delivery.id,
         status=decision.final_status or DeliveryStatus.PENDING,
-        pause=pause,
+        pause=None if decision is Decision.HOLD_THE_LINE else verdict.pause,
         uncertain=isinstance(outcome, Unreachable) and outcome.was_sent,
-        unsent=gives_number_back(delivery, outcome),
-        reason="" if decision is Decision.DELIVERED else str(outcome),
+        unsent=_gives_number_back(delivery, outcome, decision),
+        reason="" if decision is Decision.DELIVERED else _reason(outcome, verdict),
         started_at=sent.started_at,
         duration_ms=sent.answer.duration_ms,
         status_code=outcome.status if isinstance(outcome, Answered) else None,
@@ -57,9 +56,21 @@ def settlement_of(
         answer_excerpt=without_token(body, delivery.callback_url)[:KEPT_BODY_BYTES],
         group_id=delivery.group_id,
         again=again,
+        further=further,
     )
 
 
-def gives_number_back(delivery: InHand, outcome: Outcome) -> bool:
-    """Tell whether the delivery has never been sent, so that no number goes missing if it never is (4.10)."""
+def _reason(outcome: Outcome, verdict: Verdict) -> str:
+    if not verdict.is_used_up:
+        return str(outcome)
+    return f"{SUSPENDED if verdict.decision is Decision.SUSPEND else USED_UP}{outcome}"
+
+
+def _gives_number_back(delivery: InHand, outcome: Outcome, decision: Decision) -> bool:
+    """Tell whether the delivery has never been sent, so that no number goes missing if it never is (4.10).
+
+    What is retried apart keeps its number: only the main line gives any.
+    """
+    if decision is Decision.RETRY_APART:
+        return False
     return delivery.sequence is None and isinstance(outcome, Unreachable) and not outcome.was_sent

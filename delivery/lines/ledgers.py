@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from delivery.lines.hands import InHand
 from delivery.lines.steps import Hold
+from delivery.models import Lane
 from delivery.settling.settlements import LineState, Mark
 from delivery.waking.claiming import Claim
 
@@ -29,6 +30,16 @@ class Ledger:
         """The line's id."""
         return self.claim.line_id
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether it tries again what did not succeed in the subscriber's main line (behaviour 5.3)."""
+        return self.claim.lane == Lane.RETRY
+
+    @property
+    def gives_numbers(self) -> bool:
+        """Whether what it sends first has a place in an order: then it has the next number (behaviour 4.10)."""
+        return self.claim.lane == Lane.MAIN
+
     def passed(self, delivery: InHand) -> None:
         """Note that `delivery` no longer holds the line, and whose turn it is next."""
         if delivery.id == self.head_id:
@@ -39,7 +50,8 @@ class Ledger:
 
     def mark(self, delivery: InHand) -> Mark:
         """Return what marks `delivery` as under way, with the line's next number."""
-        return Mark(self.id, delivery.id, delivery.destination.stamp, self.last_sequence + 1, delivery.group_id)
+        number = self.last_sequence + 1 if self.gives_numbers else None
+        return Mark(self.id, delivery.id, delivery.destination.stamp, number, delivery.group_id)
 
     def state(self, *, let_go: bool, hold: Hold | None = None) -> LineState:
         """Return what is written on the line's row."""

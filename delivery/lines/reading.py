@@ -13,6 +13,7 @@ from delivery.webhooks.parts import Content, Destination
 from subscriptions.database import rows
 
 ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
 
 PAGES: Final = f"""
 WITH wanted AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[]) AS w (line_id, head_id, capacity)),
@@ -21,18 +22,20 @@ active AS MATERIALIZED (
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
+         AND (l.lane = 'main' OR NOT s.on_trial)
    GROUP BY 1, 2, 3),
 page AS MATERIALIZED (
   SELECT w.line_id, 0 AS part, {ROW}
     FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
     LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE')
+   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
   UNION ALL
   SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
       SELECT {ROW} FROM delivery_open d
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
+         AND {LIVES}
        ORDER BY d.id LIMIT a.capacity) f
      ORDER BY f.id LIMIT a.capacity) d
    WHERE a.has_fresh
@@ -41,7 +44,7 @@ page AS MATERIALIZED (
     SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
       SELECT {ROW}, d.due_at FROM delivery_open d
        WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
-         AND d.status = 'PENDING'
+         AND d.status = 'PENDING' AND {LIVES}
        ORDER BY d.due_at, d.id LIMIT a.capacity) f
      ORDER BY f.due_at, f.id LIMIT a.capacity) d),
 noted AS (
@@ -51,6 +54,8 @@ noted AS (
 SELECT * FROM page
 """
 """Reads the pages, and notes for mending what is in them.
+
+A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's alone.
 
 The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
 """

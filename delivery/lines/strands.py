@@ -145,6 +145,7 @@ class Strand(UnderWay):
         """Note that `delivery` goes out now, under its number."""
         self.may_be_marked = False
         self.line.sent += 1
-        self.line.last_sequence = max(self.line.last_sequence, sequence)
+        if self.line.gives_numbers:
+            self.line.last_sequence = max(self.line.last_sequence, sequence)
         self.under_way, self.sequence = delivery, sequence
         self.started_at, self.waiting_since = at, time.monotonic()

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Generator
 
+from delivery.lines.consequences import further_of, verdict_on
 from delivery.lines.hands import InHand
-from delivery.lines.judging import gives_number_back, outcome_of, settlement_of
-from delivery.lines.steps import Ended, Hold, Reply, Rest, Send, Sent, Step, Transform
+from delivery.lines.judging import outcome_of, settlement_of
+from delivery.lines.steps import Ended, Hold, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.lines.strands import DrivenLine, Story, Strand
 from delivery.lines.taking import next_in_hand
 from delivery.lines.transforms import TransformRefused, transformed, withheld
-from delivery.rules.outcomes import Answered, Decision, Outcome, RetryRules, decide
-from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.rules.outcomes import Decision, Outcome
+from delivery.rules.retry_policies import Verdict
+from delivery.settling.settlements import Settlement
 from subscriptions.scripts.jobs import Failed, Lost, Made
 
 
-def topic_line(strand: Strand, rules: RetryRules, chance: Callable[[], float]) -> Story:
-    """Send one subscriber's deliveries in order; stop where the line is held, or nothing more is due."""
+def topic_line(strand: Strand, chance: Callable[[], float]) -> Story:
+    """Send one line's deliveries in order; stop where it is held, or nothing more is due."""
     line = strand.line
     ended: Ended | None = None
     while True:
@@ -26,14 +28,14 @@ def topic_line(strand: Strand, rules: RetryRules, chance: Callable[[], float]) -
         if not isinstance(sent, Sent):
             continue  # it is no longer as it was read
         outcome = outcome_of(sent)
-        decision = decide(outcome, rules)
-        pause = aside_pause(delivery.times_set_aside + 1) if decision is Decision.SET_ASIDE else None
-        ended = settlement_of(line.id, delivery, sent, outcome, decision, pause=pause)
-        if gives_number_back(delivery, outcome):
-            line.last_sequence -= 1
-        if decision is Decision.HOLD_THE_LINE:
-            return Rest(ended, _hold(line, delivery, outcome, chance()))
+        verdict = verdict_on(line, delivery, outcome, chance=chance())
+        ended = _settlement(line, delivery, sent, outcome, verdict)
+        if verdict.decision is Decision.HOLD_THE_LINE:
+            return Rest(ended, _hold(line, delivery, outcome, verdict))
         line.passed(delivery)
+        if verdict.decision is Decision.SUSPEND:
+            yield Read(ended)  # what else is in hand may be of the subscription that is paused
+            ended = None
 
 
 def _next_ready(strand: Strand, ended: Ended | None) -> Generator[Step, Reply, tuple[InHand | None, Ended | None]]:
@@ -66,9 +68,16 @@ def _transformed(
     return None, withheld(line.id, delivery, result)
 
 
-def _hold(line: DrivenLine, delivery: InHand, outcome: Outcome, chance: float) -> Hold:
+def _settlement(line: DrivenLine, delivery: InHand, sent: Sent, outcome: Outcome, verdict: Verdict) -> Settlement:
+    further = further_of(line, delivery, verdict.decision)
+    settlement = settlement_of(line.id, delivery, sent, outcome, verdict, further=further)
+    if settlement.unsent and line.gives_numbers:
+        line.last_sequence -= 1
+    return settlement
+
+
+def _hold(line: DrivenLine, delivery: InHand, outcome: Outcome, verdict: Verdict) -> Hold:
+    assert verdict.pause is not None  # noqa: S101 - what is held waits
     line.head_id = delivery.id
     line.failures += 1
-    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
-    pause = hold_pause(line.failures, retry_after=retry_after, chance=chance)
-    return Hold(pause, str(outcome), delivery.destination.stamp)
+    return Hold(verdict.pause, str(outcome), delivery.destination.stamp)

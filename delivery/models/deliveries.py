@@ -63,7 +63,7 @@ class Delivery(models.Model):
     uncertain = models.BooleanField(default=False, db_default=False)
     """Whether the outcome of an earlier request is unknown (behaviour 4.11)."""
     unreceived = models.BooleanField(default=False, db_default=False)
-    """Whether it has a number and certainly nobody has received it: it was tried again apart (behaviour 4.10, 5.3)."""
+    """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)

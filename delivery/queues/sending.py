@@ -13,6 +13,7 @@ from delivery.lines.taking import next_in_hand
 from delivery.queues.groups import Endpoint, GroupInHand
 from delivery.rules.outcomes import QUEUE, Decision, Unreachable, decide
 from delivery.rules.pauses import aside_pause
+from delivery.rules.retry_policies import Verdict
 
 Shuffle = Callable[[list[Endpoint]], object]
 
@@ -57,7 +58,7 @@ def _offered(
         decision = decide(outcome, QUEUE)
         left = [one for one in left[1:] if not crowds.are_full(one.subscription_id)]
         again = None if left else aside_pause(group.cycles + 1)
-        ended = settlement_of(strand.line.id, delivery, sent, outcome, decision, again=again)
+        ended = settlement_of(strand.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent

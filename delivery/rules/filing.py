@@ -2,7 +2,9 @@
 
 from typing import Final
 
-CARRIED: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id, d.unreceived"
+TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id"
+"""What a delivery was told when it was made."""
+CARRIED: Final = f"{TOLD}, d.unreceived"
 """What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
 
 FILE_GONE: Final = """

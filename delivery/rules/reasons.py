@@ -8,6 +8,10 @@ import re
 from typing import Final
 
 NO_ANSWER: Final = "no answer: "
+USED_UP: Final = "retries used up: "
+"""What is put before the last outcome of what has been tried as often as it may be."""
+SUSPENDED: Final = "suspended: "
+"""The same where it stays, and its subscription is paused."""
 UNKNOWN: Final = "the connection or the answer broke"
 
 KINDS: Final = {
@@ -18,13 +22,13 @@ KINDS: Final = {
 }
 """By how libcurl's text begins; the names in it have no spaces."""
 _OWN: Final = re.compile(
-    r"answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
+    r"expired|answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
     r"|no process was free to run the script"
     r"|The endpoint answered \d{3} with (more than [\d,]+ bytes|fewer bytes than it promised)\."
     r"|The endpoint answered with the status \d+, which cannot be passed on\."
 )
 """Reasons that are the broker's own words throughout."""
-_BEFORE: Final = re.compile(r"(released; |not taken in time: )(.+)", re.DOTALL)
+_BEFORE: Final = re.compile(rf"(released; |not taken in time: |expired: |{USED_UP}|{SUSPENDED})(.+)", re.DOTALL)
 """What is put before the reason that a delivery had."""
 _HEADED: Final = re.compile(r"(filter failed|script failed|script lost): ")
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
-from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.rules.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
 from subscriptions import retry_terms
 from subscriptions.retry_terms import Action, InTheEnd, Terms
 
@@ -19,6 +19,16 @@ DECISIONS: Final = {
     Action.END: Decision.REJECTED,
 }
 """What an action makes of a delivery; a redirect that ends it is not rejected but not supported."""
+
+IN_THE_END: Final = {
+    InTheEnd.FAIL: Decision.FAILED,
+    InTheEnd.REJECT: Decision.REJECTED,
+    InTheEnd.SUSPEND: Decision.SUSPEND,
+}
+"""What becomes of a delivery whose retries are used up."""
+
+MOST_DOUBLINGS: Final = 64
+"""Pauses have reached their longest by then, whatever they grow by; beyond, a power might be no number any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +86,50 @@ class Verdict:
     decision: Decision
     pause: float | None
     """Seconds: of the line where it is held, of the delivery otherwise; None where nothing waits."""
+    is_used_up: bool = False
+    """Whether it would have been tried again, had it not been tried as often as it may be."""
 
 
 def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: float) -> Verdict:
     """Return what an attempt's outcome makes of its delivery; `chance`, 0 to 1, shortens what has jitter."""
     decision = decide(outcome, policy.rules)
+    if decision.final_status:
+        return Verdict(decision, None)
+    if _is_used_up(policy, history):
+        return Verdict(IN_THE_END[policy.in_the_end], None, is_used_up=True)
+    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
+    if history.is_apart:
+        decision = Decision.RETRY_APART
+    if policy.spacing:
+        return Verdict(decision, _spaced(policy.spacing, decision, history.attempts + 1, retry_after, chance))
+    return Verdict(decision, _default_pause(decision, history, retry_after, chance))
+
+
+def _is_used_up(policy: RetryPolicy, history: History) -> bool:
+    """Tell whether there is no further try: also where the one that a suspended subscription has was in vain."""
+    if history.on_trial and policy.in_the_end is InTheEnd.SUSPEND:
+        return True
+    return policy.most_retries is not None and history.attempts >= policy.most_retries
+
+
+def _default_pause(decision: Decision, history: History, retry_after: float | None, chance: float) -> float:
     if decision is Decision.SET_ASIDE:
-        return Verdict(decision, aside_pause(history.times_set_aside + 1))
-    if decision is Decision.HOLD_THE_LINE:
-        retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
-        return Verdict(decision, hold_pause(history.failures + 1, retry_after=retry_after, chance=chance))
-    return Verdict(decision, None)
+        return aside_pause(history.times_set_aside + 1)
+    failures = history.attempts if history.is_apart else history.failures
+    return hold_pause(failures + 1, retry_after=retry_after, chance=chance)
+
+
+def _spaced(spacing: Spacing, decision: Decision, retry: int, retry_after: float | None, chance: float) -> float:
+    """Return the seconds before the `retry`-th try after the first one; what the endpoint asks for only lengthens."""
+    if spacing.schedule:
+        pause = spacing.schedule[min(retry, len(spacing.schedule)) - 1]
+    else:
+        pause = min(spacing.longest, spacing.first * spacing.factor ** min(retry - 1, MOST_DOUBLINGS))
+    pause *= 1.0 - spacing.jitter * chance
+    if retry_after is None or not spacing.honours_retry_after:
+        return pause
+    most = LONGEST_RETRY_AFTER_SECONDS if decision is Decision.HOLD_THE_LINE else spacing.longest
+    return max(pause, min(retry_after, most))
 
 
 @lru_cache(maxsize=1024)

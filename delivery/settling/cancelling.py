@@ -59,7 +59,7 @@ ended AS (
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
-    FROM gone WHERE uncertain AND sequence IS NOT NULL)
+    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """
 """Groups in which nobody is left end too: those that are HELD or parked are not read any more.

@@ -7,7 +7,7 @@ from typing import Final
 
 from django.db import transaction
 
-from delivery.rules.due_times import RELEASED
+from delivery.rules.due_times import DUE_LATER, RELEASED
 from delivery.waking import wakeups
 from subscriptions.database import rows
 
@@ -23,12 +23,19 @@ WITH asked AS (
   SELECT d.id, d.group_id FROM delivery_open d
    WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
 freed AS (
-  UPDATE delivery_queuegroup g SET due_at = NULL
+  UPDATE delivery_queuegroup g
+     SET due_at = (SELECT min(d.not_before) FROM delivery_open d
+                    WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31'
+                      AND d.not_before > clock_timestamp())
    WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = {RELEASED}
   RETURNING g.delivery_ids),
 released AS (
-  UPDATE delivery_open d SET status = 'PENDING', due_at = NULL, reason = 'released; ' || d.reason
-   WHERE d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
+  UPDATE delivery_open d
+     SET status = 'PENDING', reason = 'released; ' || d.reason,
+         due_at = CASE WHEN l.lane = 'retry' THEN clock_timestamp()
+                       WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN {DUE_LATER} END
+    FROM delivery_line l
+   WHERE l.id = d.line_id AND d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
      AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
   RETURNING d.id, d.line_id, d.sequence),
 told AS (
@@ -36,7 +43,9 @@ told AS (
   SELECT line_id, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
 SELECT id, line_id FROM released
 """
-"""With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
+"""What is delayed goes on waiting for its time, and what is in a retry line is due there.
+
+With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
 
 The line's history says so, since nothing else will once it has been sent: who was sent before it was not wrong.
 """

@@ -8,7 +8,8 @@ from functools import cache
 from typing import Final, LiteralString
 
 from delivery.rules.due_times import RELEASED
-from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.rules.filing import FILE_GONE, TOLD
+from delivery.settling.pause_statements import PAUSED, PAUSED_BY_GONE
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
 
@@ -17,11 +18,15 @@ ANSWER: Final = """s.started_at, s.duration_ms, s.status_code, s.answer_headers,
 ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_headers, answer_excerpt, error"
 """What is recorded of an attempt."""
 
+UNRECEIVED: Final = "((d.unreceived OR d.attempts = 0) AND s.status_code IS NULL)"
+"""Whether no request has been answered yet, so that nobody is known to have received the delivery."""
+
 GIVEN: Final = """
 settled AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(settlements)s::json)
     AS s (line_id bigint, delivery_id bigint, status text, pause float8, uncertain bool, unsent bool, reason text,
-          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
+          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text,
+          further json)),
 next AS MATERIALIZED (
   SELECT * FROM json_to_recordset(%(marks)s::json)
     AS m (line_id bigint, delivery_id bigint, stamp bigint, sequence bigint)),"""
@@ -40,14 +45,18 @@ In any order: nobody waits here.
 FILED: Final = f"""
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
             d.times_set_aside, d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested,
-            d.created_at, {CARRIED}, d.uncertain OR s.uncertain AS uncertain, s.reason,
+            d.created_at, {TOLD}, {UNRECEIVED} AS unreceived, d.uncertain OR s.uncertain AS uncertain,
+            s.reason, s.further,
             CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
 filed AS ({FILE_GONE})"""
-"""What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it."""
+"""What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it.
+
+What has moved to the subscriber's other line since is settled there, by whoever drives that.
+"""
 
 ONLY_GONE: Final = """
 ended AS (SELECT * FROM gone)"""
@@ -56,19 +65,27 @@ STAYED: Final = f"""
 stayed AS (
   UPDATE delivery_open d
      SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
-         sequence = CASE WHEN NOT s.unsent THEN d.sequence END,
+         line_id = COALESCE((s.further->>'to_line_id')::bigint, d.line_id),
+         sequence = CASE WHEN NOT s.unsent THEN d.sequence END, unreceived = {UNRECEIVED},
          times_set_aside = d.times_set_aside + (s.pause IS NOT NULL)::int,
-         due_at = COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at)
+         due_at = CASE WHEN (s.further->>'suspends')::bool IS NOT TRUE
+                       THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
-   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
      AND s.status = 'PENDING' AND NOT d.cancel_requested
-  RETURNING d.id, d.attempts, {ANSWER}),
-ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed),
+  RETURNING d.id, d.attempts, CASE WHEN (s.further->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
+            d.subscription_id, s.reason, s.further, {ANSWER}),
+ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed)"""
+"""What does not end goes back to its place, is set aside, or moves to the subscriber's other line."""
+
+TOLD_OF_GONE: Final = """
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been received'
-    FROM gone WHERE status = 'CANCELLED' AND uncertain AND sequence IS NOT NULL)"""
-"""What does not end goes back to its place, or is set aside."""
+  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+         lower(status) || '; it may never have been received'
+    FROM gone
+   WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
+                                   OR status = 'CANCELLED' AND (uncertain OR unreceived)))"""
 
 RECORDED: Final = """
 recorded AS (
@@ -77,6 +94,13 @@ recorded AS (
   SELECT id, attempts, started_at, duration_ms, status_code, error, decode(answer_headers, 'hex'),
          decode(answer_excerpt, 'hex')
     FROM ended)"""
+RECORDED_WITH_MEANING: Final = """
+recorded AS (
+  INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
+                                answer_excerpt, meaning)
+  SELECT e.id, e.attempts, e.started_at, e.duration_ms, e.status_code, e.error, decode(e.answer_headers, 'hex'),
+         decode(e.answer_excerpt, 'hex'), s.further->>'meaning'
+    FROM ended e JOIN settled s ON s.delivery_id = e.id)"""
 """The attempts."""
 
 STARTED: Final = f"""
@@ -86,8 +110,12 @@ started AS (
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
-     AND d.status IN ('PENDING', 'IN_FLIGHT')
-  RETURNING d.id, d.sequence)"""
+     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
+     AND d.status IN ('PENDING', 'IN_FLIGHT')"""
+UNLESS_PAUSED: Final = """
+     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM told_of WHERE suspends))"""
+MARKED: Final = """
+  RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 
 REPLIES: Final = f"""
@@ -101,8 +129,8 @@ started_replies AS (
 
 WRITTEN: Final = f"""
 missed AS (
-  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.status = 'IN_FLIGHT'
-   WHERE s.delivery_id NOT IN (SELECT id FROM ended)),
+  SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
+   WHERE d.status = 'IN_FLIGHT' AND s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
      SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
@@ -130,7 +158,7 @@ kept AS (
            AS w (line_id bigint, delivery_id bigint, status text, pause float8, reason text), owned o
    WHERE o.id = w.line_id AND {OPEN} AND d.id = w.delivery_id AND d.line_id = w.line_id AND d.status = 'PENDING'
      AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
-  RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain),
+  RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
 told_of_kept AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
@@ -151,12 +179,25 @@ UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
 
 
 @cache
-def settle_statement(*, stays: bool, writes: bool, withholds: bool = False, replies: bool = False) -> LiteralString:
+def settle_statement(
+    *,
+    stays: bool,
+    writes: bool,
+    withholds: bool = False,
+    replies: bool = False,
+    ends_unanswered: bool = False,
+    leads_further: bool = False,
+) -> LiteralString:
     """Return the statement for a round.
 
-    In it something stays pending, lines are let go or renewed, scripts have brought nothing to send, or replies to
-    callbacks are sent next.
+    In it something stays pending, lines are let go or renewed, scripts have brought nothing to send, replies to
+    callbacks are sent next, something ends that has had no answer, or leads to more than a status.
     """
-    optional = (*((WRITTEN,) if writes else ()), *((WITHHELD,) if withholds else ()), *((REPLIES,) if replies else ()))
-    parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE, RECORDED, STARTED, *optional)
+    parts = [GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE]
+    parts += [RECORDED_WITH_MEANING, PAUSED if stays else PAUSED_BY_GONE] if leads_further else [RECORDED]
+    parts += [STARTED + (UNLESS_PAUSED if stays and leads_further else "") + MARKED]
+    parts += [TOLD_OF_GONE] if stays or ends_unanswered else []
+    parts += [WRITTEN] if writes else []
+    parts += [WITHHELD] if withholds else []
+    parts += [REPLIES] if replies else []
     return "WITH" + ",".join(parts) + RESULT + (RESULT_OF_REPLIES if replies else "")

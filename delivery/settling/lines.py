@@ -22,6 +22,10 @@ SELECT l.id FROM delivery_line l
 """
 
 
+RETRIES_USED_UP: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
+"""How a delivery can end that was never answered."""
+
+
 def settle(
     epochs: Mapping[int, int],
     *,
@@ -41,6 +45,8 @@ def settle(
         writes=bool(states),
         withholds=bool(withheld),
         replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
+        ends_unanswered=any(one.status in RETRIES_USED_UP and one.status_code is None for one in settlements),
+        leads_further=any(one.further for one in settlements),
     )
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
 

@@ -12,12 +12,10 @@ NEVER_CONFIGURED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Further:
-    """What a request has led to beside its delivery's status: under the default policy nothing (5.3 to 5.7)."""
+    """What a request has led to beside its delivery's status: as a rule nothing (behaviour 5.3 to 5.7)."""
 
     to_line_id: int | None = None
     """The line it goes to, where it does not stay in its own."""
-    unreached: bool = False
-    """Whether this request certainly never left, although the delivery keeps the number that it bore."""
     suspends: bool = False
     """Whether its subscription is paused."""
     resumes: bool = False
@@ -25,7 +23,7 @@ class Further:
     probe: float | None = None
     """Seconds until a subscription that is paused is tried."""
     announces: bool = False
-    """Whether an event of the broker's own tells of its end."""
+    """Whether an event of the broker's own tells of the delivery's end, or of the pause's beginning or end."""
     meaning: str | None = None
     """What the answer came to, in a word, where the default policy would read it otherwise."""
 
@@ -97,8 +95,8 @@ class Mark:
     line_id: int
     delivery_id: int
     stamp: int
-    sequence: int
-    """The number it gets unless it has one already; a group's delivery gets none."""
+    sequence: int | None
+    """The number it gets unless it has one already; None where the line gives none."""
     group_id: int | None = None
     """The QUEUE group it is one of."""
     pace: float | None = None

@@ -29,6 +29,8 @@ LINE_IS_DUE: Final = """
 """
 """A held line tries again when its pause has ended, or at once when its head's configuration has changed."""
 
+SISTER: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
+
 CLAIM: Final = f"""
 WITH picked AS (
   SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
@@ -43,31 +45,31 @@ UPDATE delivery_line l
   FROM picked
  WHERE l.id = picked.id
 RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next,
-          picked.capacity, (SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id),
-          picked.strands, picked.lease_until
+          picked.capacity, {SISTER}, picked.strands, picked.lease_until
 """
 
 MEND: Final = f"""
 WITH mine AS (
-  SELECT l.id, l.last_sequence, l.head_id, i.since
+  SELECT l.id, l.last_sequence, l.head_id, i.since, l.lane = 'retry' AS is_apart,
+         ARRAY[l.id, {SISTER}] AS both
     FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
     JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
 read AS (
   DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
-  SELECT r.line_id, d.id, d.status, d.sequence, d.cancel_requested
+  SELECT r.line_id, d.id, d.status, d.sequence, d.cancel_requested, d.line_id = r.line_id AS is_own
     FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
    CROSS JOIN LATERAL (
-      SELECT * FROM delivery_open o
-       WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id LIMIT 1) d
+      SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
    WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
-    FROM sent WHERE sent.status = 'IN_FLIGHT' AND NOT sent.cancel_requested AND d.id = sent.id
+    FROM sent WHERE sent.is_own AND sent.status = 'IN_FLIGHT' AND NOT sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
 gone AS (
   DELETE FROM delivery_open d USING sent
-   WHERE sent.status = 'IN_FLIGHT' AND sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+   WHERE sent.is_own AND sent.status = 'IN_FLIGHT' AND sent.cancel_requested AND d.id = sent.id
+     AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
             'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
@@ -76,21 +78,26 @@ told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end' FROM gone)
 UPDATE delivery_line l
-   SET last_sequence = GREATEST(
+   SET last_sequence = CASE WHEN m.is_apart THEN m.last_sequence ELSE GREATEST(
          m.last_sequence,
          (SELECT max(sequence) FROM sent WHERE line_id = m.id),
-         (SELECT d.sequence FROM delivery_delivery d
-           WHERE d.line_id = m.id AND d.sequence IS NOT NULL AND d.closed_on < '9999-12-31'
-             -- filed on the day of the last renewal, or on the newest before it that had a partition
-             AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
-                                           WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
-           ORDER BY d.sequence DESC LIMIT 1)),
-       head_id = COALESCE((SELECT max(id) FROM unknown WHERE line_id = m.id), m.head_id)
+         (SELECT max(f.sequence) FROM unnest(m.both) AS k (line_id) CROSS JOIN LATERAL (
+           SELECT d.sequence FROM delivery_delivery d
+            WHERE d.line_id = k.line_id AND d.sequence IS NOT NULL AND d.closed_on < '9999-12-31'
+              -- filed on the day of the last renewal, or on the newest before it that had a partition
+              AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
+                                            WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
+            ORDER BY d.sequence DESC LIMIT 1) f)) END,
+       head_id = CASE WHEN NOT m.is_apart
+                      THEN COALESCE((SELECT max(id) FROM unknown WHERE line_id = m.id), m.head_id) END
   FROM mine m
  WHERE l.id = m.id
 RETURNING l.id, l.last_sequence, l.head_id
 """
-"""What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at."""
+"""What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at.
+
+What has gone over to the subscriber's other line meanwhile belongs to that one, but for the number it was given here.
+"""
 
 MEND_SENDERS: Final = f"""
 WITH mine AS (

@@ -22,6 +22,9 @@ HAS_DUE_GROUPS: Final = """
 `EXISTS` would forget the order, and by id alone the planner would look through whatever waits for another reason.
 """
 
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
+"""What has expired is ended by the clock; until then its line would be woken in vain."""
+
 HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
 """As the index says it, in which they stand by when they are due."""
 
@@ -53,6 +56,7 @@ SELECT l.id, l.queue
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
+                       AND (l.lane = 'main' OR NOT s.on_trial)
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
@@ -76,13 +80,14 @@ SELECT l.id
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        (SELECT 1 FROM delivery_open d
          WHERE l.lane = 'main' AND d.subscription_id = s.id AND d.due_at IS NULL AND d.status = 'PENDING'
+           AND {LIVES}
          ORDER BY d.id LIMIT 1)
        UNION ALL
        (SELECT 1 FROM delivery_open d
          WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at <= (SELECT clock_timestamp())
-           AND d.status = 'PENDING'
+           AND d.status = 'PENDING' AND {LIVES}
          ORDER BY d.due_at, d.id LIMIT 1)) w
-      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC')
+      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC' AND (l.lane = 'main' OR NOT s.on_trial))
  UNION ALL
 SELECT l.id FROM delivery_line l
  WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL

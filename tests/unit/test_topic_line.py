@@ -14,7 +14,6 @@ from delivery.lines.runs import Run
 from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.lines.strands import DrivenLine, Strand
 from delivery.lines.topic_sending import topic_line
-from delivery.rules.outcomes import TEAMFORGE
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.settlements import Settlement
 from delivery.waking.claiming import Claim
@@ -32,7 +31,7 @@ def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0)
     )
     line = DrivenLine(claim, Run([1], seconds), time.monotonic())
     line.strands = [Strand(line)]
-    line.strands[0].generator = topic_line(line.strands[0], TEAMFORGE, lambda: 0.0)
+    line.strands[0].generator = topic_line(line.strands[0], lambda: 0.0)
     return line
 
 

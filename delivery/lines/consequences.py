@@ -1,0 +1,58 @@
+"""What an outcome comes to under its delivery's retry policy: the verdict, and what follows beside it (behaviour 5)."""
+
+from typing import Final
+
+from delivery.lines.hands import InHand
+from delivery.lines.ledgers import Ledger
+from delivery.rules.outcomes import Decision, Outcome
+from delivery.rules.retry_policies import History, Verdict, judge
+from delivery.settling.settlements import Further
+from subscriptions.names import is_own
+
+MEANINGS: Final = {
+    Decision.HOLD_THE_LINE: "hold",
+    Decision.SET_ASIDE: "aside",
+    Decision.RETRY_APART: "apart",
+    Decision.SUSPEND: "suspend",
+}
+"""What is recorded of an attempt that was not the last; of others, that it was."""
+ANNOUNCED: Final = frozenset({Decision.REJECTED, Decision.FAILED, Decision.SUSPEND})
+NOTHING: Final = Further()
+
+
+def verdict_on(line: Ledger, delivery: InHand, outcome: Outcome, *, chance: float) -> Verdict:
+    """Return what the policy in force when the request started makes of its outcome (behaviour 4.15)."""
+    destination = delivery.destination
+    history = History(
+        delivery.attempts,
+        delivery.times_set_aside,
+        line.failures,
+        is_apart=line.is_apart,
+        on_trial=destination.on_trial,
+    )
+    return judge(outcome, destination.policy, history, chance=chance)
+
+
+def further_of(line: Ledger, delivery: InHand, decision: Decision) -> Further | None:
+    """Return what else follows from a request: as a rule nothing."""
+    policy, on_trial = delivery.destination.policy, delivery.destination.on_trial
+    if decision is Decision.DELIVERED and not on_trial:
+        return None
+    suspends = decision is Decision.SUSPEND
+    # What retries apart goes to the retry line; where it suspends, it goes back to its place in the main line.
+    moves = decision is (Decision.SUSPEND if line.is_apart else Decision.RETRY_APART)
+    has_own_terms = policy.spacing is not None and decision is not Decision.DELIVERED
+    further = Further(
+        to_line_id=line.claim.sister_id if moves else None,
+        suspends=suspends,
+        resumes=on_trial and not suspends,
+        probe=policy.probe_seconds if suspends else None,
+        announces=(on_trial or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
+        meaning=MEANINGS.get(decision, "end") if has_own_terms else None,
+    )
+    return None if further == NOTHING else further
+
+
+def _may_be_announced(event_type: str) -> bool:
+    """Tell whether it is neither an announcement itself nor the reply to a callback (behaviour 5.7)."""
+    return bool(event_type) and not is_own(event_type)
