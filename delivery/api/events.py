@@ -6,7 +6,6 @@ from typing import Final
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
-from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import status
@@ -15,22 +14,19 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.api.batches import drafts_of
 from delivery.api.calls import RESPONSES, answer_to, refuse_unsuitable
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
+from delivery.api.requested import cloud_events_in, content_type_of, event_in, events_in
 from delivery.callbacks.terms import callback_terms
+from delivery.intake.cloud_events import is_batch, is_cloud_event
 from delivery.intake.drafts import Draft
-from delivery.intake.refusals import InvalidMetadata, KindNotServed, Refusal, RefusedItems
-from delivery.intake.terms import moment_of, ttl_of
+from delivery.intake.refusals import KindNotServed, Refusal, RefusedItems
 from delivery.messages.accepting import accept, checked
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
-from subscriptions.api.parsing import RawParser, body_of
+from subscriptions.api.parsing import RawParser
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind
-
-AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
-"""Where the web server says which variables stand for two headers with different values."""
 
 
 def _header(name: str, text: str) -> OpenApiParameter:
@@ -49,14 +45,6 @@ HEADERS: Final = [
     _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
     _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
 ]
-OF_ONE_ITEM: Final = {
-    "Idempotency-Key": "idempotency_key",
-    "CallbackURL": "callback_url",
-    "Broker-Destination": "destination",
-    "Broker-TTL": "ttl",
-    "Broker-Not-Before": "not_before",
-}
-"""Headers that say something of one event; in a batch each has a field of its own for it."""
 
 
 class Publish(APIView):
@@ -76,56 +64,37 @@ class Publish(APIView):
 
         A SYNC event is answered with what its endpoint answers.
         """
-        message = message_of(request, draft_of(request, event_type))
-        if message.kind == EventKind.SYNC:
-            refuse_unsuitable(request)
-            return answer_to(message, publisher_id=key_of(request).publisher_id)
-        refuse_unserved(request)
-        accepted = published_by(request, message)
-        location = reverse("message", args=[accepted.id])
-        replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
-        return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
+        return answer_to_one(request, event_in(request, event_type))
 
 
 class PublishBatch(APIView):
-    """Publish up to 1,000 events at once, all or none."""
+    """Publish up to 1,000 events at once, all or none; or one CloudEvent, which names its event type itself."""
 
     permission_classes = [MayPublish]
     parser_classes = [RawParser]
 
     @extend_schema(operation_id="publish_batch", request=EventBatch, responses={202: AcceptedBatch})
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request) -> HttpResponseBase:
         """Store the events in their order in one transaction; answer for each."""
+        content_type = content_type_of(request)
+        if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
+            return answer_to_one(request, event_in(request))
         refuse_unserved(request)
-        for name, field in OF_ONE_ITEM.items():
-            if name in request.headers:
-                raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
-        body = body_of(request, limit=settings.MAX_BATCH_BYTES)
-        drafts = drafts_of(body, most_items=settings.MAX_BATCH_ITEMS, now=timezone.now())
-        accepted = accepted_by(request, drafts)
+        accepted = accepted_by(request, cloud_events_in(request) if is_batch(content_type) else events_in(request))
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
 
-def draft_of(request: Request, event_type: str) -> Draft:
-    """Return one event as it is sent: its body is the payload, all else travels in headers.
-
-    Raises:
-        InvalidMetadata: one of them cannot be read.
-
-    """
-    ttl, not_before = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
-    return Draft(
-        event_type=event_type,
-        body=body_of(request, limit=settings.MAX_BODY_BYTES),
-        content_type=request.META.get("CONTENT_TYPE") or None,
-        headers=list(request.headers.items()),
-        filter_string=filter_string_of(request),
-        idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
-        callback_url=request.META.get("HTTP_CALLBACKURL"),
-        destination=request.headers.get("Broker-Destination"),
-        ttl=None if ttl is None else ttl_of(ttl),
-        not_before=None if not_before is None else moment_of(not_before, now=timezone.now()),
-    )
+def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
+    """Publish one event and return what its publisher is answered."""
+    message = message_of(request, draft)
+    if message.kind == EventKind.SYNC:
+        refuse_unsuitable(request)
+        return answer_to(message, publisher_id=key_of(request).publisher_id)
+    refuse_unserved(request)
+    accepted = published_by(request, message)
+    location = reverse("message", args=[accepted.id])
+    replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
+    return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location, **replayed})
 
 
 def message_of(request: Request, draft: Draft) -> NewMessage:
@@ -167,18 +136,6 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         senders=settings.QUEUE_SENDERS,
         callbacks=callback_terms(),
     )
-
-
-def filter_string_of(request: Request) -> str | None:
-    """Return the `FILTER_STRING` header, or `Filter-String` for proxies that drop underscores (behaviour 2.3).
-
-    Raises:
-        InvalidMetadata: both are there and differ.
-
-    """
-    if "HTTP_FILTER_STRING" in request.META.get(AMBIGUOUS_HEADERS, ()):
-        raise InvalidMetadata("FILTER_STRING and Filter-String differ; send one of them.")
-    return request.META.get("HTTP_FILTER_STRING")
 
 
 def refuse_unserved(request: Request) -> None:
