@@ -1,0 +1,166 @@
+"""Opening CloudEvents: attributes, forms, payloads, and what none is (behaviour 2.12; CloudEvents 1.0.2)."""
+
+import json
+from typing import Any
+
+import pytest
+from cloudevents.core.bindings import http
+from cloudevents.core.v1.event import CloudEvent
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.intake.cloud_event_attributes import attribute_value, header_value
+from delivery.intake.cloud_events import opened, opened_batch
+from delivery.intake.drafts import Draft
+from delivery.intake.refusals import InvalidCloudEvent, Refusal, UnsuitableContentType
+
+STRUCTURED = "application/cloudevents+json"
+EVENT: dict[str, Any] = {"specversion": "1.0", "id": "7", "source": "/shop", "type": "Order"}
+HEADERS = [("ce-specversion", "1.0"), ("ce-id", "7"), ("CE-Source", "/shop"), ("ce-type", "Order")]
+
+WORDS = st.text(st.characters(exclude_categories=("Cc", "Cs", "Cn", "Co")), min_size=1, max_size=40)
+EXTENSIONS = st.dictionaries(st.from_regex("x[a-z0-9]{1,10}", fullmatch=True), WORDS, max_size=4)
+
+
+def structured(text: str, event_type: str = "Order", headers: Any = (), **fields: Any) -> Draft:
+    return opened(Draft(event_type, text.encode(), STRUCTURED, headers, **fields))
+
+
+def event(**members: Any) -> str:
+    return json.dumps(EVENT | members)
+
+
+def values_of(draft: Draft | Refusal) -> dict[str, str]:
+    assert isinstance(draft, Draft)
+    return {name.lower(): value for name, value in draft.headers}
+
+
+@pytest.mark.behaviour("2.12")
+@given(id_=WORDS, source=WORDS, extensions=EXTENSIONS, data=st.dictionaries(st.text(), st.integers()))
+def test_both_forms_that_the_library_makes_of_an_event_open_to_the_same(
+    id_: str, source: str, extensions: dict[str, str], data: dict[str, int]
+) -> None:
+    attributes = {"id": id_, "source": source, "type": "Order", "datacontenttype": "application/json", **extensions}
+    made = [make(CloudEvent(attributes, data)) for make in (http.to_binary_event, http.to_structured_event)]
+
+    binary, structured = [
+        opened(Draft("", one.body, one.headers["content-type"], [*one.headers.items()])) for one in made
+    ]
+
+    assert (binary.event_type, binary.content_type) == ("Order", "application/json")
+    assert json.loads(binary.body) == json.loads(structured.body) == data
+    assert values_of(binary) == values_of(structured)
+    assert binary.idempotency_key == structured.idempotency_key
+    assert (structured.event_type, structured.content_type) == ("Order", "application/json")
+
+
+@pytest.mark.behaviour("2.12")
+@given(WORDS)
+def test_what_stands_in_a_header_is_what_it_was(value: str) -> None:
+    assert attribute_value(header_value(value)) == value
+    assert header_value(value).isascii()
+
+
+def test_a_quoted_header_is_what_it_quotes() -> None:
+    assert attribute_value(r'"a\"b%20c"') == 'a"b c'
+
+
+PAYLOADS = [
+    ('"data": {"b":1, "a" :2.50}', "application/json", b'{"b":1, "a" :2.50}'),
+    ('"data": null', "application/json", b"null"),
+    ('"datacontenttype": "application/vnd.x+json", "data": "<"', "application/vnd.x+json", b'"<"'),
+    ('"datacontenttype": "text/plain", "data": "\\u00e9"', "text/plain", "\u00e9".encode()),
+    ('"datacontenttype": "image/png", "data_base64": "AAH/"', "image/png", b"\x00\x01\xff"),
+    ('"data_base64": "AAH/"', None, b"\x00\x01\xff"),
+    ('"datacontenttype": "text/plain"', "text/plain", b""),
+    ('"subject": null', None, b""),
+]
+
+
+@pytest.mark.behaviour("2.12", "2.5")
+@pytest.mark.parametrize(("member", "content_type", "body"), PAYLOADS)
+def test_a_payload_is_the_bytes_that_it_stands_for(member: str, content_type: str | None, body: bytes) -> None:
+    draft = structured(f"{event()[:-1]}, {member}}}", headers=[("Content-Type", STRUCTURED), ("X-A", "1")])
+    assert (draft.body, draft.content_type, values_of(draft).get("content-type")) == (body, content_type, content_type)
+    assert values_of(draft)["x-a"] == "1"
+
+
+def test_attributes_become_headers_whatever_they_are() -> None:
+    draft = structured(event(ok=True, n=-7, subject="a b%\u00e9"), headers=[("ce-id", "of the envelope")])
+    own = {name: value for name, value in values_of(draft).items() if name.startswith("ce-")}
+    ours = {"ce-specversion": "1.0", "ce-id": "7", "ce-source": "/shop", "ce-type": "Order"}
+    assert own == ours | {"ce-ok": "true", "ce-n": "-7", "ce-subject": "a%20b%25%C3%A9"}
+
+
+NONE: list[dict[str, Any]] = [
+    *({name: value} for name in EVENT for value in ("", None, 5.5)),
+    {"specversion": "0.3"},
+    {"Upper": "x"},
+    {"with-hyphen": "x"},
+    {"n": 2**31},
+    {"n": 1.0},
+    {"x": {}},
+    {"x": "a\nb"},
+    {"x": "\ud800"},
+    {"subject": ""},
+    {"time": "yesterday"},
+    {"time": "2026-02-30T00:00:00Z"},
+    {"type": "Another"},
+    {"data": 1, "data_base64": "AA=="},
+    {"data_base64": "no base64"},
+    {"data_base64": 5},
+    {"datacontenttype": "text/plain", "data": 5},
+    {"datacontenttype": "text/plain", "data": "\ud800"},
+]
+
+
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("members", NONE)
+def test_what_is_not_as_cloud_events_are_is_refused(members: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCloudEvent):
+        structured(event(**members))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "5", "{", '{"id": 1, "id": 2}', f"{event()} 5", "\udcff"])
+def test_what_is_no_object_is_refused(text: str) -> None:
+    with pytest.raises(InvalidCloudEvent):
+        opened(Draft("", text.encode(errors="surrogateescape"), STRUCTURED))
+
+
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("missing", range(1, 4))
+def test_a_binary_event_without_a_required_attribute_is_refused(missing: int) -> None:
+    with pytest.raises(InvalidCloudEvent):
+        opened(Draft("Order", b"", "text/plain", [one for n, one in enumerate(HEADERS) if n != missing]))
+
+
+def test_headers_without_a_version_are_no_attributes() -> None:
+    draft = Draft("Order", b"", "text/plain", HEADERS[1:])
+    assert opened(draft) is draft
+
+
+@pytest.mark.parametrize("content_type", ["application/cloudevents+avro", "application/cloudevents-batch+json"])
+def test_a_form_that_is_not_taken_is_refused(content_type: str) -> None:
+    with pytest.raises(UnsuitableContentType):
+        opened(Draft("Order", b"[]", content_type))
+
+
+@pytest.mark.behaviour("2.6", "2.12")
+def test_source_and_id_are_the_key_unless_one_is_given() -> None:
+    keys = [structured(event(**members)).idempotency_key for members in ({}, {"x": "1"}, {"id": "8"}, {"source": "/"})]
+    assert keys[0] == keys[1] == opened(Draft("Order", b"", None, HEADERS)).idempotency_key
+    assert len({*keys}) == 3
+    assert structured(event(), idempotency_key="k").idempotency_key == "k"
+
+
+@pytest.mark.behaviour("2.7", "2.12")
+def test_a_batch_is_opened_item_by_item() -> None:
+    body = f"[{event()}, {event(id='')}, {event(type='Other', data=1)}]".encode()
+    first, second, third = opened_batch(Draft("", body, headers=[("X-A", "1")]), most_items=3)
+    assert isinstance(second, InvalidCloudEvent)
+    assert [values_of(one)["ce-type"] for one in (first, third)] == ["Order", "Other"]
+    assert [values_of(one)["x-a"] for one in (first, third)] == ["1", "1"]
+    assert opened_batch(Draft("", b"[]"), most_items=3) == []
+    for wrong in (b"{}", b"[1]", b"[", body.replace(b"]", b", {}]")):
+        with pytest.raises(InvalidCloudEvent):
+            opened_batch(Draft("", wrong), most_items=3)
