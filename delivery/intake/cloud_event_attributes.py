@@ -39,12 +39,17 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
 
 
 def _check_attribute(name: str, value: str) -> None:
-    if not _NAME.fullmatch(name) or name in NEVER:
+    if not is_attribute(name):
         raise InvalidCloudEvent(f"No attribute can be called {name[:100]!r}: use letters a to z and digits.")
     if name in OPTIONAL and not value:
         raise InvalidCloudEvent(f"The attribute {name!r} is empty; leave it out.")
     if _FORBIDDEN.search(value):
         raise InvalidCloudEvent(f"The attribute {name!r} has characters that no attribute may have.")
+
+
+def is_attribute(name: str) -> bool:
+    """Tell whether an attribute can be called so."""
+    return bool(_NAME.fullmatch(name)) and name not in NEVER
 
 
 def _is_time(text: str) -> bool:

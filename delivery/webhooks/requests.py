@@ -4,9 +4,11 @@ from functools import lru_cache
 from typing import Final
 
 from delivery.http.header_lines import EncodedRequest, header_line
+from delivery.webhooks.cloud_events import enveloped
 from delivery.webhooks.forwarded_headers import merged
 from delivery.webhooks.parts import Content, Destination, Headers, Numbers
 from delivery.webhooks.signatures import signature
+from subscriptions.outputs import Output
 
 USER_AGENT: Final = "broker/0.1"
 CALLBACK_URL: Final = "CallbackURL"
@@ -27,10 +29,11 @@ OWN: Final = frozenset(
 
 
 def webhook_request(content: Content, destination: Destination, numbers: Numbers, *, timestamp: int) -> EncodedRequest:
-    """Return the request, signed where there is a key.
+    """Return the request, in the form that the subscription wants, signed where there is a key.
 
     Broker's headers win over the subscription's, the subscriber's, the publisher's.
     """
+    content = enveloped(content, destination.output, destination.headers)
     webhook_id = numbers.webhook_id
     lines = [
         *_lines_for_all(content.headers, destination),
@@ -55,5 +58,6 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
 @lru_cache(maxsize=1024)
 def _lines_for_all(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
     """Return the headers that do not vary between like messages of one subscription."""
-    layers = merged(dict(headers), destination.headers, {"User-Agent": USER_AGENT})
+    configured = destination.headers if destination.output == Output.AS_PUBLISHED else {}  # enveloping has merged them
+    layers = merged(dict(headers), configured, {"User-Agent": USER_AGENT})
     return tuple(header_line(name, value) for name, value in layers.items() if name.lower() not in OWN)
