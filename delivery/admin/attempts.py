@@ -1,14 +1,25 @@
 """Attempts in the admin: one request and its answer."""
 
+from typing import Final
+
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, keep_callbacks
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, text_of
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, text_of, yes_or_no
 from delivery.models import Attempt, Delivery
 from subscriptions.admin.theme import display, preformatted, table
+
+MEANINGS: Final = {
+    "hold": "its line was held",
+    "aside": "set aside",
+    "apart": "tried again apart",
+    "suspend": "its subscription was suspended",
+    "end": "it ended",
+}
+"""What followed from an answer, in words."""
 
 
 @admin.register(Attempt)
@@ -18,8 +29,18 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
     list_select_related = ("delivery__subscription__subscriber",)
     fields = (
-        *("id", "delivery_link", "subscriber", "number", "started_at", "duration_ms", "status_code", "error"),
-        *("head", "excerpt"),
+        *(
+            "id",
+            "delivery_link",
+            "subscriber",
+            "number",
+            "by_hand",
+            "started_at",
+            "duration_ms",
+            "status_code",
+            "error",
+        ),
+        *("what_followed", "head", "excerpt"),
     )
     readonly_fields = fields
 
@@ -39,6 +60,16 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
         """Return whose endpoint was asked."""
         return addressee_of(attempt.delivery)
 
+    @display(description="by hand")
+    def by_hand(self, attempt: Attempt) -> str:
+        """Return whether somebody had this request sent."""
+        return yes_or_no(attempt.is_by_hand)
+
+    @display(description="what followed")
+    def what_followed(self, attempt: Attempt) -> str:
+        """Return what followed under its subscription's retry policy."""
+        return meaning_of(attempt)
+
     @display(description="answer's headers")
     def head(self, attempt: Attempt) -> SafeString:
         """Return the answer's status line and headers, as text."""
@@ -50,17 +81,23 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
         return preformatted(text_of(attempt.answer_excerpt))
 
 
+def meaning_of(attempt: Attempt) -> str:
+    """Return what followed from an answer, a dash where its delivery's status says it."""
+    return MEANINGS.get(attempt.meaning or "", attempt.meaning or "-")
+
+
 def attempts_table(delivery: Delivery) -> SafeString:
     """Return the attempts of a delivery, the first ones first."""
-    found = Attempt.objects.filter(delivery=delivery).order_by("id")[:SHOWN_AT_MOST]
+    found = delivery.attempt_set.order_by("id")[:SHOWN_AT_MOST]  # and each knows its delivery
     rows = [
         [
-            link_to("delivery_attempt", one.pk, one.number),
+            link_to("delivery_attempt", one.pk, f"{one.number}, by hand" if one.is_by_hand else one.number),
             one.started_at,
             one.status_code or "-",
             one.error or "-",
             f"{one.duration_ms} ms",
+            meaning_of(one),
         ]
         for one in found
     ]
-    return table(["number", "started", "status", "error", "duration"], rows)
+    return table(["number", "started", "status", "error", "duration", "what followed"], rows)

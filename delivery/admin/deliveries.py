@@ -3,21 +3,19 @@
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
 from delivery.admin.attempts import attempts_table
+from delivery.admin.narrowing import narrowed, searched
 from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
 from delivery.admin.resubmitting import ResubmittingAdmin
-from delivery.looking.listing import deliveries_of, in_group, under_way
-from delivery.looking.standing import COUNTED_AT_MOST
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
-from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.looking.listing import in_group
+from delivery.models import Delivery
 from delivery.webhooks.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display
-from subscriptions.models import Subscription
 
 
 @admin.register(Delivery)
@@ -44,7 +42,8 @@ class DeliveryAdmin(ResubmittingAdmin):
     list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
-        *("is_uncertain", "is_cancel_requested", "size", "created_at", "finished_at", "attempt_table", "group_table"),
+        *("not_before", "expires_at", "repeats", "replay_link", "is_uncertain", "is_cancel_requested", "size"),
+        *("created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}; or a group's with {GROUP_ID_PREFIX}"
@@ -52,18 +51,7 @@ class DeliveryAdmin(ResubmittingAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Delivery]:
         """Return the rows, narrowed to what a list shows, where the database would not find that along an index."""
         rows: QuerySet[Delivery] = super().get_queryset(request)
-        asked = request.GET
-        status = asked.get("status__exact")
-        if status == DeliveryStatus.IN_FLIGHT:
-            return rows.filter(pk__in=under_way())
-        if status == DeliveryStatus.HELD:
-            rows = rows.filter(due_at=UNTIL_RELEASED)
-        if not _is_looked_up(asked) and (wanted := _subscriptions(asked)):
-            newest = deliveries_of([*wanted], status, key=None, downwards=True, limit=COUNTED_AT_MOST)
-            return rows.filter(pk__in=newest)
-        if status in FINAL:
-            return rows.filter(closed_on__lt=OPEN_SHELF)
-        return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
+        return narrowed(rows, request.GET)
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of deliveries, with the callbacks of all replies among them read at once."""
@@ -75,7 +63,7 @@ class DeliveryAdmin(ResubmittingAdmin):
         self, request: HttpRequest, queryset: QuerySet[Delivery], search_term: str
     ) -> tuple[QuerySet[Delivery], bool]:
         """Return the delivery of that id, as it stands here or as its subscriber received it; or those of a group."""
-        term = _searched(search_term)
+        term = searched(search_term)
         group_id = term.removeprefix(GROUP_ID_PREFIX)
         if group_id != term and is_id(group_id):
             return in_group(queryset, int(group_id)), False
@@ -94,6 +82,16 @@ class DeliveryAdmin(ResubmittingAdmin):
     def next_try(self, delivery: Delivery) -> str:
         """Return when it is tried again, if it waits for that and has not ended."""
         return instant(delivery.next_try_at)
+
+    @display(description="repeats")
+    def repeats(self, delivery: Delivery) -> SafeString | str:
+        """Return a link to the delivery that was sent again as this one."""
+        return link_to("delivery_delivery", delivery.resubmit_of, delivery.resubmit_of)
+
+    @display(description="made by")
+    def replay_link(self, delivery: Delivery) -> SafeString | str:
+        """Return a link to the replay or backfill that made it."""
+        return link_to("delivery_replay", delivery.replay_id, f"replay {delivery.replay_id}")
 
     @display(description="uncertain")
     def is_uncertain(self, delivery: Delivery) -> str:
@@ -129,25 +127,3 @@ class DeliveryAdmin(ResubmittingAdmin):
     def attempt_table(self, delivery: Delivery) -> SafeString:
         """Return its attempts, the first ones first."""
         return attempts_table(delivery)
-
-
-def _is_looked_up(asked: QueryDict) -> bool:
-    """Tell whether an id is asked for, which the database finds among whatever there is."""
-    return bool(_searched(asked.get("q", "")) or asked.get("message__id"))
-
-
-def _searched(term: str) -> str:
-    return term.strip().removeprefix(WEBHOOK_ID_PREFIX)
-
-
-def _subscriptions(asked: QueryDict) -> list[int]:
-    """Return the subscriptions to whose deliveries a list is narrowed, none where it is not."""
-    subscription, line = _id_in(asked, "subscription__id__exact"), _id_in(asked, "line__id__exact")
-    if subscription:
-        return [subscription]
-    return [*Subscription.objects.filter(subscriber__lines=line).values_list("pk", flat=True)] if line else []
-
-
-def _id_in(asked: QueryDict, name: str) -> int | None:
-    text = asked.get(name) or ""
-    return int(text) if is_id(text) else None

@@ -6,13 +6,19 @@ from typing import Any, Final
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.read_only import SHOWN_AT_MOST
 from delivery.looking.queue_standing import SenderStanding, senders
-from delivery.looking.standing import COUNTED_AT_MOST, Standing, held_lines, standings_of
+from delivery.looking.standing import (
+    COUNTED_AT_MOST,
+    Standing,
+    held_lines,
+    lines_with_some_apart,
+    standings_of,
+)
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
 from subscriptions.admin.theme import table
@@ -42,7 +48,7 @@ class HeldFilter(admin.SimpleListFilter):
 
 
 class LaneFilter(admin.SimpleListFilter):
-    """Lines of a kind; without a choice all but those of callbacks whose reply has ended, one of each reply."""
+    """Lines of a kind; without a choice all but retry lines and those of callbacks in which nothing waits."""
 
     title = "lane"
     parameter_name = "lane__exact"
@@ -54,12 +60,13 @@ class LaneFilter(admin.SimpleListFilter):
     def choices(self, changelist: ChangeList) -> Iterator[Any]:
         """Return them as links, the first of which says what it leaves out."""
         everything, *lanes = super().choices(changelist)
-        return iter(({**everything, "display": "All but ended callbacks"}, *lanes))
+        return iter(({**everything, "display": "All but idle retry and callback lines"}, *lanes))
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Line]) -> QuerySet[Line]:  # noqa: ARG002
         """Return the lines of the choice."""
         if self.value() is None:
-            return queryset.exclude(lane=Lane.CALLBACK, head_id=None)
+            idle = Q(lane=Lane.RETRY) & ~Q(pk__in=lines_with_some_apart())
+            return queryset.exclude(idle | Q(lane=Lane.CALLBACK, head_id=None))
         return queryset.filter(lane=self.value())
 
 
@@ -82,6 +89,13 @@ def sender_of(line: Line) -> SenderStanding | None:
         vars(line)[SENDER] = next((one for one in senders() if one.line_id == line.pk), None)
     sender: SenderStanding | None = vars(line)[SENDER]
     return sender
+
+
+def sister_of(line: Line) -> Line | None:
+    """Return the other line of the same subscriber; None of a line that has none."""
+    if line.subscriber_id is None:
+        return None
+    return Line.objects.select_related("subscriber").exclude(pk=line.pk).get(subscriber=line.subscriber_id)
 
 
 def counted(number: int) -> str:

@@ -1,7 +1,5 @@
 """Lines in the admin: why one is held, until when, who drives it, and what waits in it."""
 
-from typing import Final
-
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, Q, QuerySet
@@ -11,31 +9,21 @@ from django.utils.safestring import SafeString
 from delivery.admin.line_work import (
     HeldFilter,
     LaneFilter,
-    counted,
     history_of,
     keep_standing,
     oldest_of,
     sender_of,
-    standing_of,
+    sister_of,
 )
-from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
-from delivery.looking.standing import LineState, standings_of
+from delivery.admin.read_only import instant, link_to, link_to_list
+from delivery.admin.standing_columns import StandingColumns
+from delivery.looking.standing import standings_of
 from delivery.models import Lane, Line
 from subscriptions.admin.theme import display
 
-STATE_COLOURS: Final = {
-    LineState.HELD: "danger",
-    LineState.SENDING: "info",
-    LineState.WAITING: "info",
-    LineState.SET_ASIDE: "warning",
-    LineState.TO_RELEASE: "danger",
-    LineState.INACTIVE: "warning",
-    LineState.AT_REST: "success",
-}
-
 
 @admin.register(Line)
-class LineAdmin(ReadOnlyAdmin[Line]):
+class LineAdmin(StandingColumns):
     """Ordered work of one owner: a subscriber, a QUEUE sender, a callback."""
 
     list_display = (
@@ -48,8 +36,8 @@ class LineAdmin(ReadOnlyAdmin[Line]):
     search_fields = ("subscriber__name",)
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (
-        *("owned_by", "lane", "queue", "state", "waiting", "set_aside", "set_aside_due", "to_release"),
-        *("oldest_pending", "under_way"),
+        *("owned_by", "lane", "queue", "sister", "state", "waiting", "set_aside", "set_aside_due", "delayed"),
+        *("to_release", "oldest_pending", "under_way"),
         "head_link",
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),
@@ -80,48 +68,11 @@ class LineAdmin(ReadOnlyAdmin[Line]):
         """Return whose work it is."""
         return line.owner
 
-    @display(description="state", label=STATE_COLOURS)
-    def state(self, line: Line) -> str:
-        """Return what it is doing."""
-        return str(standing_of(line).state)
-
-    @display(description="waiting")
-    def waiting(self, line: Line) -> str:
-        """Return how many deliveries are unfinished, or groups of a sender, counted no further than needed."""
-        return counted(standing_of(line).waiting)
-
-    @display(description="set aside")
-    def set_aside(self, line: Line) -> str:
-        """Return how many of them failed before and are tried again later."""
-        return counted(standing_of(line).set_aside)
-
-    @display(description="next of those due")
-    def set_aside_due(self, line: Line) -> str:
-        """Return when the next one that was set aside is due."""
-        return instant(standing_of(line).set_aside_due_at)
-
-    @display(description="to release")
-    def to_release(self, line: Line) -> str:
-        """Return how many of them are HELD until somebody releases them."""
-        return counted(standing_of(line).to_release)
-
-    @display(description="held since")
-    def hold_since(self, line: Line) -> str:
-        """Return since when it waits for its endpoint."""
-        hold = standing_of(line).hold
-        return instant(hold.since if hold else None)
-
-    @display(description="held because", empty_value="-")
-    def hold_reason(self, line: Line) -> str | None:
-        """Return why it waits for its endpoint."""
-        hold = standing_of(line).hold
-        return hold.reason if hold else None
-
-    @display(description="next try")
-    def next_try(self, line: Line) -> str:
-        """Return when a held line tries again."""
-        hold = standing_of(line).hold
-        return instant(hold.next_try_at if hold else None)
+    @display(description="the other line")
+    def sister(self, line: Line) -> SafeString | str:
+        """Return a link to its subscriber's other line: of main and retry."""
+        other = sister_of(line)
+        return link_to("delivery_line", other.pk, other) if other else "-"
 
     @display(description="oldest unfinished")
     def oldest_pending(self, line: Line) -> str:
@@ -152,5 +103,6 @@ class LineAdmin(ReadOnlyAdmin[Line]):
 
     @display(description="deliveries")
     def delivery_list(self, line: Line) -> SafeString:
-        """Return a link to all its deliveries."""
-        return link_to_list("delivery_delivery", "all deliveries of this line", line__id__exact=line.pk)
+        """Return a link to all its deliveries, or to what waits in a retry line."""
+        shown = "all that waits in this line" if line.lane == Lane.RETRY else "all deliveries of this line"
+        return link_to_list("delivery_delivery", shown, line__id__exact=line.pk)

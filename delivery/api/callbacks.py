@@ -12,11 +12,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from delivery.api.deliveries import AttemptSerializer
+from delivery.api.attempts import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.replies import Reply
 from delivery.looking.callback_standing import CallbackState, callbacks_now, in_state
-from delivery.models import Attempt, Callback, Delivery
+from delivery.models import Callback, Delivery
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
 from subscriptions.api.permissions import MayPublish
@@ -60,7 +60,7 @@ class WholeReplyDeliverySerializer(ReplyDeliverySerializer):
     @extend_schema_field(AttemptSerializer(many=True))
     def get_history(self, delivery: Delivery) -> list[dict[str, Any]]:
         """Return its attempts, the newest 200 in their order."""
-        newest = Attempt.objects.filter(delivery=delivery).order_by("-id")[:ATTEMPTS_SHOWN]
+        newest = delivery.attempt_set.order_by("-id")[:ATTEMPTS_SHOWN]  # and each knows its delivery
         return [dict(AttemptSerializer(one).data) for one in [*newest][::-1]]
 
 

@@ -9,10 +9,11 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
+from delivery.api.attempts import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
 from delivery.looking.listing import deliveries_of, in_group, under_way
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Attempt, Delivery
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
@@ -57,7 +58,14 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         source="next_try_at",
         read_only=True,
         allow_null=True,
-        help_text="When it is tried again. Null: never set aside, or finished.",
+        help_text="When it is tried again, or first tried where it is delayed. Null: at its turn, or finished.",
+    )
+    lane = serializers.CharField(
+        source="line.lane",
+        default=None,
+        read_only=True,
+        allow_null=True,
+        help_text="Which line of its owner it is in: main, or retry where it is tried again apart; queue, callback.",
     )
 
     class Meta:
@@ -72,29 +80,15 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
             "reason",
             "attempts",
             "sequence",
+            "lane",
             "due_at",
+            "not_before",
+            "expires_at",
+            "resubmit_of",
+            "replay_id",
             "created_at",
             "finished_at",
         )
-
-
-class AttemptSerializer(serializers.ModelSerializer[Attempt]):
-    """One request and what came back."""
-
-    answer_headers = serializers.SerializerMethodField()
-    answer_excerpt = serializers.SerializerMethodField()
-
-    class Meta:
-        model = Attempt
-        fields = ("number", "started_at", "duration_ms", "status_code", "error", "answer_headers", "answer_excerpt")
-
-    def get_answer_headers(self, attempt: Attempt) -> str:
-        """Return the status line and headers as text; what is no text is replaced."""
-        return bytes(attempt.answer_headers).decode("latin-1")
-
-    def get_answer_excerpt(self, attempt: Attempt) -> str:
-        """Return the body's beginning as text; what is no UTF-8 is replaced."""
-        return bytes(attempt.answer_excerpt).decode("utf-8", "replace")
 
 
 class WholeDeliverySerializer(DeliverySerializer):
@@ -108,7 +102,7 @@ class WholeDeliverySerializer(DeliverySerializer):
     @extend_schema_field(AttemptSerializer(many=True))
     def get_history(self, delivery: Delivery) -> Any:
         """Return its attempts, the newest 200 in their order."""
-        newest = Attempt.objects.filter(delivery=delivery).order_by("-id")[:200]
+        newest = delivery.attempt_set.order_by("-id")[:200]  # and each knows its delivery
         return AttemptSerializer(list(newest)[::-1], many=True).data
 
 

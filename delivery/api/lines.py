@@ -1,8 +1,9 @@
 """The operator's view of a subscriber's line, and cancelling what waits there."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -15,8 +16,10 @@ from delivery.models import Lane, Line, LineEvent
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
+from subscriptions.models import EventKind, Subscription
 
-EVENTS_SHOWN = 50
+EVENTS_SHOWN: Final = 50
+PAUSES_SHOWN: Final = 100
 
 
 class LineEventSerializer(serializers.ModelSerializer[LineEvent]):
@@ -27,12 +30,40 @@ class LineEventSerializer(serializers.ModelSerializer[LineEvent]):
         fields = ("at", "kind", "sequence", "delivery_id", "reason")
 
 
+class RetrySerializer(serializers.Serializer[Standing]):
+    """What is tried again apart from the line, and holds up nothing in it."""
+
+    state = serializers.ChoiceField(LineState.choices, read_only=True)
+    waiting = serializers.IntegerField(read_only=True, help_text=f"Deliveries, counted to {COUNTED_AT_MOST}.")
+    next_due_at = serializers.DateTimeField(
+        source="set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of them is due."
+    )
+
+
+class PauseSerializer(serializers.ModelSerializer[Subscription]):
+    """A subscription that is not sent for the time being."""
+
+    subscription_id = serializers.IntegerField(source="id", read_only=True)
+
+    class Meta:
+        model = Subscription
+        fields = ("subscription_id", "paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
+        read_only_fields = fields
+
+
 @dataclass(frozen=True, slots=True)
 class LineNow:
-    """A line and how it stands."""
+    """A line, how it stands, and how its sister does where deliveries are tried again apart."""
 
     line: Line
     standing: Standing
+    retry: Standing
+
+    @property
+    def paused(self) -> "QuerySet[Subscription]":
+        """Those of its subscriptions that are paused, the first ones to be so first."""
+        own = Subscription.objects.filter(subscriber=self.line.subscriber_id, kind=EventKind.TOPIC)
+        return own.filter(paused_since__isnull=False).order_by("paused_since", "pk")[:PAUSES_SHOWN]
 
 
 class LineSerializer(serializers.Serializer[LineNow]):
@@ -49,6 +80,9 @@ class LineSerializer(serializers.Serializer[LineNow]):
     to_release = serializers.IntegerField(
         source="standing.to_release", read_only=True, help_text="Those of them that are HELD until they are released."
     )
+    delayed = serializers.IntegerField(
+        source="standing.delayed", read_only=True, help_text="Those of them that are not to be sent before a moment."
+    )
     set_aside_due_at = serializers.DateTimeField(
         source="standing.set_aside_due_at", read_only=True, allow_null=True, help_text="When the next of those is due."
     )
@@ -60,6 +94,8 @@ class LineSerializer(serializers.Serializer[LineNow]):
     last_sequence = serializers.IntegerField(source="line.last_sequence", read_only=True)
     worker = serializers.CharField(source="line.worker", read_only=True)
     lease_until = serializers.DateTimeField(source="line.lease_until", read_only=True, allow_null=True)
+    retry = RetrySerializer(read_only=True)
+    paused = PauseSerializer(many=True, read_only=True, help_text=f"The first {PAUSES_SHOWN} to have been paused.")
     history = serializers.SerializerMethodField()
 
     def get_history(self, now: LineNow) -> list[dict[str, Any]]:
@@ -76,8 +112,10 @@ class LineOfSubscriber(APIView):
     def get(self, request: Request, name: str) -> Response:
         """Return how the line stands."""
         subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
-        line = subscriber.lines.get(lane=Lane.MAIN)
-        return Response(LineSerializer(LineNow(line, standings_of([line.pk])[line.pk])).data)
+        lines = {line.lane: line for line in subscriber.lines.all()}
+        standings = standings_of([line.pk for line in lines.values()])
+        main, retry = lines[Lane.MAIN], lines[Lane.RETRY]
+        return Response(LineSerializer(LineNow(main, standings[main.pk], standings[retry.pk])).data)
 
 
 class Cancelled(serializers.Serializer[Any]):

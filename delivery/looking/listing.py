@@ -6,7 +6,7 @@ from typing import Final
 from django.db.models import QuerySet
 
 from delivery.models import Delivery
-from delivery.rules.due_times import RELEASED
+from delivery.rules.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.database import rows
 
@@ -33,11 +33,22 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
   {parts}) d
  ORDER BY d.id {direction} LIMIT %(limit)s
 """
+APART: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  SELECT d.id, d.due_at FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
+   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
+ ORDER BY d.due_at, d.id LIMIT %(limit)s
+"""
 LARGEST_ID: Final = 2**63 - 1
 WITH_STATUS: Final = "d.status = %(status)s"
 FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
-ASIDE: Final = ("delivery_open", "d.due_at IS NOT NULL AND d.closed_on = '9999-12-31'")
+ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
+DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
+PARKED: Final = ("delivery_open", f"d.due_at = {ACTIVE} AND d.closed_on = '9999-12-31'")
 HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
+WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
+"""What is unfinished and not HELD, arm by arm of an index each."""
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
 """As the partial index says it."""
@@ -53,6 +64,12 @@ def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery
     for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
         return deliveries.filter(message=message_id, group=group_id)
     return deliveries.none()
+
+
+def apart_in(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
+    """Return the ids of what waits in a retry line, as many as `limit`, what is due next first."""
+    arguments = {"line": line_id, "subscriptions": [*subscription_ids], "limit": limit}
+    return [delivery_id for (delivery_id,) in rows(APART, arguments)]
 
 
 def deliveries_of(
@@ -80,9 +97,9 @@ def deliveries_of(
 
 def _shelves(status: str | None) -> list[tuple[str, str]]:
     if status is None:
-        return [FRESH, ASIDE, FILED]
+        return [*WAITING, HELD, FILED]
     if status == DeliveryStatus.HELD:
         return [HELD]
     if status in UNFINISHED:
-        return [FRESH, ASIDE]
+        return WAITING
     return [FILED if status == DeliveryStatus.DELIVERED else FILED_OTHERWISE]

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import NamedTuple
 
 from django.db.models.enums import TextChoices
 
 from delivery.looking.standing_statements import (
+    APART,
     CALLBACK_STANDINGS,
     HELD,
     SENDER_STANDINGS,
@@ -31,13 +32,19 @@ class LineState(TextChoices):
     """Something can be sent, and no worker has taken it yet."""
 
     SET_ASIDE = "SET_ASIDE"
-    """All that can be sent has failed before and waits until it is due again (behaviour 4.6)."""
+    """All that can be sent has failed before and waits until it is due again (behaviour 4.6, 5.3)."""
+
+    PAUSED = "PAUSED"
+    """Nothing can be sent, and something waits for a subscription that is paused (behaviour 1.6, 5.6)."""
 
     TO_RELEASE = "TO_RELEASE"
     """Nothing waits but what is HELD until somebody releases it (behaviour 3.6)."""
 
+    DELAYED = "DELAYED"
+    """Nothing else waits but what is not to be sent yet (behaviour 2.13)."""
+
     INACTIVE = "INACTIVE"
-    """All that waits belongs to something inactive: it is kept and skipped (behaviour 1.7)."""
+    """All else that waits belongs to something inactive, or of a sender paused: it is kept and skipped (1.6, 1.7)."""
 
     AT_REST = "AT_REST"
     """Nothing is unfinished."""
@@ -66,6 +73,25 @@ class Standing:
     """When the next one that was set aside is due; None where none of them can be sent."""
     to_release: int = 0
     """Those of the unfinished that are HELD, counted alike."""
+    delayed: int = 0
+    """Those of them that are not to be sent before a moment of their own, counted alike; groups are `set_aside`."""
+
+
+class _Found(NamedTuple):
+    """What the statements tell of a line, whatever its lane."""
+
+    is_held: bool
+    is_driven: bool
+    is_sendable: bool
+    is_paused: bool
+    fresh: int
+    aside: int
+    delayed: int
+    to_release: int
+    aside_due_at: datetime | None
+    held_since: datetime
+    held_reason: str
+    held_until: datetime
 
 
 def standings_of(line_ids: Sequence[int]) -> dict[int, Standing]:
@@ -73,7 +99,7 @@ def standings_of(line_ids: Sequence[int]) -> dict[int, Standing]:
     found: dict[int, Standing] = {}
     for statement in (STANDINGS, SENDER_STANDINGS, CALLBACK_STANDINGS):
         if missing := [line_id for line_id in line_ids if line_id not in found]:
-            found |= {line_id: _standing(*columns) for line_id, *columns in rows(statement, [missing])}
+            found |= {line_id: _standing(_Found(*columns)) for line_id, *columns in rows(statement, [missing])}
     return found
 
 
@@ -82,37 +108,36 @@ def held_lines() -> list[int]:
     return [line_id for (line_id,) in rows(HELD)]
 
 
+def lines_with_some_apart() -> list[int]:
+    """Return the retry lines in which something waits, or is under way."""
+    return [line_id for (line_id,) in rows(APART)]
+
+
 def unfinished_of(subscription_ids: Sequence[int]) -> int:
     """Return how many deliveries the subscriptions have unfinished, counted to `COUNTED_AT_MOST`."""
     ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
     return int(number)
 
 
-def _standing(
-    is_held: bool,
-    is_driven: bool,
-    is_sendable: bool,
-    fresh: int,
-    aside: int,
-    to_release: int,
-    aside_due_at: datetime | None,
-    *hold: Any,
-) -> Standing:
-    waiting = min(fresh + aside + to_release, COUNTED_AT_MOST)
+def _standing(found: _Found) -> Standing:
+    waiting = min(found.fresh + found.aside + found.delayed + found.to_release, COUNTED_AT_MOST)
     states = {
-        LineState.HELD: is_held,
-        LineState.SENDING: is_driven,
-        LineState.WAITING: is_sendable,
-        LineState.SET_ASIDE: aside_due_at is not None,
-        LineState.TO_RELEASE: 0 < waiting == to_release,
+        LineState.HELD: found.is_held,
+        LineState.SENDING: found.is_driven,
+        LineState.WAITING: found.is_sendable,
+        LineState.SET_ASIDE: found.aside_due_at is not None,
+        LineState.PAUSED: found.is_paused,
+        LineState.TO_RELEASE: 0 < waiting == found.to_release,
+        LineState.DELAYED: 0 < waiting == min(found.delayed + found.to_release, COUNTED_AT_MOST),
         LineState.INACTIVE: waiting > 0,
         LineState.AT_REST: True,
     }
     return Standing(
         state=next(state for state, applies in states.items() if applies),
-        hold=Hold(*hold) if is_held else None,
+        hold=Hold(found.held_since, found.held_reason, found.held_until) if found.is_held else None,
         waiting=waiting,
-        set_aside=aside,
-        set_aside_due_at=aside_due_at,
-        to_release=to_release,
+        set_aside=found.aside,
+        set_aside_due_at=found.aside_due_at,
+        to_release=found.to_release,
+        delayed=found.delayed,
     )

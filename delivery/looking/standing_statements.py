@@ -2,7 +2,7 @@
 
 from typing import Final, LiteralString
 
-from delivery.rules.due_times import ACTIVE, FIRST_SENTINEL, RELEASED
+from delivery.rules.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 
 COUNTED_AT_MOST: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
@@ -18,13 +18,33 @@ HOLD_COUNTS: Final = """
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 
+FRESH: Final = "due_at IS NULL ORDER BY id"
+LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
+DELAYED: Final = f"due_at = {DUE_LATER} ORDER BY id"
+PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
+TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
+NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
+
+SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.on_trial)"
+"""A subscription on trial is tried by the main line alone."""
+
+
+def _waiting(which: LiteralString) -> LiteralString:
+    """Return where deliveries of line `l` are that are due so, those that are counted."""
+    return f"""(
+     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST}) d
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST})"""
+
+
 STANDINGS: Final = f"""
 WITH asked AS (
   SELECT l.*, u.status = 'ACTIVE' AS is_active
     FROM delivery_line l JOIN subscriptions_subscriber u ON u.id = l.subscriber_id WHERE l.id = ANY(%s))
 SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
        l.is_active AND (fresh.sendable OR COALESCE(next.due_at <= clock_timestamp(), false)),
-       fresh.number, aside.number, held.number, next.due_at, l.held_since, l.held_reason, l.due_at
+       l.is_active AND paused.is_waiting,
+       fresh.number, aside.number, delayed.number, held.number, next.due_at, l.held_since, l.held_reason, l.due_at
   FROM asked l
  CROSS JOIN LATERAL (
    SELECT count(*) AS number, COALESCE(bool_or(f.is_sending), false) AS sendable FROM (
@@ -33,33 +53,41 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
       WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND l.lane = 'main'
       ORDER BY s.is_sending DESC LIMIT {COUNTED_AT_MOST}) f) fresh
- CROSS JOIN LATERAL (
-   SELECT count(*) AS number FROM (
-     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL}
-        ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) a) aside
- CROSS JOIN LATERAL (
-   SELECT count(*) AS number FROM (
-     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
-       SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at = {RELEASED}
-        ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST}) h) held
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(LATER)} a) aside
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(DELAYED)} y) delayed
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(TO_RELEASE)} h) held
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
       WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at < {FIRST_SENTINEL} ORDER BY d.due_at LIMIT 1) d
-    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.is_sending AND l.is_active) next
+    WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND {SENT_BY_IT} AND l.is_active) next
+ CROSS JOIN LATERAL (
+   SELECT count(*) > 0 AS is_waiting FROM (
+     SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
+       (SELECT FROM delivery_open
+         WHERE l.lane = 'main' AND subscription_id = s.id AND line_id = l.id AND {FRESH} LIMIT 1)
+       UNION ALL
+       (SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {NOT_HELD} LIMIT 1)) d
+      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
+      LIMIT 1) p) paused
 """
 """Subscriptions that are sent sort first, so that what can be sent is seen however much waits that cannot.
 
 Deliveries are sorted, although any will do: else the planner may look for them from the table's beginning on.
 """
 
-FRESH: Final = "due_at IS NULL ORDER BY id"
-LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
-PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
-TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
+APART: Final = """
+WITH RECURSIVE apart AS (
+  (SELECT subscription_id, line_id FROM delivery_open
+    WHERE due_at IS NOT NULL ORDER BY subscription_id, line_id LIMIT 1)
+  UNION ALL
+  SELECT n.* FROM apart a CROSS JOIN LATERAL (
+    SELECT d.subscription_id, d.line_id FROM delivery_open d
+     WHERE d.due_at IS NOT NULL AND (d.subscription_id, d.line_id) > (a.subscription_id, a.line_id)
+     ORDER BY d.subscription_id, d.line_id LIMIT 1) n)
+SELECT DISTINCT l.id FROM apart a JOIN delivery_line l ON l.id = a.line_id WHERE l.lane = 'retry'
+"""
+"""Walks from one line of one subscription to the next, as the sweep does: its cost follows them, not deliveries."""
 
 
 def _groups(which: LiteralString) -> LiteralString:
@@ -71,8 +99,9 @@ def _groups(which: LiteralString) -> LiteralString:
 
 SENDER_STANDINGS: Final = f"""
 SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
-       fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false),
-       fresh.number + parked.number, later.number, held.number, later.due_at, NULL::timestamptz, '', NULL::timestamptz
+       fresh.number > 0 OR COALESCE(later.due_at <= clock_timestamp(), false), false,
+       fresh.number + parked.number, later.number, 0, held.number, later.due_at,
+       NULL::timestamptz, '', NULL::timestamptz
   FROM delivery_line l
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
@@ -84,7 +113,7 @@ SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
 
 CALLBACK_STANDINGS: Final = f"""
 SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false), d.id IS NOT NULL,
-       (d.id IS NOT NULL)::int, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
+       false, (d.id IS NOT NULL)::int, 0, 0, 0, NULL::timestamptz, l.held_since, l.held_reason, l.due_at
   FROM delivery_line l LEFT JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
  WHERE l.id = ANY(%s) AND l.lane = 'callback'
 """

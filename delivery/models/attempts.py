@@ -27,3 +27,9 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return f"attempt {self.number} of delivery {self.delivery_id}"
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether somebody had this very request sent: the first of a delivery that was resubmitted (behaviour 5.2)."""
+        delivery = self.delivery
+        return bool(delivery and delivery.resubmit_of and not delivery.replay_id) and self.number == 1

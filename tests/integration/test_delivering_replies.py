@@ -6,7 +6,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.api.deliveries import AttemptSerializer
+from delivery.api.attempts import AttemptSerializer
 from delivery.callbacks.expiring import expire_replies, remove_ended_lines
 from delivery.looking.callback_standing import CallbackState
 from delivery.models import Callback, Delivery, Lane, Line, Message

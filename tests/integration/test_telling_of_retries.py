@@ -1,0 +1,213 @@
+"""What lines and deliveries tell of what is tried again apart, paused, delayed or repeated; over API and admin."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+
+from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
+from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
+from delivery.rules.statuses import DeliveryStatus
+from subscriptions.models import Subscription
+from tests.clients import client_of
+from tests.driving import inactivate, line_of, publish_numbered, retry_line_of
+from tests.factories import subscriber, subscription
+
+LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LINES = "admin:delivery_line_changelist"
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription(subscriber("shop"))
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    publish_numbered(wanted.event_type, 3)
+    return line_of(wanted.subscriber)
+
+
+def standing_of(line: Line) -> Standing:
+    return standings_of([line.pk])[line.pk]
+
+
+def over_the_api(name: str = "shop") -> dict[str, Any]:
+    answer: dict[str, Any] = client_of().get(f"/api/v1/subscribers/{name}/line").json()
+    return answer
+
+
+def shown(admin: Client, line: Line) -> str:
+    return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
+
+
+@pytest.fixture
+def retry_line(wanted: Subscription, line: Line) -> Line:
+    """Return the line in which the oldest of three waits to be tried again apart."""
+    apart = retry_line_of(wanted.subscriber)
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(line=apart, due_at=LATER, attempts=1)
+    return apart
+
+
+def pause(wanted: Subscription, **fields: Any) -> None:
+    paused = {"paused_since": SINCE, "paused_by": "HAND", "paused_reason": "moving house"}
+    Subscription.objects.filter(pk=wanted.pk).update(**paused | fields)
+
+
+@pytest.mark.behaviour("5.3")
+def test_each_line_counts_what_waits_in_it_and_the_main_line_tells_of_what_is_tried_again_apart(
+    line: Line, retry_line: Line
+) -> None:
+    assert standing_of(line) == Standing(LineState.WAITING, None, 2, 0, None)
+    assert standing_of(retry_line) == Standing(LineState.SET_ASIDE, None, 1, 1, LATER)
+    told = over_the_api()
+    assert (told["state"], told["waiting"]) == ("WAITING", 2)
+    assert (told["retry"]["state"], told["retry"]["waiting"]) == ("SET_ASIDE", 1)
+    assert parse_datetime(told["retry"]["next_due_at"]) == LATER
+    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    assert standing_of(retry_line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("1.6")
+@pytest.mark.parametrize("due", [None, SINCE, UNTIL_DUE], ids=["fresh", "set aside", "delayed"])
+def test_a_line_whose_work_is_all_paused_says_so_and_who_paused_it_and_why(
+    wanted: Subscription, line: Line, due: datetime | None
+) -> None:
+    Delivery.objects.update(due_at=due)
+    pause(wanted)
+    assert (standing_of(line).state, standing_of(line).waiting) == (LineState.PAUSED, 3)
+    (told,) = over_the_api()["paused"]
+    assert parse_datetime(told.pop("paused_since")) == SINCE
+    assert told == {
+        "subscription_id": wanted.pk,
+        "paused_by": "HAND",
+        "paused_reason": "moving house",
+        "on_trial": False,
+        "probe_due_at": None,
+    }
+
+
+@pytest.mark.behaviour("1.6")
+def test_a_line_of_which_something_can_be_sent_is_not_paused(wanted: Subscription, line: Line) -> None:
+    pause(wanted)
+    publish_numbered(subscription(wanted.subscriber).event_type, 1)
+    assert (standing_of(line).state, standing_of(line).waiting) == (LineState.WAITING, 4)
+    assert [one["subscription_id"] for one in over_the_api()["paused"]] == [wanted.pk]
+
+
+@pytest.mark.behaviour("1.6", "1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_what_is_paused_and_inactive_is_inactive(wanted: Subscription, line: Line, whose: str) -> None:
+    pause(wanted)
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert standing_of(line).state == LineState.INACTIVE
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_waits_apart_is_paused_while_its_subscription_is_tried_by_the_main_line(
+    wanted: Subscription, line: Line, retry_line: Line
+) -> None:
+    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    pause(wanted, on_trial=True)
+    assert (standing_of(line).state, standing_of(retry_line).state) == (LineState.WAITING, LineState.PAUSED)
+    (told,) = over_the_api()["paused"]
+    assert told["on_trial"]
+
+
+@pytest.mark.behaviour("2.13")
+def test_a_line_with_nothing_but_what_is_delayed_says_so_and_each_delivery_until_when(
+    wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    Delivery.objects.update(due_at=UNTIL_DUE, not_before=LATER)
+    assert standing_of(line) == Standing(LineState.DELAYED, None, 4, 0, None, delayed=4)
+    assert (over_the_api()["state"], over_the_api()["delayed"]) == ("DELAYED", 4)
+    first = Delivery.objects.earliest("id")
+    told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()
+    assert [parse_datetime(told[name]) for name in ("due_at", "not_before")] == [LATER, LATER]
+    Delivery.objects.filter(pk=first.pk).update(due_at=UNTIL_RELEASED, status=DeliveryStatus.HELD)
+    assert (standing_of(line).state, standing_of(line).to_release) == (LineState.DELAYED, 1)
+    Delivery.objects.filter(pk=first.pk).update(due_at=None, status=DeliveryStatus.PENDING)
+    assert standing_of(line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("5.3")
+def test_the_list_of_lines_leaves_out_retry_lines_in_which_nothing_waits(
+    admin: Client, line: Line, retry_line: Line
+) -> None:
+    idle = retry_line_of(subscriber("warehouse"))
+    shown_lines = [*admin.get(reverse(LINES)).context["cl"].result_list]
+    assert (retry_line in shown_lines, idle in shown_lines, line in shown_lines) == (True, False, True)
+    assert {*admin.get(reverse(LINES), {"lane__exact": "retry"}).context["cl"].result_list} == {retry_line, idle}
+
+
+@pytest.mark.behaviour("5.3")
+def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_waits_there(
+    admin: Client, line: Line, retry_line: Line
+) -> None:
+    pages = [shown(admin, line), shown(admin, retry_line)]
+    for one, other in ((0, retry_line), (1, line)):
+        assert reverse("admin:delivery_line_change", args=[other.pk]) in pages[one]
+    listed = f"{reverse('admin:delivery_delivery_changelist')}?line__id__exact={retry_line.pk}"
+    assert listed in pages[1]
+    publish_numbered(line.subscriber.subscriptions.get().event_type, COUNTED_AT_MOST)
+    for narrowed in ("", "&status__exact=PENDING"):
+        found = [*admin.get(listed + narrowed).context["cl"].result_list]
+        assert found == [Delivery.objects.get(line=retry_line)]
+    assert [*admin.get(listed + "&status__exact=DELIVERED").context["cl"].result_list] == []
+
+
+# --- deliveries -----------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("2.10", "5.3", "5.8")
+def test_a_delivery_tells_in_which_line_it_is_until_when_it_lives_and_what_it_repeats(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    first, second, _ = Delivery.objects.oldest_first()
+    told = {"expires_at": LATER, "resubmit_of": first.pk, "replay_id": 77}
+    Delivery.objects.filter(pk=second.pk).update(line=retry_line_of(wanted.subscriber), due_at=SINCE, **told)
+    ways = [client_of().get(f"/api/v1/deliveries/{one.pk}").json() for one in (first, second)]
+    names = ("lane", "not_before", "resubmit_of", "replay_id")
+    assert [[way[name] for name in names] for way in ways] == [["main", *[None] * 3], ["retry", None, first.pk, 77]]
+    assert parse_datetime(ways[1]["expires_at"]) == LATER
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[second.pk])).content.decode()
+    assert reverse("admin:delivery_delivery_change", args=[first.pk]) in page
+    assert reverse("admin:delivery_replay_change", args=[77]) in page
+    assert "2999-01-02 03:04:05" in page
+
+
+@pytest.mark.behaviour("5.2")
+@pytest.mark.parametrize(
+    ("of", "by_hand"),
+    [({"resubmit_of": 7}, [True, False]), ({"resubmit_of": 7, "replay_id": 8}, [False] * 2), ({}, [False] * 2)],
+    ids=["resubmitted", "replayed", "published"],
+)
+def test_an_attempt_tells_whether_somebody_had_it_sent(
+    admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]
+) -> None:
+    head = Delivery.objects.earliest("id")
+    Delivery.objects.filter(pk=head.pk).update(**of)
+    for number in (1, 2):
+        Attempt.objects.create(delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1)
+    history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
+    assert [one["by_hand"] for one in history] == by_hand
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
+
+
+@pytest.mark.behaviour("5.1", "5.2")
+def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamforge(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    for number, meaning in ((1, "apart"), (2, None)):
+        Attempt.objects.create(
+            delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1, status_code=404, meaning=meaning
+        )
+    history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
+    assert [one["meaning"] for one in history] == ["apart", None]
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    assert page.count("tried again apart") == 1
