@@ -9,6 +9,7 @@ from django.db import connection
 from django.test import Client
 
 from delivery.calls import caller
+from delivery.driving import attending
 from delivery.rules import pauses
 from subscriptions.models import EventType, Publisher, Subscription
 from tests import factories
@@ -48,6 +49,12 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pauses be thirty times as long: none is over before the test ends it."""
     monkeypatch.setattr(pauses, "FIRST_PAUSE_SECONDS", 30.0)
     monkeypatch.setattr(pauses, "LONGEST_PAUSE_SECONDS", 1800.0)
+
+
+@pytest.fixture
+def nobody_announces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave what is to be announced as it was recorded."""
+    monkeypatch.delitem(attending.CHORES, "announce")
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
-from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.rules.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
 from delivery.rules.retry_policies import (
     CALLBACK_POLICY,
     TEAMFORGE_POLICY,
@@ -15,7 +17,7 @@ from delivery.rules.retry_policies import (
     judge,
     policy_of,
 )
-from subscriptions.retry_terms import PRESETS, Action, Terms
+from subscriptions.retry_terms import PRESETS, Action, InTheEnd, Terms
 
 TEAMFORGE_TERMS = PRESETS["TeamForge"]
 OUTCOMES: list[Outcome] = [
@@ -87,3 +89,143 @@ def test_without_a_spacing_of_its_own_a_policy_pauses_as_lines_always_do(
 
 def test_an_endpoint_may_say_when_to_come_back() -> None:
     assert judge(Answered(503, retry_after=7.0), TEAMFORGE_POLICY, AFTER_TWO, chance=0.5) == Verdict(HOLD, 7.0)
+
+
+# --- judged ----------------------------------------------------------------------------------------
+
+FAILED, SUSPEND = Decision.FAILED, Decision.SUSPEND
+FIRST = History(attempts=0, times_set_aside=0, failures=0)
+NINE_OUTCOMES: list[Outcome] = [
+    *map(Answered, (204, 307, 408, 425, 429, 410, 503, 502)),
+    Unreachable("timed out", was_sent=True),
+]
+T, W, M, S = PRESETS
+MINUTES, HOURS = 60.0, 3_600.0
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("name", "verdicts"),
+    [
+        (T, [(TAKEN, None), (UNSUPPORTED, None), *[(REJECTED, None)] * 4, (HOLD, 1.0), (ASIDE, 1.0), (HOLD, 1.0)]),
+        (W, [(TAKEN, None), *[(APART, 600.0)] * 8]),
+        (M, [(TAKEN, None), (UNSUPPORTED, None), *[(REJECTED, None)] * 4, (HOLD, 10.0), (REJECTED, None),
+             (HOLD, 10.0)]),
+        (S, [(TAKEN, None), (UNSUPPORTED, None), *[(APART, 300.0)] * 3, (REJECTED, None), *[(APART, 300.0)] * 3]),
+    ],
+)  # fmt: skip
+def test_how_each_preset_judges_a_first_try(name: str, verdicts: list[tuple[Decision, float | None]]) -> None:
+    judged = [judge(outcome, policy_of(PRESETS[name]), FIRST, chance=0.0) for outcome in NINE_OUTCOMES]
+    assert [(one.decision, one.pause) for one in judged] == verdicts
+    assert not any(one.is_used_up for one in judged)
+
+
+@pytest.mark.behaviour("5.1", "5.3", "5.5")
+@pytest.mark.parametrize(
+    ("name", "retries", "outcome", "end"),
+    [
+        (W, 12, Answered(404), FAILED),
+        (W, 12, Unreachable("refused"), FAILED),
+        (M, 5, Answered(503), REJECTED),
+        (M, 5, Unreachable("refused"), REJECTED),
+        (S, 8, Answered(500), FAILED),
+    ],
+)
+def test_each_preset_tries_again_so_often_and_then_ends(
+    name: str, retries: int, outcome: Outcome, end: Decision
+) -> None:
+    policy = policy_of(PRESETS[name])
+    last, used_up = (judge(outcome, policy, replace(FIRST, attempts=n), chance=0.0) for n in (retries - 1, retries))
+    assert last.decision in {APART, HOLD}
+    assert used_up == Verdict(end, None, is_used_up=True)
+
+
+@pytest.mark.behaviour("5.1")
+def test_the_default_never_gives_up() -> None:
+    after_years = History(attempts=10**7, times_set_aside=10**7, failures=10**7)
+    for outcome, decision in ((Answered(500), ASIDE), (Answered(503), HOLD), (Unreachable("refused"), HOLD)):
+        assert judge(outcome, TEAMFORGE_POLICY, after_years, chance=0.0) == Verdict(decision, 60.0)
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize("status", [200, 302, 404])
+def test_what_has_an_end_of_its_own_is_never_used_up(status: int) -> None:
+    verdict = judge(Answered(status), policy_of(PRESETS[M]), replace(FIRST, attempts=99), chance=0.0)
+    assert (verdict.decision, verdict.is_used_up) == (decide(Answered(status), TEAMFORGE), False)
+
+
+@pytest.mark.behaviour("5.3")
+def test_standard_webhooks_waits_by_its_schedule_and_three_days_in_all() -> None:
+    policy = policy_of(PRESETS[S])
+    pauses = [judge(Answered(500), policy, replace(FIRST, attempts=n), chance=0.0).pause for n in range(8)]
+    assert pauses == [5 * MINUTES, 30 * MINUTES, *(hours * HOURS for hours in (2, 5, 10, 14, 20, 24))]
+    assert judge(Answered(500), policy, FIRST, chance=1.0).pause == pytest.approx(270.0)
+
+
+@pytest.mark.behaviour("5.1")
+def test_pauses_grow_by_their_factor_up_to_the_longest() -> None:
+    policy = policy_of(replace(PRESETS[W], first_pause=1.0, factor=3.0, longest_pause=20.0))
+    pauses = [judge(Answered(500), policy, replace(FIRST, attempts=n), chance=0.5).pause for n in range(5)]
+    assert pauses == [1.0, 3.0, 9.0, 20.0, 20.0]
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("action", "honours", "asked", "pause"),
+    [
+        (Action.RETRY_APART, True, 5.0, 60.0),
+        (Action.RETRY_APART, True, 900.0, 900.0),
+        (Action.RETRY_APART, True, 9e9, 1_000.0),
+        (Action.RETRY_APART, False, 900.0, 60.0),
+        (Action.HOLD, True, 5.0, 60.0),
+        (Action.HOLD, True, 900.0, 300.0),
+        (Action.HOLD, False, 900.0, 60.0),
+        (Action.SET_ASIDE, True, 900.0, 900.0),
+    ],
+)
+def test_what_the_endpoint_asks_for_only_lengthens_a_pause(
+    action: Action, honours: bool, asked: float, pause: float
+) -> None:
+    terms = replace(
+        PRESETS[W], on_unavailable=action, first_pause=60.0, longest_pause=1_000.0, honours_retry_after=honours
+    )
+    assert judge(Answered(503, retry_after=asked), policy_of(terms), FIRST, chance=0.0).pause == pause
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
+    suspends = policy_of(replace(PRESETS[M], in_the_end=InTheEnd.SUSPEND))
+    on_trial = replace(FIRST, on_trial=True)
+    assert judge(Answered(503), suspends, FIRST, chance=0.0).decision is HOLD
+    assert judge(Answered(503), suspends, on_trial, chance=0.0) == Verdict(SUSPEND, None, is_used_up=True)
+    assert judge(Answered(200), suspends, on_trial, chance=0.0) == Verdict(TAKEN, None)
+    assert judge(Answered(503), policy_of(PRESETS[M]), on_trial, chance=0.0).decision is HOLD
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize("outcome", [Answered(500), Answered(503), Unreachable("refused")])
+@pytest.mark.parametrize("name", [T, W, S])
+def test_what_waits_apart_stays_apart_under_whatever_policy(name: str, outcome: Outcome) -> None:
+    history = History(attempts=1, times_set_aside=1, failures=0, is_apart=True)
+    assert judge(outcome, policy_of(PRESETS[name]), history, chance=0.0).decision is APART
+
+
+@given(
+    outcome=st.sampled_from(NINE_OUTCOMES) | st.builds(Answered, st.integers(0, 999), st.floats(0, 1e12)),
+    terms=st.sampled_from([*PRESETS.values()]),
+    factor=st.floats(1.0, 10.0),
+    attempts=st.integers(0, 10**6),
+    is_apart=st.booleans(),
+    chance=st.floats(0, 1),
+)
+def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
+    outcome: Outcome, terms: Terms, factor: float, attempts: int, is_apart: bool, chance: float
+) -> None:
+    policy = policy_of(replace(terms, factor=factor))
+    history = History(attempts, attempts, attempts, is_apart=is_apart)
+    verdict = judge(outcome, policy, history, chance=chance)
+    ends = verdict.decision.final_status is not None or verdict.decision is SUSPEND
+    assert (verdict.pause is None) == ends
+    if verdict.pause is not None:
+        assert 0.1 <= verdict.pause <= max(LONGEST_RETRY_AFTER_SECONDS, terms.longest_pause)
+        assert not is_apart or verdict.decision is APART

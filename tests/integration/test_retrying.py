@@ -1,0 +1,315 @@
+"""What is retried apart: in a line of its own, by its policy's times, until it succeeds or is used up (behaviour 5)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+
+from delivery.driving import turns
+from delivery.lines.runs import Run
+from delivery.models import Announcement, Attempt, Delivery, Lane, LineEvent, LineEventKind
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.holding import release
+from delivery.settling.lines import settle
+from delivery.settling.settlements import Further
+from delivery.waking.claiming import claim
+from subscriptions.models import RetryPolicy, Subscription
+from subscriptions.retry_terms import InTheEnd
+from tests.driving import (
+    NO_ANSWER,
+    attempts_of,
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    hurry_until_done,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+    statuses,
+    wait_until_done,
+    working,
+)
+from tests.factories import event_type, retry_policy, subscription
+from tests.receiver import Receiver, answer, reset, wait_until
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+FAILED, IN_FLIGHT, HELD = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD
+APART: dict[str, Any] = dict.fromkeys(
+    ("on_redirect", "on_throttled", "on_client_error", "on_unavailable", "on_server_error", "on_no_answer"),
+    "RETRY_APART",
+) | {"jitter": 0.0}
+TWICE: dict[str, Any] = {"most_retries": 2, "in_the_end": InTheEnd.FAIL}
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription under a policy like Workfront's, but with two retries."""
+    policy = retry_policy(**APART, first_pause=600.0, longest_pause=600.0, **TWICE)
+    return subscription(endpoint=receiver.url("/a"), retry_policy=policy)
+
+
+def wait_until_apart(wanted: Subscription, count: int = 1) -> list[Delivery]:
+    """Wait until so many wait in the retry line; return them, oldest first."""
+    line = retry_line_of(wanted.subscriber)
+    apart = Delivery.objects.open().filter(line=line, status=PENDING).order_by("id")
+    wait_until(lambda: apart.count() == count, saying=lambda: [*Delivery.objects.values()])
+    return [*apart]
+
+
+def moved(wanted: Subscription) -> Further:
+    return Further(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="apart")
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+@pytest.mark.parametrize("status", [302, 404, 429, 500, 503])
+def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted: Subscription, status: int) -> None:
+    receiver.on("/a", answer(status), answer())
+    with working():
+        publish_numbered(wanted.event_type, 3)
+        (apart,) = wait_until_apart(wanted)
+        wait_until(lambda: len(receiver.log) == 3)
+        wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+        assert apart.due_at
+        assert timedelta(minutes=9) < apart.due_at - apart.created_at < timedelta(minutes=12)
+        assert (apart.attempts, apart.sequence, apart.reason) == (1, 1, f"answered {status}")
+        hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
+    assert not any(request.is_flagged for request in receiver.log)
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", None, None, None]
+
+
+@pytest.mark.behaviour("5.3")
+def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500), answer())
+    line = retry_line_of(wanted.subscriber)
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        assert (line.lane, line.queue, line.epoch) == (Lane.RETRY, "retry", 0)
+        hurry_until_done()
+    line.refresh_from_db()
+    assert (line.epoch, line.last_sequence, Delivery.objects.get().line_id) == (1, 0, line.pk)
+
+
+@pytest.mark.behaviour("5.1", "5.3")
+def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    (ended,) = Delivery.objects.final()
+    assert (ended.status, ended.reason, ended.attempts) == (FAILED, "retries used up: answered 500", 3)
+    assert attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", "apart", "end"]
+    assert not LineEvent.objects.exists(), "somebody has received it"
+
+
+@pytest.mark.behaviour("5.1", "5.3")
+def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription) -> None:
+    Subscription.objects.update(retry_policy=RetryPolicy.objects.get(name="Workfront"))
+    receiver.on("/a", answer(404))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    assert (len(receiver.log), statuses(wanted)) == (13, [FAILED])
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize(("honours", "waits"), [(True, 7200.0), (False, 600.0)])
+def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
+    receiver: Receiver, wanted: Subscription, honours: bool, waits: float
+) -> None:
+    RetryPolicy.objects.filter(is_preset=False).update(honours_retry_after=honours, longest_pause=86_400.0)
+    receiver.on("/a", answer(429, Retry_After="7200"), answer())
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        (apart,) = wait_until_apart(wanted)
+    assert apart.due_at
+    assert (apart.due_at - Attempt.objects.get().started_at).total_seconds() == pytest.approx(waits, abs=60.0)
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.close_port()
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        (apart,) = wait_until_apart(wanted)
+        assert (apart.sequence, apart.unreceived, apart.uncertain) == (1, True, False)
+        receiver.open_port()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until(lambda: receiver.log)
+        hurry_until_done()
+    assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2), (b"0", 1)]
+    assert not LineEvent.objects.exists()
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", reset)
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    assert statuses(wanted) == [FAILED]
+    assert [*LineEvent.objects.values_list("kind", "sequence", "reason")] == [
+        (LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
+    ]
+
+
+@pytest.mark.behaviour("5.1", "5.5", "5.7")
+@pytest.mark.parametrize(
+    ("terms", "status", "kind", "reason", "attempts"),
+    [
+        (TWICE, 500, "Broker.Delivery.Failed", "retries used up: answered 500", 3),
+        (TWICE | {"in_the_end": "REJECT"}, 500, "Broker.Delivery.Rejected", "retries used up: answered 500", 3),
+        ({"on_client_error": "END"}, 404, "Broker.Delivery.Rejected", "answered 404", 1),
+    ],
+)
+def test_the_end_of_a_delivery_is_recorded_to_be_announced(
+    receiver: Receiver,
+    wanted: Subscription,
+    nobody_announces: None,
+    terms: dict[str, Any],
+    status: int,
+    kind: str,
+    reason: str,
+    attempts: int,
+) -> None:
+    RetryPolicy.objects.filter(is_preset=False).update(**terms)
+    receiver.on("/a", answer(status))
+    publish_numbered(wanted.event_type, 1)
+    with working():
+        hurry_until_done()
+    (row,) = Announcement.objects.all()
+    ends = kind.removeprefix("Broker.Delivery.").upper()
+    assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts})
+    assert (row.subscription_id, row.delivery_id) == (wanted.pk, Delivery.objects.get().pk)
+
+
+@pytest.mark.behaviour("5.7")
+def test_the_failure_of_an_announcement_is_not_announced(
+    receiver: Receiver, storage: None, nobody_announces: None
+) -> None:
+    one = subscription(event_type=event_type("Broker.Test"), endpoint=receiver.url("/a"))
+    receiver.on("/a", answer(404))
+    with working():
+        publish_numbered(one.event_type, 1)
+        wait_until_done()
+    assert (statuses(one), Announcement.objects.count()) == ([REJECTED], 0)
+
+
+@pytest.mark.behaviour("4.9", "5.3")
+def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), answer(500), answer(404))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Subscription.objects.update(retry_policy=None)
+        Delivery.objects.open().update(due_at=Now())
+        wait_until(lambda: Attempt.objects.count() == 2)
+        (apart,) = wait_until_apart(wanted)
+        assert (apart.status, apart.attempts) == (PENDING, 2)
+        hurry_until_done()
+    assert (statuses(wanted), len(receiver.log)) == ([REJECTED], 3)
+
+
+@pytest.mark.behaviour("4.11", "5.3")
+def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_request_alone(
+    wanted: Subscription,
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == {delivery.id}
+    begin_and_vanish(retry_line_of(wanted.subscriber))
+    assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == frozenset()
+    ended = settlement(main, delivery)
+    assert settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
+    assert (statuses(wanted), attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
+
+
+@pytest.mark.behaviour("4.10", "4.11", "5.3")
+@pytest.mark.parametrize("then", ["waits", "is under way", "has ended"])
+def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wanted: Subscription, then: str) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
+    main, first, number = begin_and_vanish(line)
+    ended = settlement(main, first, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    settle({main.id: main.claim.epoch}, settlements=[ended])
+    if then != "waits":
+        retry, _, _ = begin_and_vanish(retry_line)
+        if then == "has ended":
+            settle({retry.id: retry.claim.epoch}, settlements=[settlement(retry, first)])
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.last_sequence, taken.head_id) == (number, None)
+    expected = {"waits": PENDING, "is under way": IN_FLIGHT, "has ended": DELIVERED}[then]
+    assert statuses(wanted) == [expected, PENDING]
+    assert not Delivery.objects.get(pk=first.id).uncertain, "what the retry line has under way is its own"
+    assert [one.id for one in hand_of(taken)] == [*Delivery.objects.filter(line=line).values_list("pk", flat=True)]
+
+
+@pytest.mark.behaviour("4.11", "5.3", "11.3")
+def test_what_a_retry_line_had_under_way_at_a_crash_is_flagged_and_holds_nobody_up(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    Delivery.objects.update(line=retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
+    line = retry_line_of(wanted.subscriber)
+    _, vanished, number = begin_and_vanish(line)
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.head_id, taken.last_sequence) == (None, 0)
+    expire_lease(line)
+    with working():
+        wait_until_done()
+    assert sorted((request.delivery_id, request.is_flagged) for request in receiver.log) == [
+        (vanished.id, True),
+        (vanished.id + 1, False),
+    ]
+    assert receiver.log[0].sequence == number == vanished.id
+
+
+@pytest.mark.behaviour("3.6", "5.3")
+def test_what_is_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    Delivery.objects.update(line=retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
+    assert len(release([*Delivery.objects.values_list("pk", flat=True)])) == 1
+    with working():
+        wait_until_done()
+    assert (statuses(wanted), receiver.bodies("/a")) == ([DELIVERED], [b"0"])
+
+
+@pytest.mark.behaviour("2.13", "3.6")
+def test_what_is_released_before_its_time_waits_for_it(storage: None) -> None:
+    publish_numbered(subscription().event_type, 1)
+    Delivery.objects.update(status=HELD, due_at="9999-12-31T00:00:00Z", not_before=Now() + timedelta(hours=1))
+    release([*Delivery.objects.values_list("pk", flat=True)])
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.next_try_at) == (PENDING, delivery.not_before)
+
+
+@pytest.mark.behaviour("2.10", "4.15")
+def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
+    driven_marks = hand_of(taken)
+    Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
+    driven = turns.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
+    assert not settled.started
+    assert [one.id for one in hand_of(taken)] == [driven_marks[1].id]
+
+
+def test_an_answer_under_way_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    settle({main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, further=moved(wanted))])
+    assert Delivery.objects.get().unreceived

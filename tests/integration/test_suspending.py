@@ -1,0 +1,297 @@
+"""Suspend and retry later: what is used up pauses its subscription, and a trial lets it go on in order (5.6)."""
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
+from delivery.rules.statuses import DeliveryStatus
+from subscriptions.models import PausedBy, Subscription
+from subscriptions.retry_terms import InTheEnd
+from tests.driving import (
+    Worker,
+    attempts_of,
+    hurry_until_done,
+    line_of,
+    make_due,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+    wait_until_done,
+    working,
+)
+from tests.factories import retry_policy, subscription
+from tests.receiver import Receiver, answer, wait_until
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+LIKE_WEBMETHODS: dict[str, Any] = {"on_server_error": "END", "first_pause": 0.1, "longest_pause": 0.1, "jitter": 0.0}
+SUSPENDS: dict[str, Any] = LIKE_WEBMETHODS | {
+    "most_retries": 2,
+    "in_the_end": InTheEnd.SUSPEND,
+    "probe_seconds": 86_400.0,
+}
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription like webMethods' that is suspended after two retries, and probed tomorrow."""
+    return subscription(endpoint=receiver.url("/a"), retry_policy=retry_policy(**SUSPENDS))
+
+
+def suspend(receiver: Receiver, wanted: Subscription, *, messages: int = 3, status: int = 503) -> None:
+    """Let the endpoint of a subscription not work until it is suspended."""
+    receiver.on("/a", answer(status))
+    with working():
+        publish_numbered(wanted.event_type, messages)
+        wait_until_suspended(wanted)
+
+
+def wait_until_suspended(wanted: Subscription) -> None:
+    wait_until(
+        lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY, on_trial=False).exists(),
+        saying=lambda: [*Subscription.objects.values("paused_by", "on_trial"), *Delivery.objects.values()],
+    )
+
+
+def begin_trial(wanted: Subscription) -> None:
+    """Do what a probe by the delivery itself does when it is due."""
+    Subscription.objects.filter(pk=wanted.pk).update(on_trial=True, probe_due_at=None)
+
+
+@pytest.mark.behaviour("5.5", "5.6")
+def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    suspend(receiver, wanted)
+    wanted.refresh_from_db()
+    line = line_of(wanted.subscriber)
+    oldest = Delivery.objects.order_by("id")[0]
+    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 3, [PENDING] * 3)
+    assert (wanted.paused_by, wanted.paused_reason) == (PausedBy.POLICY, "suspended: answered 503")
+    assert (wanted.is_sending, wanted.status) == (False, "ACTIVE")
+    assert wanted.paused_since
+    assert wanted.probe_due_at
+    assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
+    assert (oldest.due_at, oldest.line_id, oldest.attempts, oldest.sequence) == (None, line.pk, 3, 1)
+    assert (line.head_id, line.held_since, line.due_at) == (None, None, None)
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
+
+
+@pytest.mark.behaviour("5.6", "5.7")
+def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    for _ in range(2):
+        begin_trial(wanted)
+        with working():
+            wait_until_suspended(wanted)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    told = [
+        (LineEventKind.PAUSED, "suspended: answered 503", line_of(wanted.subscriber).pk),
+        (LineEventKind.RESUMED, "", line_of(wanted.subscriber).pk),
+    ]
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == told
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_suspension_and_its_end_are_recorded_to_be_announced(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    delivery = Delivery.objects.get()
+    rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
+    assert rows == [
+        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"reason": "suspended: answered 503"}),
+        ("Broker.Line.Resumed", wanted.pk, delivery.pk, {"reason": ""}),
+    ]
+
+
+@pytest.mark.behaviour("1.6", "5.6")
+def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: Subscription) -> None:
+    other = subscription(wanted.subscriber, endpoint=receiver.url("/b"))
+    suspend(receiver, wanted)
+    with working():
+        publish_numbered(other.event_type, 3)
+        wait_until(lambda: statuses(other) == [DELIVERED] * 3)
+    assert receiver.bodies("/b") == [b"0", b"1", b"2"]
+    assert (len(receiver.of("/a")), statuses(wanted)) == (3, [PENDING] * 3)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_in_vain_is_one_request_and_no_other_message_is_tried(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    begin_trial(wanted)
+    with working():
+        wait_until_suspended(wanted)
+        publish_numbered(subscription(wanted.subscriber, endpoint=receiver.url("/b")).event_type, 1)
+        wait_until(lambda: receiver.of("/b"))
+    wanted.refresh_from_db()
+    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 4, [PENDING] * 3)
+    assert wanted.probe_due_at
+
+
+@pytest.mark.behaviour("4.10", "5.6")
+def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    publish_numbered(wanted.event_type, 2, first=3)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2, 3, 4, 5]
+    assert (wanted.paused_since, wanted.paused_by, wanted.on_trial, wanted.is_sending) == (None, "", False, True)
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_any_answer_but_a_transient_error_ends_a_suspension(
+    receiver: Receiver, wanted: Subscription, status: int
+) -> None:
+    suspend(receiver, wanted)
+    begin_trial(wanted)
+    receiver.on("/a", answer(status), answer())
+    with working():
+        wait_until_done()
+    assert statuses(wanted)[1:] == [DELIVERED, DELIVERED]
+    assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("4.10", "5.6")
+def test_a_number_given_for_what_was_refused_and_suspended_is_given_back(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    other = subscription(wanted.subscriber, endpoint="http://127.0.0.1:9/nobody", retry_policy=wanted.retry_policy)
+    with working():
+        publish_numbered(other.event_type, 1)
+        wait_until_suspended(other)
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: receiver.log)
+        wait_until(lambda: statuses(wanted) == [DELIVERED])
+    assert (receiver.log[0].sequence, Delivery.objects.get(subscription=other).sequence) == (1, None)
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: Receiver, wanted: Subscription) -> None:
+    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_APART"})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+
+        def is_suspended() -> bool:
+            make_due()
+            return Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists()
+
+        wait_until(is_suspended)
+    delivery = Delivery.objects.get()
+    assert (delivery.line_id, delivery.due_at, delivery.attempts) == (line_of(wanted.subscriber).pk, None, 3)
+    publish_numbered(wanted.event_type, 1, first=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a")[3:] == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted, messages=2)
+    second = Delivery.objects.order_by("id")[1]
+    Delivery.objects.filter(pk=second.pk).update(
+        line=retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
+    )
+    begin_trial(wanted)
+    with working():
+        wait_until_suspended(wanted)
+    assert receiver.bodies("/a") == [b"0"] * 4
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a")[4:] == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("1.6", "5.6")
+def test_a_policy_makes_no_pause_by_hand_its_own(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None
+) -> None:
+    gate = receiver.gate("/a", answer(503))
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"most_retries": 0}))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: receiver.log)
+        Subscription.objects.filter(pk=wanted.pk).update(
+            paused_since=Now(), paused_by=PausedBy.HAND, paused_reason="moving house"
+        )
+        gate.open()
+        wait_until(lambda: not worker.driver.lines and Attempt.objects.exists())
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, wanted.paused_reason, wanted.probe_due_at) == (PausedBy.HAND, "moving house", None)
+    assert (statuses(wanted), Announcement.objects.count()) == ([PENDING], 0)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspended_afterwards(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [wanted.pk])
+    receiver.on("/a", answer(503))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: len(receiver.log) > 3)
+        elsewhere.rollback()
+        wait_until_suspended(wanted)
+    assert statuses(wanted) == [PENDING]
+
+
+@pytest.mark.behaviour("5.5")
+@pytest.mark.parametrize("in_the_end", [InTheEnd.REJECT, InTheEnd.FAIL])
+def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, in_the_end: InTheEnd
+) -> None:
+    policy = retry_policy(**SUSPENDS | {"in_the_end": in_the_end})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    receiver.on("/a", *[answer(503)] * 3, answer())
+    publish_numbered(wanted.event_type, 2)
+    hurry_until_done()
+    first = Delivery.objects.order_by("id")[0]
+    ends = {InTheEnd.REJECT: REJECTED, InTheEnd.FAIL: DeliveryStatus.FAILED}[in_the_end]
+    assert (statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
+    assert (attempts_of(first.pk), receiver.bodies("/a")) == ([(1, 503), (2, 503), (3, 503)], [*[b"0"] * 3, b"1"])
+    wanted.refresh_from_db()
+    assert wanted.paused_since is None
+
+
+@pytest.mark.behaviour("4.10", "5.5")
+def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
+    policy = retry_policy(**SUSPENDS | {"in_the_end": InTheEnd.REJECT})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    receiver.close_port()
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+        receiver.open_port()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until_done()
+    assert (statuses(wanted), receiver.log[0].sequence) == ([REJECTED, DELIVERED], 1)
+    assert not LineEvent.objects.exists()
+
+
+@pytest.mark.behaviour("5.5")
+def test_a_service_error_is_rejected_at_once(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert (statuses(wanted), receiver.bodies("/a")) == ([REJECTED, DELIVERED], [b"0", b"1"])
