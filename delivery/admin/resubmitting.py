@@ -90,7 +90,7 @@ class ResubmittingAdmin(ReleasingAdmin):
 
 def _text_of(delivery: Delivery) -> str | None:
     """Return the body as it can be edited in a browser; None where it cannot."""
-    message = Message.objects.filter(pk=delivery.message_id).only("body", "size").first()
+    message = Message.objects.only("body", "size").filter(pk=delivery.message_id or 0).first()
     if message is None or message.size > SHOWN_BYTES:
         return None
     try:

@@ -1,7 +1,117 @@
 """Sending many deliveries again, and a new subscription what was published before it (behaviour 5.8)."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any
 
-from django.urls import URLPattern
+from django.db.models import QuerySet
+from django.shortcuts import get_object_or_404
+from django.urls import path, reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
-urlpatterns: Final[list[URLPattern]] = []
+from delivery.again import replaying
+from delivery.again.replaying import ReplayFinished
+from delivery.api.new_replays import NewReplay, selection_of
+from delivery.api.records import Records
+from delivery.models import Replay, ReplayKind, ReplayState
+from subscriptions.api.pagination import Order, PageQuery
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.problems import ProblemType, register
+from subscriptions.api.strictness import OneOfField
+from subscriptions.models import ApiKey, KeyKind
+
+register({ReplayFinished: ProblemType(409, "finished", "Finished")})
+
+
+class CountSerializer(serializers.Serializer[Any]):
+    """What a replay would be of."""
+
+    count = serializers.IntegerField()
+    by_status = serializers.DictField(child=serializers.IntegerField())
+
+
+class ReplaySerializer(serializers.ModelSerializer[Replay]):
+    """A replay or backfill, and how far it is."""
+
+    class Meta:
+        model = Replay
+        fields = (
+            *("id", "kind", "state", "subscription_id", "selection", "pace", "total", "filed", "skipped", "reason"),
+            *("created_by", "created_at", "updated_at", "finished_at"),
+        )
+
+
+class ReplayQuery(PageQuery):
+    """What the list can be narrowed to."""
+
+    kind = OneOfField(ReplayKind.choices, required=False)
+    state = OneOfField(ReplayState.choices, required=False)
+
+
+def replays_for(key: ApiKey) -> QuerySet[Replay]:
+    """Return management all, a subscriber those of its own deliveries."""
+    replays = Replay.objects.all()
+    return replays if key.kind == KeyKind.MANAGEMENT else replays.filter(selection__subscriber=key.subscriber_id)
+
+
+class Replays(Records[Replay]):
+    """Jobs that make many deliveries again."""
+
+    permission_classes = [MayReceive]
+    serializer_class = ReplaySerializer
+    query_class = ReplayQuery
+    http_method_names = ["get", "head", "post"]
+    order = Order("replays", descending=True)
+
+    def scope(self, key: ApiKey) -> QuerySet[Replay]:
+        """Return what the key can see."""
+        return replays_for(key)
+
+    def filtered(self, rows: QuerySet[Replay], query: Mapping[str, Any]) -> QuerySet[Replay]:
+        """Return those the query asks for."""
+        return rows.filter(**{name: query[name] for name in ("kind", "state") if name in query})
+
+    @extend_schema(
+        request=NewReplay,
+        responses={200: OpenApiResponse(CountSerializer, "With `dry_run`."), 202: ReplaySerializer},
+    )
+    def create(self, request: Request) -> Response:
+        """Make many deliveries again, in the background; or count them first."""
+        serializer = NewReplay(data=request.data, context=self.get_serializer_context())
+        serializer.is_valid(raise_exception=True)
+        asked = serializer.validated_data
+        selection = selection_of(asked)
+        if asked["dry_run"]:
+            found = replaying.count(selection)
+            return Response({"count": found.total, "by_status": found.by_status})
+        one = asked.get("subscription")
+        replay = replaying.begin(
+            selection, pace=asked.get("pace"), subscription_id=one and one.pk, created_by=str(key_of(request))
+        )
+        location = reverse("replay", args=[replay.pk])
+        replay.refresh_from_db()
+        return Response(ReplaySerializer(replay).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
+
+
+class CancelReplay(APIView):
+    """A replay under way."""
+
+    permission_classes = [MayReceive]
+
+    @extend_schema(operation_id="cancel_replay", request=None, responses=ReplaySerializer)
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """End it; what it has made by then stays."""
+        visible = replays_for(key_of(request))
+        replay = get_object_or_404(visible, pk=id)
+        replaying.cancel(replay.pk, reason="cancelled over the API")
+        return Response(ReplaySerializer(visible.get(pk=id)).data)
+
+
+urlpatterns = [
+    path("replays", Replays.as_view({"get": "list", "post": "create"})),
+    path("replays/<int:id>", Replays.as_view({"get": "retrieve"}), name="replay"),
+    path("replays/<int:id>/cancel", CancelReplay.as_view()),
+]

@@ -2,5 +2,5 @@
 
 In reading order: exchanges · figures · endpoints, publishers · load · summarizing, auditing · verdicts · the cases; for
 those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited, admin_site, editing, for those
-of queues jobs, queue_load, for callbacks replying, for synchronous calls calling.
+of queues jobs, queue_load, for callbacks replying, for synchronous calls calling, for replays replayed.
 """

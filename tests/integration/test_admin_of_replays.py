@@ -5,7 +5,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from delivery.models import Delivery, Message
+from delivery.models import Delivery, Message, Replay
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of_admin
@@ -91,3 +91,57 @@ def test_it_takes_the_permission_and_the_body_is_for_those_who_may_see_it(reject
     assert sender.post(form_of(rejected), {"body": ""}).status_code == 302
     assert Message.objects.count() == 1
     assert Delivery.objects.count() == 2
+
+
+ALL = {"statuses": ["REJECTED", "FAILED"]}
+
+
+def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: Delivery, shop: Subscription) -> None:
+    admin, address = client_of_admin(), reverse("admin:delivery_replay_new_replay")
+    assert address in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
+    assert "Count" in admin.get(address).content.decode()
+    asked = {"subscriber": "shop", "pace": "5", **ALL}
+    assert "1 delivery: 1 REJECTED." in admin.post(address, asked).content.decode()
+    assert not Replay.objects.exists()
+    begun = admin.post(address, {**asked, "confirmed": "yes"}, follow=True).content.decode()
+    assert "Begun, of 1." in begun
+    replay = Replay.objects.get()
+    assert (replay.total, replay.pace, replay.created_by, replay.subscription_id) == (1, 5, "admin", None)
+    assert "0 of 1" in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({}, "Give a subscription or a subscriber."),
+        ({"subscription": "1", "subscriber": "shop"}, "Give a subscription or a subscriber."),
+        ({"subscriber": "nobody"}, "There is none of it."),
+        ({"subscriber": "shop", "event_type": "Unknown"}, "There is no such event type."),
+        ({"subscriber": "shop", "begin": "2026-01-02", "end": "2026-01-01"}, "not after the beginning"),
+        ({"subscriber": "shop", "statuses": []}, "required"),
+    ],
+)
+def test_what_makes_no_selection_is_said(shop: Subscription, asked: dict[str, str], text: str) -> None:
+    address = reverse("admin:delivery_replay_new_replay")
+    assert text in client_of_admin().post(address, {**ALL, **asked, "confirmed": "yes"}).content.decode()
+    assert not Replay.objects.exists()
+
+
+def test_one_under_way_is_cancelled_from_its_page(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    admin.post(reverse("admin:delivery_replay_new_replay"), {"subscription": str(shop.pk), **ALL, "confirmed": "yes"})
+    replay = Replay.objects.get()
+    page = reverse("admin:delivery_replay_change", args=[replay.pk])
+    assert f"/{replay.pk}/cancel" in admin.get(page).content.decode()
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    replay.refresh_from_db()
+    assert (replay.state, replay.reason) == ("CANCELLED", "cancelled by admin")
+    assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
+
+
+def test_whoever_may_only_look_begins_and_cancels_nothing(shop: Subscription) -> None:
+    looker = browser_of("view_replay")
+    address = reverse("admin:delivery_replay_new_replay")
+    assert address not in looker.get(reverse("admin:delivery_replay_changelist")).content.decode()
+    assert looker.post(address, {"subscriber": "shop", **ALL, "confirmed": "yes"}).status_code == 403
+    assert not Replay.objects.exists()

@@ -11,7 +11,7 @@ from django.test import Client
 
 from delivery.again.resubmitting import Edit, NoLongerKept, resubmit
 from delivery.intake.refusals import PayloadTooLarge
-from delivery.models import Delivery, Lane, Line, Message, QueueGroup
+from delivery.models import Delivery, Lane, Message, QueueGroup
 from delivery.retention.storage_days import leaf_of, today
 from subscriptions.models import EventKind, Subscription
 from tests import factories
@@ -44,7 +44,7 @@ def again(client: Client, delivery: Delivery, **edit: Any) -> Any:
 
 
 def everything_of(delivery: Delivery) -> dict[str, Any]:
-    return Delivery.objects.filter(pk=delivery.pk).values().get()
+    return {**Delivery.objects.filter(pk=delivery.pk).values().get()}
 
 
 @pytest.mark.behaviour("5.8")
@@ -96,7 +96,7 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
         10,
         None,
     )
-    assert bytes(Message.objects.get(pk=rejected.message_id).body) == b'{"n": 1}'
+    assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
     with working():
         wait_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
@@ -226,7 +226,8 @@ def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) 
     new_id = again(client_of(), old).json()["id"]
     new, group = Delivery.objects.get(pk=new_id), QueueGroup.objects.get()
     assert (new.group_id, group.pk, group.delivery_ids) == (new_id, new_id, [new_id])
-    assert Line.objects.get(pk=new.line_id).lane == Lane.QUEUE
+    assert new.line
+    assert new.line.lane == Lane.QUEUE
     with working():
         wait_until_done()
     assert (statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)

@@ -1,0 +1,92 @@
+"""What a replay is asked for by over the API (behaviour 5.8)."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
+from delivery.again.selecting import Selection
+from delivery.api.deliveries import LARGEST_ID
+from subscriptions.api.permissions import key_of
+from subscriptions.api.scopes import subscribers_for, subscriptions_for
+from subscriptions.api.strictness import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
+from subscriptions.models import EventType, Subscriber, Subscription
+
+MOST_PACE: Final = 100_000
+
+
+class OwnSubscriptionField(serializers.PrimaryKeyRelatedField[Subscription]):
+    """A subscription that the key can see; any other does not exist for it."""
+
+    def __init__(self, **options: Any) -> None:
+        number = WholeNumberField(min_value=1, max_value=LARGEST_ID)
+        super().__init__(pk_field=number, queryset=Subscription.objects.all(), **options)
+
+    def get_queryset(self) -> QuerySet[Subscription]:
+        """Return those the request's key can see."""
+        return subscriptions_for(key_of(self.context["request"]))
+
+
+class OwnSubscriberField(NameField[Subscriber]):
+    """A subscriber that the key can see, by its name."""
+
+    def get_queryset(self) -> QuerySet[Subscriber]:
+        """Return those the request's key can see."""
+        return subscribers_for(key_of(self.context["request"]))
+
+
+class NewReplay(StrictSerializer):
+    """Which deliveries are to be made again, and how fast."""
+
+    subscription = OwnSubscriptionField(required=False)
+    subscriber: serializers.SlugRelatedField[Subscriber] = OwnSubscriberField(
+        required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
+    )
+    event_type: serializers.SlugRelatedField[EventType] = NameField(
+        required=False, queryset=EventType.objects.all(), help_text="Only what was published as that."
+    )
+    statuses = serializers.ListField(
+        child=OneOfField(sorted(REPLAYABLE)),
+        required=False,
+        allow_empty=False,
+        help_text=f"Without it: {', '.join(sorted(RESUBMITTABLE))}.",
+    )
+    to = serializers.DateTimeField(required=False, help_text="Only deliveries that were made before.")
+    pace = WholeNumberField(
+        required=False, min_value=1, max_value=MOST_PACE, help_text="New deliveries a second at most."
+    )
+    dry_run = TruthField(default=False, help_text="Only count.")
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, with the one that Python would take for a word of its own."""
+        begin = serializers.DateTimeField(required=False, help_text="Only deliveries that were made then or later.")
+        return {**super().get_fields(), "from": begin}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
+        if ("subscription" in attrs) == ("subscriber" in attrs):
+            raise serializers.ValidationError("Give a subscription or a subscriber.")
+        if "from" in attrs and "to" in attrs and attrs["from"] >= attrs["to"]:
+            raise serializers.ValidationError({"to": ["This is not after `from`."]})
+        if "subscriber" in attrs and not attrs["subscriber"].subscriptions.exists():
+            raise serializers.ValidationError({"subscriber": ["It has no subscriptions."]})
+        return attrs
+
+
+def selection_of(asked: Mapping[str, Any]) -> Selection:
+    """Return which deliveries are asked for."""
+    one: Subscription | None = asked.get("subscription")
+    subscriber_id = one.subscriber_id if one else asked["subscriber"].pk
+    ids = [one.pk] if one else [*asked["subscriber"].subscriptions.order_by("pk").values_list("pk", flat=True)]
+    event_type: EventType | None = asked.get("event_type")
+    statuses = asked.get("statuses") or RESUBMITTABLE
+    return Selection(
+        subscriber_id,
+        ids,
+        sorted({*statuses}),
+        event_type.pk if event_type else None,
+        asked.get("from"),
+        asked.get("to"),
+    )

@@ -1,0 +1,278 @@
+"""Many deliveries again: which, in what order, how fast, and what a crash leaves."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import Error
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from delivery.again import replaying
+from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
+from delivery.again.replaying import ReplayFinished, begin, cancel, count, go_on
+from delivery.again.selecting import Selection
+from delivery.driving import attending
+from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.settling.cancelling import cancel_deliveries_of
+from subscriptions.database import forget_connection
+from subscriptions.models import EventKind, Subscription
+from tests import factories
+from tests.driving import (
+    inactivate,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    unfinished,
+    wait_until_done,
+    working,
+)
+from tests.publishing import EVENT
+from tests.receiver import Receiver, answer, wait_until
+
+pytestmark = pytest.mark.behaviour("5.8")
+
+
+@pytest.fixture
+def shop(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
+    """Publish so many, and let their endpoint answer so."""
+    receiver.on("/hook", answer(status))
+    publish_numbered(shop.event_type, numbers)
+    with working():
+        wait_until_done()
+    receiver.on("/hook", answer(200))
+    return [*Delivery.objects.filter(subscription=shop).order_by("id")]
+
+
+def of(*subscriptions: Subscription, statuses: Any = RESUBMITTABLE, **more: Any) -> Selection:
+    return Selection(subscriptions[0].subscriber_id, [one.pk for one in subscriptions], sorted(statuses), **more)
+
+
+def start(selection: Selection, pace: int | None = None) -> Replay:
+    return begin(selection, pace=pace, subscription_id=None, created_by="test")
+
+
+def run() -> None:
+    """Do all slices that are due."""
+    while go_on():
+        pass
+
+
+def repeated() -> list[int | None]:
+    """Return which deliveries were made again, in the order of the new ones."""
+    return [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("resubmit_of", flat=True)]
+
+
+def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 20)
+    assert count(of(shop)).by_status == {"REJECTED": 20}
+    replay = start(of(shop))
+    assert (replay.total, repeated()) == (20, [])
+    run()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
+    assert repeated() == [one.pk for one in old]
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)] * 2
+    assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 41)]
+    assert statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
+
+
+def test_what_was_delivered_is_made_again_if_asked_for(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 3, 200)
+    start(of(shop))
+    run()
+    assert repeated() == []
+    start(of(shop, statuses=REPLAYABLE))
+    run()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_what_it_makes_itself_is_no_part_of_it(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 3)
+    receiver.on("/hook", answer(404))
+    monkeypatch.setattr(replaying, "SLICE", 2)
+    start(of(shop))
+    go_on()
+    monkeypatch.setattr(attending, "CHORES", {})  # nobody else goes on with it
+    with working():
+        wait_until_done()
+    assert statuses(shop) == ["REJECTED"] * 5
+    run()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_several_subscriptions_are_made_again_in_the_order_of_publishing(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/hook"))
+    ended(shop, receiver, 10)
+    monkeypatch.setattr(replaying, "SLICE", 3)
+    start(of(shop, other))
+    run()
+    assert len(repeated()) == 20
+    assert repeated() == sorted(one for one in repeated() if one)
+
+
+def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Receiver) -> None:
+    everything = factories.subscription(shop.subscriber, event_pattern="Shop.*", endpoint=receiver.url("/hook"))
+    cart = factories.event_type("Shop.Cart")
+    ended(shop, receiver, 2)
+    receiver.on("/hook", answer(404))
+    publish_bodies(cart, b"cart")
+    with working():
+        wait_until_done()
+    stranger = factories.subscription(event_type=shop.event_type)
+    both = (shop, everything)
+    assert count(of(*both)).total == 5
+    assert count(of(*both, event_type_id=cart.pk)).total == 1
+    assert count(of(*both, event_type_id=shop.event_type_id)).total == 4
+    assert count(of(*both, statuses=["FAILED"])).by_status == {}
+    assert count(of(stranger)).total == 0
+    now = datetime.now(UTC)
+    day = timedelta(days=1)
+    assert [count(of(*both, begin=now + n * day)).total for n in (-1, 1)] == [5, 0]
+    assert [count(of(*both, end=now + n * day)).total for n in (-1, 1)] == [0, 5]
+    start(of(*both, event_type_id=cart.pk))
+    run()
+    assert [one.subscription_id for one in Delivery.objects.filter(replay_id__isnull=False)] == [everything.pk]
+
+
+def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 4)
+    idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
+    receiver.on("/idle", answer(404))
+    publish_bodies(shop.event_type, b"5")
+    with working():
+        wait_until_done()
+    inactivate(idle)
+    Message.objects.filter(pk=old[1].message_id or 0).delete()
+    replay = start(of(shop, idle))
+    run()
+    replay.refresh_from_db()
+    assert (replay.total, replay.filed, replay.skipped) == (5, 3, 2)
+
+
+def test_a_day_that_is_dropped_meanwhile_is_said(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 4)
+    replay = start(of(shop))
+    Delivery.objects.filter(pk=old[0].pk).delete()
+    run()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.reason[:1]) == (ReplayState.DONE, 3, "1")
+
+
+def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: None, receiver: Receiver) -> None:
+    queue = factories.event_type(kind=EventKind.QUEUE)
+    one, two = (factories.subscription(event_type=queue, endpoint=receiver.url(f"/{n}")) for n in (1, 2))
+    receiver.on("/1", answer(404))
+    receiver.on("/2", answer(404), answer(200))
+    publish_bodies(queue, b"1", b"2", b"3")
+    with working():
+        wait_until_done()
+    ends = Counter([*statuses(one), *statuses(two)])
+    assert ends["DELIVERED"] == 2
+    refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
+    replay = start(of(one, two))
+    run()
+    replay.refresh_from_db()
+    made = Delivery.objects.filter(replay_id=replay.pk)
+    assert [*made.values_list("message", flat=True)] == [refused.pk], "one endpoint is asked for it, not both"
+    assert (replay.filed, replay.skipped) == (1, ends["REJECTED"] - 1)
+
+
+def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 10)
+    replay = start(of(shop))
+    monkeypatch.setattr(replaying, "SLICE", 4)
+    for _ in range(2):
+        go_on()
+        with monkeypatch.context() as broken:
+            # The last statement of the slice: its deliveries have been made by then.
+            broken.setattr(replaying, "MOVE", "SELECT 1 / 0, %(id)s")
+            with pytest.raises(Error):
+                go_on()
+    run()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed) == (ReplayState.DONE, 10)
+    assert repeated() == [one.pk for one in old]
+
+
+def test_several_workers_share_a_replay_and_keep_its_order(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 60)
+    monkeypatch.setattr(replaying, "SLICE", 2)
+    replay = start(of(shop))
+
+    def work() -> None:
+        try:
+            while Replay.objects.filter(pk=replay.pk, finished_at=None).exists():
+                go_on()
+        finally:
+            forget_connection()
+
+    with ThreadPoolExecutor(4) as threads:
+        for working_on_it in [threads.submit(work) for _ in range(4)]:
+            working_on_it.result()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_a_pace_is_kept_and_what_stood_still_for_long_is_not_made_up_for(
+    shop: Subscription, receiver: Receiver
+) -> None:
+    ended(shop, receiver, 25)
+    replay = start(of(shop), pace=5)
+    for made in (10, 20):
+        Replay.objects.update(sliced_at=Now() - timedelta(hours=1))
+        began = timezone.now()
+        go_on()
+        assert len(repeated()) == made, "two seconds are made up for, and no more"
+        replay.refresh_from_db()
+        assert replay.sliced_at
+        assert began <= replay.sliced_at <= timezone.now(), "what they were worth is used up"
+    Replay.objects.update(sliced_at=Now() + timedelta(hours=1))
+    assert (go_on(), len(repeated())) == (0, 20)
+
+
+def test_cancelling_ends_it_and_leaves_what_is_made(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 10)
+    monkeypatch.setattr(replaying, "SLICE", 4)
+    replay = start(of(shop))
+    go_on()
+    for _ in range(2):
+        cancel(replay.pk, reason="unwanted")
+    run()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.reason, unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
+    cancel_deliveries_of(shop.pk, reason="unwanted")
+    done = start(of(shop))
+    run()
+    with pytest.raises(ReplayFinished, match="DONE"):
+        cancel(done.pk, reason="too late")
+
+
+def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 5)
+    replay = start(of(shop))
+    with working():
+        wait_until_replayed(replay)
+        wait_until_done()
+    assert len(receiver.of("/hook")) == 10
+
+
+def wait_until_replayed(replay: Replay) -> None:
+    wait_until(lambda: Replay.objects.filter(pk=replay.pk, state=ReplayState.DONE).exists())
