@@ -13,12 +13,12 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from delivery.admin.pausing import PausingAdmin
 from delivery.admin.read_only import link_to, link_to_list
 from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
 from delivery.models import Lane
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.admin.subscribers import SubscriberAdmin
-from subscriptions.admin.subscriptions import SubscriptionAdmin
 from subscriptions.admin.theme import ActionVariant, action, display
 from subscriptions.models import Subscriber, Subscription
 
@@ -53,11 +53,11 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
 
 
 @admin.register(Subscription)
-class DeliveredSubscriptionAdmin(SubscriptionAdmin):
+class DeliveredSubscriptionAdmin(PausingAdmin):
     """A subscription, with its deliveries, which can be cancelled here."""
 
-    actions = (*SubscriptionAdmin.actions, "cancel_chosen")
-    actions_detail = (*SubscriptionAdmin.actions_detail, "test_filter", "cancel")
+    actions = (*PausingAdmin.actions, "cancel_chosen")
+    actions_detail = (*PausingAdmin.actions_detail, "test_filter", "cancel")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
         """Return the link too."""

@@ -1,7 +1,124 @@
 """Pausing subscriptions, and letting them go on (behaviour 1.6)."""
 
-from typing import Final
+from typing import Any, Final
 
-from django.urls import URLPattern
+from django.shortcuts import get_object_or_404
+from django.urls import URLPattern, path
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
-urlpatterns: Final[list[URLPattern]] = []
+from delivery.settling import pausing
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.preconditions import etag_of
+from subscriptions.api.problems import ProblemType, register
+from subscriptions.api.resources import Nothing
+from subscriptions.api.scopes import subscribers_for, subscriptions_for
+from subscriptions.api.strictness import StrictSerializer, TextField
+from subscriptions.api.subscriptions import SubscriptionSerializer
+from subscriptions.models import Subscription
+
+MOST_CHARACTERS: Final = 1000
+
+register(
+    {
+        pausing.NotPausable: ProblemType(400, "not_pausable", "Cannot be paused"),
+        pausing.Backfilling: ProblemType(409, "backfilling", "Getting older messages"),
+    }
+)
+
+
+class PauseSerializer(StrictSerializer):
+    """Why it is to pause."""
+
+    reason = TextField(required=False, default="", allow_blank=True, max_length=MOST_CHARACTERS)
+
+
+class Changed(serializers.Serializer[Any]):
+    """What that did."""
+
+    changed = serializers.IntegerField(help_text="Subscriptions that were not so before.")
+
+
+class PauseView(APIView):
+    """Pausing one, or all of a subscriber."""
+
+    permission_classes = [MayReceive]
+
+    def reason(self, request: Request) -> str:
+        """Return what the body says."""
+        given = PauseSerializer(data=request.data)
+        given.is_valid(raise_exception=True)
+        return str(given.validated_data["reason"])
+
+    def nothing(self, request: Request) -> None:
+        """Refuse a body that says anything."""
+        Nothing(data=request.data).is_valid(raise_exception=True)
+
+    def subscription(self, request: Request, pk: int) -> Subscription:
+        """Return the one that the key can see."""
+        return get_object_or_404(subscriptions_for(key_of(request)), pk=pk)
+
+    def subscriptions(self, request: Request, name: str) -> list[int]:
+        """Return those of the subscriber, which the key can see."""
+        subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
+        return [*subscriber.subscriptions.values_list("pk", flat=True)]
+
+    def shown(self, subscription: Subscription) -> Response:
+        """Return the answer: as it is now."""
+        subscription.refresh_from_db()
+        return Response(SubscriptionSerializer(subscription).data, headers={"ETag": etag_of(subscription)})
+
+
+class PauseSubscription(PauseView):
+    """A subscription that is to wait."""
+
+    @extend_schema(operation_id="pause_subscription", request=PauseSerializer, responses=SubscriptionSerializer)
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Let it wait: what is published for it is stored, and nothing is sent."""
+        subscription, reason = self.subscription(request, id), self.reason(request)
+        pausing.pause_one(subscription.pk, reason=reason)
+        return self.shown(subscription)
+
+
+class ResumeSubscription(PauseView):
+    """A subscription that waits, by hand or because its retries are used up."""
+
+    @extend_schema(operation_id="resume_subscription", request=None, responses=SubscriptionSerializer)
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Let it go on: what has come meanwhile is sent, in order."""
+        subscription = self.subscription(request, id)
+        self.nothing(request)
+        pausing.resume_one(subscription.pk, reason="")
+        return self.shown(subscription)
+
+
+class PauseSubscriber(PauseView):
+    """The TOPIC and QUEUE subscriptions that a subscriber has now."""
+
+    @extend_schema(operation_id="pause_subscriber", request=PauseSerializer, responses=Changed)
+    def post(self, request: Request, name: str) -> Response:
+        """Let them wait, but those that are getting older messages."""
+        subscriptions, reason = self.subscriptions(request, name), self.reason(request)
+        return Response({"changed": len(pausing.pause(subscriptions, reason=reason))})
+
+
+class ResumeSubscriber(PauseView):
+    """Those of them that wait."""
+
+    @extend_schema(operation_id="resume_subscriber", request=None, responses=Changed)
+    def post(self, request: Request, name: str) -> Response:
+        """Let them go on."""
+        subscriptions = self.subscriptions(request, name)
+        self.nothing(request)
+        return Response({"changed": len(pausing.resume(subscriptions))})
+
+
+urlpatterns: Final[list[URLPattern]] = [
+    path("subscriptions/<int:id>/pause", PauseSubscription.as_view()),
+    path("subscriptions/<int:id>/resume", ResumeSubscription.as_view()),
+    path("subscribers/<name:name>/pause", PauseSubscriber.as_view()),
+    path("subscribers/<name:name>/resume", ResumeSubscriber.as_view()),
+]

@@ -639,6 +639,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "permissions": [("pause", "Can pause and resume")],
+            },
         ),
         migrations.AddConstraint(
             model_name="publisher",

@@ -96,6 +96,7 @@ class Subscription(Sent, Pausable, Versioned):
 
     class Meta:
         indexes = [PROBES]
+        permissions = [("pause", "Can pause and resume")]
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
             *KNOWN_WAYS,
