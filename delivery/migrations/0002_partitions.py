@@ -39,6 +39,9 @@ CREATE TABLE delivery_open PARTITION OF delivery_delivery FOR VALUES FROM ('9999
 CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE due_at IS NULL;
 -- By line, so that neither of a subscriber's two meets what waits in the other.
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
+-- The newest of what was tried before, for lists; said so that no statement which sends takes to it: those know no last
+-- moment at which something may be due.
+CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE due_at < '9999-12-29 00:00:00+00';
 -- What is HELD; found by its due time, so that this index does not mention the status either.
 CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
 -- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.

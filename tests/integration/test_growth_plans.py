@@ -13,6 +13,7 @@ from benchmarks import filling
 from delivery.lines.hands import BodyBudget
 from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
+from delivery.lines.strands import DrivenLine
 from delivery.looking.listing import UNDER_WAY, under_way
 from delivery.looking.standing import held_lines, standings_of, unfinished_of
 from delivery.models import Delivery
@@ -20,6 +21,7 @@ from delivery.retention.storage_days import open_days, today
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.lines import settle
+from delivery.settling.settlements import Further
 from delivery.waking.claiming import claim
 from delivery.waking.sweeping import lines_with_due_work, still_due
 from subscriptions.database import forget_connection
@@ -139,6 +141,40 @@ def try_again_apart(grown: Grown) -> None:
     assert len(claim([line.pk], worker="next")) == 1
 
 
+def move_apart_and_suspend(grown: Grown) -> None:
+    """Move one to the retry line, crash and mend; fail one that was never answered, suspend, try and resume."""
+    one = grown.busy[1]
+    line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
+    publish_numbered(grown.event_type, 5)
+    driven, first, _ = begin_and_vanish(line)
+    apart = Further(to_line_id=retry_line.pk, meaning="apart")
+    pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
+    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
+    expire_lease(line)
+    driven, second, _ = begin_and_vanish(line)
+    announced = Further(announces=True, meaning="end")
+    unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
+    third = hand_of(driven.claim)[0]
+    settle(
+        epochs(driven),
+        settlements=[settlement(driven, second, **unanswered, further=announced)],
+        marks=[driven.mark(third)],
+    )
+    suspends = Further(suspends=True, probe=60.0, announces=True, meaning="suspend")
+    settle(epochs(driven), settlements=[settlement(driven, third, **pending, further=suspends)])
+    Subscription.objects.filter(pk=one.pk).update(on_trial=True, probe_due_at=None)
+    assert still_due([line.pk, retry_line.pk]) == [line.pk]
+    expire_lease(line)
+    driven, third, _ = begin_and_vanish(line)
+    settle(epochs(driven), settlements=[settlement(driven, third, further=Further(resumes=True, announces=True))])
+    assert retry_line.pk in lines_with_due_work()
+    settle(epochs(driven), states=[driven.state(let_go=True)])
+
+
+def epochs(driven: DrivenLine) -> dict[int, int]:
+    return {driven.id: driven.claim.epoch}
+
+
 def look(grown: Grown) -> None:
     """Look at lines and subscriptions."""
     for line in grown.busy[0].subscriber.lines.all():
@@ -161,6 +197,7 @@ def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeyp
     with explaining(monkeypatch) as statements:
         deliver_and_crash(grown)
         try_again_apart(grown)
+        move_apart_and_suspend(grown)
         look(grown)
         cancel(grown)
     assert len(statements) > 20
@@ -209,6 +246,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
     grown = Grown()
     forget_connection()
     deliver_and_crash(grown)
+    move_apart_and_suspend(grown)
     cancel(grown)
     look(grown)
     # What is under way is in one of the pages of the lines that are driven: whoever asks for it reads them all.
@@ -240,6 +278,7 @@ def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -
 
 def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status", "subscription": "subscription", "message": "message"}
+    grown.leave_apart(WAITING)
     publish_numbered(grown.event_type, 1)
     begin_and_vanish(line_of(grown.busy[0].subscriber))
     with explaining(monkeypatch) as statements:
@@ -258,12 +297,13 @@ def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatc
 def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
     admin = client_of_admin()
+    grown.leave_apart(WAITING)
     with explaining(monkeypatch) as statements:
         read_lists(admin, "/admin/delivery/delivery/", names, grown)
         for one in (grown.rare, grown.busy[0]):
-            query: dict[str, Any] = {"line__id__exact": line_of(one.subscriber).pk}
-            assert admin.get("/admin/delivery/delivery/", query).status_code == 200
-            query = {"event_type__id__exact": one.event_type_id}
+            for line in one.subscriber.lines.all():
+                assert admin.get("/admin/delivery/delivery/", {"line__id__exact": line.pk}).status_code == 200
+            query: dict[str, Any] = {"event_type__id__exact": one.event_type_id}
             assert admin.get("/admin/delivery/message/", query).status_code == 200
         for page in ("attempt", "line", "message"):
             assert admin.get(f"/admin/delivery/{page}/").status_code == 200
