@@ -1,4 +1,4 @@
-"""Sending one delivery again (behaviour 5.8)."""
+"""Sending one delivery, or one message, again (behaviour 5.8)."""
 
 import base64
 import binascii
@@ -13,13 +13,18 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from delivery.again.republishing import republish
 from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.api.deliveries import DeliverySerializer
 from delivery.api.messages_to_try import AS_TEXT
+from delivery.api.published import AcceptedEvent, answer_of
 from delivery.api.scopes import deliveries_for
-from subscriptions.api.permissions import MayReceive, key_of
+from delivery.callbacks.terms import callback_terms
+from delivery.models import Message
+from subscriptions.api.permissions import MayPublish, MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.strictness import StrictSerializer, TextField
+from subscriptions.models import KeyKind
 
 register(
     {
@@ -82,4 +87,27 @@ def _edit_of(request: Request) -> Edit | None:
     return Edit(given["body_base64"], given.get("content_type")) if "body_base64" in given else None
 
 
-urlpatterns = [path("deliveries/<int:id>/resubmit", ResubmitDelivery.as_view())]
+class ResubmitMessage(APIView):
+    """A message that nobody got."""
+
+    permission_classes = [MayPublish]
+
+    @extend_schema(operation_id="resubmit_message", request=None, responses={202: AcceptedEvent})
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Publish it again, as a copy, to whoever qualifies now; the old one stays as it is."""
+        key, messages = key_of(request), Message.objects.all()
+        visible = messages if key.kind == KeyKind.MANAGEMENT else messages.filter(publisher=key.publisher_id)
+        accepted = republish(
+            get_object_or_404(visible.only("pk"), pk=id).pk,
+            key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+            senders=settings.QUEUE_SENDERS,
+            callbacks=callback_terms(),
+        )
+        location = reverse("message", args=[accepted.id])
+        return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location})
+
+
+urlpatterns = [
+    path("deliveries/<int:id>/resubmit", ResubmitDelivery.as_view()),
+    path("messages/<int:id>/resubmit", ResubmitMessage.as_view()),
+]

@@ -1,0 +1,78 @@
+"""A message that nobody got, published again: to whoever qualifies now, as a copy that names it."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from delivery.models import Message
+from subscriptions.models import Publisher
+from tests import factories
+from tests.clients import client_of
+from tests.driving import publish_bodies, statuses, wait_until_done, working
+from tests.publishing import EVENT, problem, publish
+from tests.receiver import Receiver
+
+pytestmark = [pytest.mark.behaviour("2.14"), pytest.mark.behaviour("5.8")]
+
+
+@pytest.fixture
+def shop(storage: None) -> Publisher:
+    """Return a publisher whose message nobody wanted."""
+    factories.event_type(EVENT)
+    shop = factories.publisher("shop")
+    publish(client_of(shop), b'{"n": 1.0}', X_Trace="t", FILTER_STRING="blue")
+    return shop
+
+
+def again(client: Client) -> Any:
+    return client.post(f"/api/v1/messages/{Message.objects.earliest('id').pk}/resubmit")
+
+
+def test_what_was_unrouted_goes_to_whoever_qualifies_now(shop: Publisher, receiver: Receiver) -> None:
+    old = Message.objects.get()
+    wanted = factories.subscription(
+        event_type=old.event_type, endpoint=receiver.url("/hook"), header_filter_string="blue"
+    )
+    answered = again(client_of(shop))
+    copy = Message.objects.latest("id")
+    assert (answered.status_code, answered.json()) == (202, {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1})
+    assert answered["Location"] == f"/api/v1/messages/{copy.pk}"
+    assert (copy.copy_of, copy.publisher_id, bytes(copy.body)) == (old.pk, shop.pk, b'{"n": 1.0}')
+    with working():
+        wait_until_done()
+    (request,) = receiver.of("/hook")
+    assert (request.body, request.headers["x-trace"]) == (b'{"n": 1.0}', "t")
+    assert statuses(wanted) == ["DELIVERED"]
+    old.refresh_from_db()
+    assert (old.outcome, old.deliveries_count) == ("UNROUTED", 0)
+
+
+def test_nobody_may_want_it_still(shop: Publisher) -> None:
+    assert again(client_of()).json()["outcome"] == "UNROUTED"
+    assert again(client_of()).json()["outcome"] == "UNROUTED"
+    first, *copies = Message.objects.order_by("id")
+    assert [one.copy_of for one in copies] == [first.pk] * 2
+
+
+def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
+    event_type = factories.event_type()
+    publish_bodies(event_type, b"1", destination="later")
+    assert Message.objects.get().outcome == "DEAD_LETTERED"
+    later = factories.subscription(factories.subscriber("later"), event_type)
+    other = factories.subscription(event_type=event_type)
+    assert again(client_of()).json()["outcome"] == "ROUTED"
+    assert (statuses(later), statuses(other)) == (["PENDING"], [])
+
+
+def test_what_somebody_got_is_refused(storage: None) -> None:
+    publish_bodies(factories.subscription().event_type, b"1")
+    assert problem(again(client_of())) == (409, "not_resubmittable")
+    assert Message.objects.count() == 1
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_its_publisher_and_management_may(shop: Publisher) -> None:
+    assert again(client_of(factories.publisher())).status_code == 404
+    assert again(client_of(factories.subscriber())).status_code == 403
+    assert again(client_of(shop)).status_code == 202
