@@ -1,28 +1,99 @@
-"""Dead letters in the admin."""
+"""Dead letters in the admin: in one list what came to nothing, by how it ended; what is done about it, on its page."""
 
 from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import STATUS_COLOURS, ReadOnlyAdmin
+from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
+from delivery.admin.narrowing import searched
+from delivery.admin.read_only import STATUS_COLOURS, ReadOnlyAdmin, is_id, link_to
+from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
+from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, DeadLetter
-from delivery.rules.statuses import DEAD
-from subscriptions.admin.theme import display
+from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
+from subscriptions.admin.theme import AutocompleteSelectFilter, display
+
+
+class ReasonFilter(admin.SimpleListFilter):
+    """Those that ended in one way, or the newest of all; found along an index, whatever else there is."""
+
+    title = "how it ended"
+    parameter_name = "reason"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the choices, with how many there are of each."""
+        counts = counts_of(None)
+        return [(reason, f"{reason} ({_counted(counts[reason])})") for reason in REASONS]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
+        """Return those of the choice, as many as are shown."""
+        reasons = [reason for reason in REASONS if self.value() in {reason, None}]
+        if request.GET.get("q"):
+            return queryset.filter(status__in=reasons)
+        wanted = request.GET.get("subscription__id__exact", "")
+        ids = [int(wanted)] if is_id(wanted) else None
+        newest = dead_letters(reasons, ids, key=None, downwards=True, limit=COUNTED_AT_MOST)
+        return queryset.filter(pk__in=newest)
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
     """Which deliveries came to nothing, and why."""
 
-    list_display = ("id", "status_label", "subscription", "attempts", "reason", "created_at", "finished_at")
-    list_select_related = ("subscription__subscriber", "subscription__event_type")
+    list_display = (
+        "delivery",
+        "status_label",
+        "subscriber",
+        "event_type",
+        "attempts",
+        "reason",
+        "created_at",
+        "finished_at",
+    )
+    list_display_links = None
+    list_filter = (ReasonFilter, ("subscription", AutocompleteSelectFilter))
+    list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
+    search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
         """Return those that have ended without success."""
         rows: QuerySet[DeadLetter] = super().get_queryset(request)
-        return rows.filter(closed_on__lt=OPEN_SHELF, status__in=sorted(DEAD))
+        return rows.filter(closed_on__lt=OPEN_SHELF, status__in=REASONS)
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        """Return a page of them, with the callbacks of all replies among them read at once."""
+        page = super().get_changelist_instance(request)
+        keep_callbacks(page.result_list)
+        return page
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[DeadLetter], search_term: str
+    ) -> tuple[QuerySet[DeadLetter], bool]:
+        """Return the one of that id, as it stands here or as its subscriber received it."""
+        return super().get_search_results(request, queryset, searched(search_term))
+
+    @display(description="delivery", ordering="pk")
+    def delivery(self, delivery: DeadLetter) -> SafeString | str:
+        """Return a link to its page, where it can be sent again."""
+        return link_to("delivery_delivery", delivery.pk, delivery.pk)
 
     @display(description="status", label=STATUS_COLOURS)
     def status_label(self, delivery: DeadLetter) -> str:
         """Return the status, coloured."""
         return delivery.status
+
+    @display(description="subscriber")
+    def subscriber(self, delivery: DeadLetter) -> SafeString | str:
+        """Return who did not get it."""
+        return addressee_of(delivery)
+
+    @display(description="event type")
+    def event_type(self, delivery: DeadLetter) -> str:
+        """Return what its subscription is for, or what a reply answers."""
+        return events_of(delivery)
+
+
+def _counted(number: int) -> str:
+    return f"{number} or more" if number == COUNTED_AT_MOST else str(number)

@@ -1,7 +1,85 @@
-"""Deliveries and messages that came to nothing (behaviour 5.3)."""
+"""Deliveries that came to nothing, in one place, by how they ended (behaviour 5.3)."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Final
 
-from django.urls import URLPattern
+from django.db.models import QuerySet
+from django.urls import path
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
-urlpatterns: Final[list[URLPattern]] = []
+from delivery.api.deliveries import DeliverySerializer
+from delivery.api.records import Records
+from delivery.api.scopes import deliveries_for
+from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
+from delivery.looking.standing import COUNTED_AT_MOST
+from delivery.models import OPEN_SHELF, Delivery
+from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.strictness import OneOfField
+from subscriptions.models import ApiKey, Subscription
+
+
+class DeadLetterQuery(PageQuery):
+    """What dead letters can be listed by."""
+
+    reason = OneOfField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
+    subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
+
+
+class DeadLetters(Records[Delivery]):
+    """What nobody took and nobody will, unless somebody sends it again."""
+
+    permission_classes = [MayReceive]
+    serializer_class = DeliverySerializer
+    query_class = DeadLetterQuery
+    order = Order("dead-letters", descending=True)
+
+    def scope(self, key: ApiKey) -> QuerySet[Delivery]:
+        """Return management all, a subscriber its own."""
+        return deliveries_for(key)
+
+    def page(self, query: dict[str, Any]) -> Page[Delivery]:
+        """Return the page that the query asks for, found reason by reason."""
+        reasons = [query["reason"]] if "reason" in query else REASONS
+        ids = _subscriptions(key_of(self.request), query)
+
+        def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
+            return rows.filter(pk__in=dead_letters(reasons, ids, **asdict(stretch)))
+
+        return page_of(self.get_queryset().filter(closed_on__lt=OPEN_SHELF), self.order, query, find)
+
+
+class DeadLetterCounts(APIView):
+    """How many came to nothing."""
+
+    permission_classes = [MayReceive]
+
+    @extend_schema(
+        operation_id="count_dead_letters",
+        responses=serializers.DictField(
+            child=serializers.IntegerField(),
+            help_text=f"By how they ended, each counted to {COUNTED_AT_MOST}. DEAD_LETTERED: messages to nobody.",
+        ),
+    )
+    def get(self, request: Request) -> Response:
+        """Return how many there are, by how they ended: for management of all, for a subscriber its own."""
+        return Response(counts_of(_subscriptions(key_of(request), {})))
+
+
+def _subscriptions(key: ApiKey, query: Mapping[str, Any]) -> Sequence[int] | None:
+    """Return the subscriptions whose dead letters are asked for, None where it is all of them."""
+    asked: dict[str, Any] = {"subscriber": key.subscriber_id} if key.subscriber_id else {}
+    if "subscriber" in query:
+        asked["subscriber__name"] = query["subscriber"]
+    return [*Subscription.objects.filter(**asked).values_list("pk", flat=True)] if asked else None
+
+
+urlpatterns: Final = [
+    path("dead-letters", DeadLetters.as_view({"get": "list"})),
+    path("dead-letters/counts", DeadLetterCounts.as_view()),
+]
