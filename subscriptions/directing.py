@@ -15,17 +15,23 @@ from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.probes import Addressed
 
 CANDIDATES: Final = """
-SELECT a.place, s.id, s.subscriber_id, s.filter, s.header_filter_string <> ''
+SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> ''
   FROM json_to_recordset(%s::json)
          AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
-  JOIN subscriptions_subscriber u ON u.name = a.destination
-  LEFT JOIN subscriptions_subscription s
-    ON s.subscriber_id = u.id AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
-       AND (s.event_type_id = a.event_type_id OR s.event_pattern = ANY (a.patterns))
-       AND s.header_filter_string IN ('', a.filter_string)
+ CROSS JOIN LATERAL (
+   SELECT id, status FROM subscriptions_subscriber WHERE name = a.destination ORDER BY name LIMIT 1) u
+  LEFT JOIN LATERAL (
+   SELECT id, position, filter, header_filter_string FROM subscriptions_subscription
+    WHERE subscriber_id = u.id AND status = 'ACTIVE' AND u.status = 'ACTIVE'
+      AND (event_type_id = a.event_type_id OR event_pattern = ANY (a.patterns))
+      AND header_filter_string IN ('', a.filter_string)
+   OFFSET 0) s ON true
  ORDER BY a.place, s.position, s.id
 """
-"""A row without a subscription says that there is somebody of this name; none, that there is nobody."""
+"""A row without a subscription says that there is somebody of this name; none, that there is nobody.
+
+Name by name, and said so: all of them at once would be looked for in the whole table.
+"""
 
 
 class Directed(Addressed, Protocol):

@@ -27,6 +27,7 @@ class MessageAdmin(FilterLabAdmin):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
+        *("destination", "expires_at", "not_before"),
         *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
     readonly_fields = (*fields, "answers_link")

@@ -56,9 +56,12 @@ def test_only_the_named_subscriber_gets_it(client: Client, event_type: EventType
     factories.subscription(event_type=event_type)
     wanted = factories.subscription(blue, event_type)
 
-    assert told(publish(client, Broker_Destination="blue")) == ("ROUTED", 1)
+    answer = publish(client, Broker_Destination="blue")
+
+    assert told(answer) == ("ROUTED", 1)
+    assert "detail" not in answer.json()
     assert sent_to() == [(wanted.pk, "PENDING")]
-    assert Message.objects.get().destination == "blue"
+    assert client.get(answer["Location"]).json()["destination"] == "blue"
 
 
 @pytest.mark.behaviour("2.8")

@@ -63,13 +63,15 @@ def ended() -> list[tuple[str, str]]:
 @pytest.mark.behaviour("2.10")
 def test_the_time_to_live_begins_with_publishing(client: Client, wanting: Subscription) -> None:
     before = timezone.now()
-    publish(client, Broker_TTL="15m")
+    answer = publish(client, Broker_TTL="15m")
     after = timezone.now()
 
     live = dt.timedelta(minutes=15)
     message, delivery = Message.objects.get(), Delivery.objects.get()
     assert delivery.expires_at == message.expires_at
     assert before + live <= (message.expires_at or before) <= after + live
+    shown = client.get(answer["Location"]).json()["expires_at"]
+    assert dt.datetime.fromisoformat(shown) == message.expires_at
 
 
 @pytest.mark.behaviour("2.10")

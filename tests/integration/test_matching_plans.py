@@ -8,7 +8,7 @@ from django.db import connection
 from delivery.callbacks.terms import callback_terms
 from delivery.messages.publishing import publish
 from delivery.messages.storing import NewMessage
-from subscriptions import candidates
+from subscriptions import candidates, directing
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
@@ -39,10 +39,17 @@ def subscribe_many(event_type: EventType) -> None:
     )
 
 
-def published(event_type: EventType, number: int, filter_string: str) -> int:
+def published(event_type: EventType, number: int, filter_string: str, destination: str | None = None) -> int:
     """Publish a message; return how many deliveries it became."""
     body = b'{"id": %d}' % number
-    message = NewMessage(event_type.pk, event_type.name, body, "application/json", filter_string=filter_string)
+    message = NewMessage(
+        event_type.pk,
+        event_type.name,
+        body,
+        "application/json",
+        filter_string=filter_string,
+        destination=destination,
+    )
     return publish([message], publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())[0].deliveries
 
 
@@ -65,6 +72,22 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     looked = [one for one in statements if one.statement in {candidates.CANDIDATES, candidates.LOCKED}]
     assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [2, 0]
     assert max(one.blocks_read for one in looked) < 100
+
+
+@pytest.mark.behaviour("2.8")
+def test_of_ten_thousand_subscriptions_a_direct_message_reads_its_destinations(
+    event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe_many(event_type)
+    with connection.cursor() as cursor:
+        cursor.execute("ANALYZE subscriptions_subscription, subscriptions_subscriber")
+    with explaining(monkeypatch) as statements:
+        sent = [published(event_type, 4, "7", name) for name in ("many-4", "many-7", "many-8", "nobody")]
+    assert sent == [1, 1, 0, 0]
+    assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
+    looked = [one for one in statements if one.statement == directing.CANDIDATES]
+    assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [MANY // 100, 1, MANY // 100, 0]
+    assert max(one.blocks_read for one in looked) < 300
 
 
 @pytest.fixture
@@ -110,9 +133,10 @@ def test_no_plan_made_for_a_few_subscriptions_would_search_many(
     few = [factories.subscription(event_type=event_type, filter="$$->'Body'->>'id' = '1'") for _ in range(3)]
     forget_connection()
     assert published(event_type, 1, "x") == len(few)
-    looking, locking = "COALESCE(s.event_type_id", "FROM subscriptions_subscription"
-    made = [one for one in prepared_here() if looking in one.statement or locking in one.statement]
-    assert all(any(kind in one.statement for one in made) for kind in (looking, locking))
+    assert published(event_type, 1, "x", few[0].subscriber.name) == 1
+    kinds = ("COALESCE(s.event_type_id", "SELECT id FROM subscriptions_subscription", "WHERE name = a.destination")
+    made = [one for one in prepared_here() if any(kind in one.statement for kind in kinds)]
+    assert all(any(kind in one.statement for one in made) for kind in kinds)
     for number, one in enumerate(made, 1):
         one.prepare(connection.connection, number)
         assert CONFIGURED & {*searched(one.kept_plan(connection.connection, number))} == set()

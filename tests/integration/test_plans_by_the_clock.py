@@ -1,0 +1,56 @@
+"""What becomes due by the clock alone is found by it, however much waits for its time or for something else."""
+
+import datetime as dt
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from delivery.models import Delivery
+from delivery.settling.expiring import expire_overdue
+from delivery.waking.delaying import begin_delayed
+from subscriptions.models import Subscription
+from tests import factories
+from tests.driving import line_of, publish_bodies, statuses
+from tests.plans import explaining, too_much
+
+WAITING = 20_000
+WAIT = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at)
+SELECT n, %s, %s, 'PENDING', 2, CASE n %% 2 WHEN 0 THEN '9999-12-29 00:00:00+00'::timestamptz END,
+       CASE n %% 2 WHEN 0 THEN now() + interval '1 day' END, CASE WHEN n %% 4 < 2 THEN now() + interval '1 day' END
+  FROM generate_series(1, %s) n
+"""
+"""Every other one is delayed, and of either kind every other one will expire."""
+HOUR = 3_600.0
+
+
+@pytest.fixture
+def wanting(storage: None) -> Subscription:
+    return factories.subscription()
+
+
+def let_many_wait() -> None:
+    other = factories.subscription()
+    with connection.cursor() as cursor:
+        cursor.execute(WAIT, [line_of(other.subscriber).pk, other.pk, WAITING])
+        # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
+        cursor.execute("VACUUM delivery_open")
+
+
+@pytest.mark.behaviour("2.10", "2.13", "11.4")
+def test_only_what_is_due_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanting.event_type, b"0", ttl=HOUR)
+    publish_bodies(wanting.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+    let_many_wait()
+    past = Now() - dt.timedelta(milliseconds=1)
+    ours = Delivery.objects.filter(subscription=wanting)
+    ours.filter(expires_at__isnull=False).update(expires_at=past)
+    ours.filter(not_before__isnull=False).update(not_before=past)
+
+    with explaining(monkeypatch) as statements:
+        assert (expire_overdue(), begin_delayed()) == (1, 1)
+
+    assert statuses(wanting) == ["EXPIRED", "PENDING"]
+    assert too_much(statements, most_rows=100, most_in_vain=10) == []
+    assert max(one.blocks_read for one in statements) < 1_000
