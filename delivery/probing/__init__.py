@@ -1,4 +1,4 @@
 """Trying whether what is suspended works again.
 
-`probing` (by its own next delivery, or a request to its monitor URL).
+`monitors` (asking a URL) · `probing` (that, or its own next delivery).
 """

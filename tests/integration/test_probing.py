@@ -1,0 +1,200 @@
+"""What is suspended is tried at its interval: by its oldest delivery, or by asking its monitor."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db.models.functions import Now
+
+from delivery.models import Announcement, Delivery, LineEvent
+from delivery.probing import monitors, probing
+from delivery.probing.probing import probe
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.pausing import pause
+from delivery.waking.sweeping import lines_with_due_work
+from subscriptions.models import PausedBy, Subscription
+from tests import factories
+from tests.driving import inactivate, line_of, publish_numbered, retry_line_of, statuses, wait_until_done, working
+from tests.receiver import Receiver, answer, hang, wait_until
+
+SUSPENDS: dict[str, Any] = {"most_retries": 0, "in_the_end": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
+
+
+@pytest.fixture
+def wanted(storage: None, receiver: Receiver) -> Subscription:
+    """One that is suspended at its first failure, and tried every hour."""
+    policy = factories.retry_policy(**SUSPENDS, probe_seconds=3600.0)
+    return factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
+
+
+@pytest.fixture
+def suspended(wanted: Subscription, receiver: Receiver) -> Subscription:
+    """The same, suspended: two messages wait, one of which was tried."""
+    receiver.on("/hook", answer(503))
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until(lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists())
+    return wanted
+
+
+@pytest.fixture
+def monitored(suspended: Subscription, receiver: Receiver) -> Iterator[Subscription]:
+    """The same, with a monitor."""
+    Subscription.objects.filter(pk=suspended.pk).update(monitor_url=receiver.url("/health"))
+    yield suspended
+    if probing.monitors._loop:
+        probing.monitors._loop.stop()
+    probing.monitors._asked.clear()
+
+
+def make_probe_due(subscription: Subscription) -> None:
+    Subscription.objects.filter(pk=subscription.pk).update(probe_due_at=Now())
+
+
+def pause_of(subscription: Subscription) -> tuple[str, bool, bool]:
+    """Return who paused it, whether it is on trial, and whether a probe is due one day."""
+    subscription.refresh_from_db()
+    return subscription.paused_by, subscription.on_trial, subscription.probe_due_at is not None
+
+
+def probe_until(condition: Any) -> None:
+    def probed() -> bool:
+        probe()
+        return bool(condition())
+
+    wait_until(probed)
+
+
+@pytest.mark.behaviour("5.6")
+def test_it_is_not_tried_before_its_time(suspended: Subscription, receiver: Receiver) -> None:
+    assert (probe(), pause_of(suspended), lines_with_due_work()) == (0, ("POLICY", False, True), [])
+
+
+@pytest.mark.behaviour("5.6")
+def test_when_it_is_due_its_oldest_delivery_is_tried_and_an_interval_passes_again(
+    suspended: Subscription, receiver: Receiver
+) -> None:
+    make_probe_due(suspended)
+    assert (probe(), probe(), pause_of(suspended)) == (1, 0, ("POLICY", True, True))
+    assert lines_with_due_work() == [line_of(suspended.subscriber).pk]
+    with working():
+        wait_until(lambda: len(receiver.of("/hook")) == 2)
+        wait_until(lambda: pause_of(suspended) == ("POLICY", False, True))
+    assert (receiver.bodies("/hook"), statuses(suspended)) == ([b"0", b"0"], ["PENDING"] * 2)
+    again = Subscription.objects.filter(pk=suspended.pk, probe_due_at__gt=Now() + timedelta(minutes=59))
+    assert again.exists()
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_worker_tries_by_itself_and_goes_on_in_order_once_it_works(
+    suspended: Subscription, receiver: Receiver
+) -> None:
+    receiver.on("/hook", answer(200))
+    make_probe_due(suspended)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
+    assert pause_of(suspended) == ("", False, False)
+
+
+@pytest.mark.behaviour("5.6")
+def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.on("/health", answer(503), answer(302, Location="/elsewhere"), answer(200, b"fine, thank you"))
+    for asked in (1, 2):
+        make_probe_due(monitored)
+        probe_until(lambda asked=asked: len(receiver.of("/health")) == asked)
+        probe_until(lambda: not probing.monitors._asked)
+        assert (pause_of(monitored), len(receiver.of("/hook"))) == (("POLICY", False, True), 1)
+    make_probe_due(monitored)
+    probe_until(lambda: pause_of(monitored) == ("", False, False))
+    assert [(one.method, one.body) for one in receiver.of("/health")] == [("GET", b"")] * 3
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason")][-1] == (
+        "RESUMED",
+        f"subscription {monitored.pk}: its monitor answers",
+    )
+    receiver.on("/hook", answer(200))
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_that_says_nothing_holds_nobody_up_and_is_asked_once_at_a_time(
+    monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(monitors, "DEADLINE_SECONDS", 3600.0)
+    if probing.monitors._loop:
+        probing.monitors._loop.stop()
+    receiver.on("/health", hang)
+    for _ in range(3):
+        make_probe_due(monitored)
+        assert probe() == 1
+    wait_until(lambda: receiver.of("/health"))
+    assert (len(receiver.of("/health")), pause_of(monitored)) == (1, ("POLICY", False, True))
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_that_cannot_be_reached_ends_nothing(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.close_port()
+    make_probe_due(monitored)
+    assert probe() == 1
+    probe_until(lambda: not probing.monitors._asked)
+    assert pause_of(monitored) == ("POLICY", False, True)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/health")
+    make_probe_due(monitored)
+    probe()
+    wait_until(lambda: receiver.of("/health"))
+    pause([monitored.pk], reason="")
+    gate.open()
+    probe_until(lambda: not probing.monitors._asked)
+    assert pause_of(monitored) == ("HAND", False, False)
+
+
+@pytest.mark.parametrize("on_trial", [False, True])
+@pytest.mark.behaviour("5.6")
+def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscription, *, on_trial: bool) -> None:
+    cancel_deliveries_of(suspended.pk, reason="")
+    Subscription.objects.filter(pk=suspended.pk).update(on_trial=on_trial)
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended)) == (1, ("", False, False))
+    assert Announcement.objects.order_by("-id").values_list("kind", flat=True)[0] == "Broker.Line.Resumed"
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_waits_apart_alone_does_not_wait_for_ever(suspended: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(200))
+    apart = retry_line_of(suspended.subscriber)
+    Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())
+    make_probe_due(suspended)
+    with working():
+        wait_until_done()
+    assert sorted(receiver.bodies("/hook")) == [b"0", b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_is_paused_by_hand_is_never_tried(suspended: Subscription) -> None:
+    pause([suspended.pk], reason="")
+    Subscription.objects.filter(pk=suspended.pk).update(probe_due_at=Now())
+    assert (probe(), pause_of(suspended)) == (0, ("HAND", False, True))
+
+
+@pytest.mark.behaviour("1.7", "5.6")
+def test_what_is_inactive_is_tried_only_when_it_is_active_again(suspended: Subscription, receiver: Receiver) -> None:
+    inactivate(suspended)
+    make_probe_due(suspended)
+    probe()
+    assert (lines_with_due_work(), pause_of(suspended)[0]) == ([], "POLICY")
+
+
+def test_who_has_it_locked_is_not_waited_for(suspended: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
+    make_probe_due(suspended)
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR UPDATE", [suspended.pk])
+    assert probe() == 0
+    elsewhere.rollback()
+    assert probe() == 1
