@@ -1,7 +1,8 @@
 """What machines have in common that try whatever may happen, in whatever order: workers, answers, failures, books."""
 
 from collections import Counter
-from typing import ClassVar, Final
+from collections.abc import Callable
+from typing import Any, ClassVar, Final
 
 import pytest
 from django.db import connection
@@ -171,9 +172,9 @@ class AnythingGoes(RuleBasedStateMachine):
         self.names += 1
         return SteppedWorker(name or f"worker-{self.names}", self.on_request)
 
-    def publish_to(self, event_type: EventType | None, count: int) -> None:
+    def publish_to(self, event_type: EventType | None, count: int, **fields: Any) -> None:
         assert event_type
-        publish_bodies(event_type, *[b"%d" % number for number in range(count)])
+        publish_bodies(event_type, *[b"%d" % number for number in range(count)], **fields)
         known = max(self.published, default=0)
         self.published |= {row.pk: row for row in Delivery.objects.open().filter(pk__gt=known)}
 
@@ -277,7 +278,7 @@ class AnythingGoes(RuleBasedStateMachine):
             self.answer_of(worker, 0, 200)
 
 
-def try_anything(machine: type[AnythingGoes], database: Database) -> None:
+def try_anything(machine: Callable[[Database], AnythingGoes], database: Database) -> None:
     """Let a machine try whatever may happen, in a third as many examples as other properties have."""
     run_state_machine_as_test(
         lambda: machine(database),  # type: ignore[arg-type]  # any callable will do

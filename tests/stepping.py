@@ -18,6 +18,7 @@ from delivery.lines.strands import DrivenLine, Strand
 from delivery.settling.lines import settle
 from delivery.settling.settlements import Settled, Settlement, Withheld
 from delivery.waking.claiming import claim
+from delivery.webhooks.parts import Destination
 from subscriptions.scripts.jobs import Job, Result
 
 AN_HOUR = 3600.0
@@ -34,6 +35,8 @@ class Request:
     sequence: int
     attempt: int
     is_flagged: bool
+    destination: Destination
+    """As it was when the request left."""
     is_recorded: bool = False
     """Whether its answer has been settled."""
     may_have_arrived: bool = True
@@ -64,7 +67,9 @@ class Wire:
         assert strand.under_way
         sequence = int(request.headers.get("Webhook-Sequence", "0"))
         attempt = int(request.headers["Webhook-Attempt"])
-        sent = Request(strand, strand.under_way.id, sequence, attempt, "Webhook-Possible-Duplicate" in request.headers)
+        is_flagged = "Webhook-Possible-Duplicate" in request.headers
+        delivery = strand.under_way
+        sent = Request(strand, delivery.id, sequence, attempt, is_flagged, delivery.destination)
         self.under_way.append(sent)
         self._on_request(sent)
 

@@ -1,48 +1,44 @@
-"""Whatever happens in whatever order: nothing lost, nothing doubled, nothing overtaken (behaviour 1.7 to 1.8, 4)."""
+"""Whatever happens in whatever order: nothing lost, nothing doubled, nothing overtaken (behaviour 1.6 to 1.8, 4, 5)."""
 
-from collections import Counter, defaultdict
+from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import note
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from delivery.driving import batches
 from delivery.models import Delivery, Lane, Line, LineEvent
+from delivery.rules.outcomes import Answered, Decision, Unreachable
+from delivery.rules.retry_policies import TEAMFORGE_POLICY, History, judge, policy_of
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.holding import release
 from delivery.settling.settlements import Settlement, Withheld
-from subscriptions.models import Status, Subscriber, Subscription
+from subscriptions.models import RetryPolicy, Subscription
+from subscriptions.retry_terms import ACTIONS, Action, InTheEnd
 from subscriptions.scripts.jobs import Failed, Lost, Made, NotRun, Result
-from tests.anything_goes import NO_ANSWERS, AnythingGoes, try_anything, which, workers
-from tests.driving import activate, inactivate
-from tests.factories import event_type, subscriber, subscription
+from tests.anything_goes import NO_ANSWERS, try_anything, which, workers
+from tests.coming_and_going import ComingAndGoing, counts
+from tests.factories import event_type, retry_policy, subscriber, subscription
 from tests.stepping import Database, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
 PENDING = DeliveryStatus.PENDING
-HOLD, SET_ASIDE = ("PENDING", True), ("PENDING", False)
-MEANS: dict[int | str, tuple[str, bool]] = {
-    200: ("DELIVERED", True),
-    302: ("3xxNOTSUPPORTED", True),
-    404: ("REJECTED", True),
-    500: SET_ASIDE,
-    503: HOLD,
-    "refused": HOLD,
-    "lost": HOLD,
-    "cut": HOLD,
-}
+WITH_PAUSE = {Decision.SET_ASIDE, Decision.RETRY_APART}
+"""What lets a delivery wait, and not its line."""
 RESULTS: list[Result] = [Made(), Made(b"made"), Failed("thrown"), Lost("gone"), NotRun()]
 
 
-class Broker(AnythingGoes):
-    """Two subscribers, three subscriptions, two workers, and everything that can happen to them."""
+class Broker(ComingAndGoing):
+    """Two subscribers, three subscriptions with a policy each, two workers, and everything that can happen to them."""
 
-    may_be_answered = (200, 200, 200, 302, 404, 500, 500, 503, *NO_ANSWERS)
+    may_be_answered = (200, 200, 200, 302, 404, 429, 500, 500, 503, *NO_ANSWERS)
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, policies: list[RetryPolicy]) -> None:
         super().__init__(database)
+        self.policies = policies
         first, second = subscriber(), subscriber()
         shared = event_type()
         self.subscriptions = [
@@ -52,10 +48,10 @@ class Broker(AnythingGoes):
         ]
         self.subscribers = [first, second]
         self.lines = {line.subscriber_id: line.pk for line in Line.objects.filter(lane=Lane.MAIN)}
-        self.now = 0
-        """Counts what happens."""
-        self.inactive_at: dict[tuple[str, int], int] = defaultdict(lambda: -1)
-        """When a subscription or subscriber was last inactive."""
+        self.retry_lines = {line.subscriber_id: line.pk for line in Line.objects.filter(lane=Lane.RETRY)}
+        self.main_of = {line.pk: self.lines[line.subscriber_id] for line in Line.objects.all()}
+        self.attempts: Counter[int] = Counter()
+        """By delivery: those recorded."""
         self.read_at: dict[Any, tuple[object, int]] = {}
         """The page a line has in hand, and when it was read."""
         self.interrupted: set[int] = set()
@@ -73,7 +69,14 @@ class Broker(AnythingGoes):
 
     # --- what can happen -------------------------------------------------------------------------------
 
-    @rule(at=which, count=st.integers(1, 4))
+    @initialize(chosen=st.lists(st.integers(0, 3), min_size=3, max_size=3))
+    def follow(self, chosen: list[int]) -> None:
+        """Let each subscription follow a policy; 0 is none of its own, and so TeamForge."""
+        for one, number in zip(self.subscriptions, chosen, strict=True):
+            one.retry_policy = self.policies[number - 1] if number else None
+            one.save()
+
+    @rule(at=which, count=counts)
     def publish(self, at: int, count: int) -> None:
         self.publish_to(self.subscriptions[at].event_type, count)
 
@@ -90,26 +93,14 @@ class Broker(AnythingGoes):
     def release(self) -> None:
         release([*Delivery.objects.open().filter(status=HELD).values_list("pk", flat=True)])
 
-    @rule(at=which)
-    def switch_subscriber(self, at: int) -> None:
-        self.switch_one(Subscriber.objects.get(pk=self.subscriptions[at].subscriber_id))
-
     # --- how it happens --------------------------------------------------------------------------------
-
-    def switch_one(self, one: Subscription | Subscriber) -> None:
-        if one.status == Status.ACTIVE:
-            inactivate(one)
-        else:
-            self.activate(one)
-
-    def activate(self, one: Subscription | Subscriber) -> None:
-        self.inactive_at[type(one).__name__, one.pk] = self.now
-        activate(one)
 
     def on_abandoned(self, row: Delivery) -> None:
         self.interrupted.add(row.pk)
-        self.note_number(row.pk, row.line_id or 0, row.sequence or 0)
-        self.heads[row.line_id or 0] = row.pk, self.now
+        line_id = row.line_id or 0
+        self.note_number(row.pk, self.main_of[line_id], row.sequence or 0)
+        if line_id == self.main_of[line_id]:
+            self.heads[line_id] = row.pk, self.now
 
     def end_script_of(self, worker: SteppedWorker, result: Result) -> None:
         if worker.scripts.running:
@@ -119,7 +110,10 @@ class Broker(AnythingGoes):
     def on_recorded(self, settlement: Settlement, epoch: int) -> None:
         delivery_id, line_id = settlement.delivery_id, settlement.line_id
         request = self.recorded_now(settlement, epoch)
-        assert (settlement.status.value, settlement.pause is None) == MEANS[request.result], "4.3 to 4.8"
+        decision = self.decision_on(request)
+        assert settlement.status == (decision.final_status or PENDING), "4.3 to 4.8, 5.1"
+        assert (settlement.pause is not None) == (decision in WITH_PAUSE)
+        self.attempts[delivery_id] += 1
         self.cut |= {delivery_id} if settlement.uncertain else set()
         if settlement.unsent:
             assert self.numbers.pop(delivery_id) == self.last_number[line_id]
@@ -128,10 +122,34 @@ class Broker(AnythingGoes):
         if not Delivery.objects.open().filter(pk=delivery_id).exists():
             self.ended[delivery_id] = CANCELLED.value if stays else settlement.status.value
         assert delivery_id in self.ended or delivery_id not in self.asked, "what is cancelled ends"
-        if stays and settlement.pause is None:
+        self.check_place(request, decision)
+        if decision is Decision.HOLD_THE_LINE:
             self.heads[line_id] = delivery_id, self.now
         elif self.heads.get(line_id, (0, 0))[0] == delivery_id:
             del self.heads[line_id]
+
+    def decision_on(self, request: Request) -> Decision:
+        """Return what a policy makes of an outcome, by what was counted here."""
+        result, destination = request.result, request.destination
+        outcome = Unreachable(result, result != "refused") if isinstance(result, str) else Answered(result)
+        is_apart = request.line_id != self.main_of[request.line_id]
+        history = History(self.attempts[request.delivery_id], 0, 0, is_apart=is_apart, on_trial=destination.on_trial)
+        subscription = next(one for one in self.subscriptions if one.pk == destination.subscription_id)
+        policy = policy_of(subscription.retry_policy.terms) if subscription.retry_policy else TEAMFORGE_POLICY
+        return judge(outcome, policy, history, chance=0.0).decision
+
+    def check_place(self, request: Request, decision: Decision) -> None:
+        """Check in which line a delivery is now, and whether its subscription is as its outcome leaves it."""
+        one = Subscription.objects.get(pk=request.destination.subscription_id)
+        row = Delivery.objects.open().filter(pk=request.delivery_id).first()
+        if decision is Decision.SUSPEND:
+            assert row is None or (row.line_id, row.due_at) == (self.main_of[request.line_id], None), "5.6: its place"
+            assert row is None or (one.paused_since and not one.on_trial), "5.6: until a probe works"
+        elif request.destination.on_trial:
+            self.goes_on(one)
+            assert not one.on_trial, "5.6: whatever else an endpoint answers is a sign of life"
+        if decision is Decision.RETRY_APART:
+            assert row is None or row.line_id == self.retry_lines[one.subscriber_id], "5.3: apart"
 
     def on_withheld(self, withheld: Withheld) -> None:
         row = Delivery.objects.open().filter(pk=withheld.delivery_id).first()
@@ -154,12 +172,13 @@ class Broker(AnythingGoes):
         row = Delivery.objects.open().get(pk=request.delivery_id)
         assert (row.status, row.sequence) == (IN_FLIGHT, request.sequence)
         assert request.delivery_id not in self.ended, "nothing is sent that has ended"
-        assert self.is_active(row), "nothing is sent to what is not active"
+        assert self.is_active(row), "nothing is sent to what is not active, or paused"
+        assert self.is_in_time(row, self.now + 1), "nothing is sent before its time or after it"
         assert Line.objects.get(pk=request.line_id).epoch == request.epoch, "only who owns a line sends"
         self.check_flag(request)
         self.check_alone(request)
         self.check_turn(request, row)
-        self.note_number(request.delivery_id, request.line_id, request.sequence)
+        self.note_number(request.delivery_id, self.main_of[request.line_id], request.sequence)
         self.requests.append(request)
 
     def check_flag(self, request: Request) -> None:
@@ -186,38 +205,20 @@ class Broker(AnythingGoes):
             assert not self.could_be_sent(head, min(since, read_at)), "the head is not overtaken"
             del self.heads[request.line_id]
         if row.pk not in self.numbers:
+            assert row.line_id == self.main_of[request.line_id], "what is sent first is sent by the main line"
             for older in self.published:
                 is_mine = self.published[older].line_id == row.line_id and older not in self.withheld
                 if older < row.pk and is_mine and older not in self.numbers:
                     assert not self.could_be_sent(older, read_at), "what is older is sent first"
 
-    def could_be_sent(self, delivery_id: int, read_at: int) -> bool:
-        """Tell whether a delivery was to be had when the page was read, and still is."""
-        row = Delivery.objects.open().filter(pk=delivery_id).first()
-        return bool(row and self.is_active(row) and self.was_active(row, read_at))
-
-    def is_active(self, row: Delivery) -> bool:
-        one = Subscription.objects.select_related("subscriber").get(pk=row.subscription_id or 0)
-        return one.status == one.subscriber.status == Status.ACTIVE
-
-    def was_active(self, row: Delivery, since: int) -> bool:
-        one = Subscription.objects.get(pk=row.subscription_id or 0)
-        both = ("Subscription", one.pk), ("Subscriber", one.subscriber_id)
-        return all(self.inactive_at[thing] < since for thing in both)
-
     @invariant()
-    def count(self) -> None:
-        self.now += 1
+    def wait_for_a_moment_where_all_do(self) -> None:
+        """A retry line reads nothing but what is due: what is not due at any moment there is lost."""
+        assert not Delivery.objects.open().filter(line__in=self.retry_lines.values(), due_at=None).exists()
 
     # --- what must hold in the end ---------------------------------------------------------------------
 
-    def activate_all(self) -> None:
-        things: list[Subscription | Subscriber] = [*self.subscriptions, *self.subscribers]
-        for one in things:
-            self.activate(one)
-
     def finish_round(self) -> None:
-        self.now += 1
         self.release()
         super().finish_round()
 
@@ -228,17 +229,32 @@ class Broker(AnythingGoes):
 
     def check_books(self) -> None:
         super().check_books()
-        told = {*LineEvent.objects.values_list("line_id", "sequence")}
+        told = {
+            (self.main_of[line_id], number) for line_id, number in LineEvent.objects.values_list("line_id", "sequence")
+        }
         for line_id in self.lines.values():
-            mine = [request for request in self.requests if request.line_id == line_id]
+            mine = [request for request in self.requests if self.main_of[request.line_id] == line_id]
             arrived = {request.sequence for request in mine if request.may_have_arrived}
             missing = {*range(1, self.last_number[line_id] + 1)} - arrived
             assert missing <= {number for line, number in told if line == line_id}, "gaps are told"
-            assert len([request for request in mine if not request.is_recorded]) <= self.unclean_ends[line_id]
+        unrecorded = Counter(request.line_id for request in self.requests if not request.is_recorded)
+        assert unrecorded <= self.unclean_ends, "one a line for each unclean end"
 
 
-@pytest.mark.behaviour("4.10", "4.11", "11.3")
-def test_anything_goes(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def policies(storage: None) -> list[RetryPolicy]:
+    """Return policies that reach their ends soon: one that retries apart, and two that hold, then reject or suspend."""
+    apart = dict.fromkeys(ACTIONS, Action.RETRY_APART)
+    holding: dict[str, Any] = {"on_server_error": Action.END, "most_retries": 1}
+    return [
+        retry_policy(**apart, most_retries=2, in_the_end=InTheEnd.FAIL),
+        retry_policy(**holding, in_the_end=InTheEnd.REJECT),
+        retry_policy(**holding, in_the_end=InTheEnd.SUSPEND),
+    ]
+
+
+@pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
+def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database()
     monkeypatch.setattr(batches, "settle", database)
-    try_anything(Broker, database)
+    try_anything(partial(Broker, policies=policies), database)
