@@ -8,6 +8,7 @@ from django.conf import settings
 from django.db import transaction
 
 from delivery.again.lining_up import line_up
+from delivery.again.reserving import end
 from delivery.again.selecting import Met, Selection, counted, next_of
 from delivery.models import Replay, ReplayState
 from subscriptions.database import rows
@@ -92,13 +93,13 @@ def begin(selection: Selection, *, pace: int | None, subscription_id: int | None
 
 
 def cancel(replay_id: int, *, reason: str) -> None:
-    """End a replay; what it has made by then stays. Twice is as good as once.
+    """End a replay, of which what it has made stays; or a backfill, of which nothing does. Twice is as good as once.
 
     Raises:
         ReplayFinished: it has ended otherwise.
 
     """
-    if rows(CANCEL, [reason, replay_id]):
+    if rows(CANCEL, [reason, replay_id]) or end(replay_id, ReplayState.CANCELLED, reason=reason):
         return
     state = Replay.objects.values_list("state", flat=True).filter(pk=replay_id).first()
     if state != ReplayState.CANCELLED:

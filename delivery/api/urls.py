@@ -3,6 +3,7 @@
 from django.urls import path
 
 from delivery.api import dead_letters, pauses, replays, resubmissions
+from delivery.api.backfills import BackfillSubscription
 from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
 from delivery.api.events import Publish, PublishBatch
@@ -30,6 +31,7 @@ urlpatterns = [
     path("senders", Senders.as_view()),
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
+    path("subscriptions/<int:id>/backfill", BackfillSubscription.as_view()),
     path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
     path("filters/test", AnyFilters.as_view()),
     path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),

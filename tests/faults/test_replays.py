@@ -1,17 +1,20 @@
-"""Replays while workers are killed: what was asked for is made again once, and in its order."""
+"""Replays and backfills while workers are killed: what is asked for is made once, and in its order."""
 
 import random
 import time
 from functools import partial
 
+import psycopg
 import pytest
 import requests
 
+from tests.faults.endpoints import Endpoint
+from tests.faults.exchanges import extra_copies, misnumbered, out_of_order
 from tests.faults.figures import Report
-from tests.faults.load import Load
+from tests.faults.load import AFTERWARDS, Load
 from tests.faults.replayed import compared, total
 from tests.faults.verdicts import Verdict
-from tests.real_broker import TIMEOUT
+from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
 
 EVENTS = 7_000
@@ -21,16 +24,28 @@ STARTED_SECONDS = 15.0
 THROUGH_SECONDS = 300.0
 
 
-def begin(load: Load) -> list[str]:
-    """Ask for all that each subscriber was delivered; return the addresses of the replays."""
-    web, headers = load.broker.web, {"Authorization": f"Bearer {load.broker.management.token}"}
-    addresses = []
-    for subscribed in load.endpoints:
-        asked = {"subscriber": subscribed.name, "statuses": ["DELIVERED"]}
-        answer = requests.post(f"{web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT)
-        answer.raise_for_status()
-        addresses.append(answer.headers["Location"].removeprefix("/api/v1/"))
-    return addresses
+HELD_OPEN_SECONDS = 10.0
+
+
+def ask(broker: Broker, path: str, **asked: object) -> str:
+    """Ask for a job; return where it can be watched."""
+    headers = {"Authorization": f"Bearer {broker.management.token}"}
+    answer = requests.post(f"{broker.web}/api/v1/{path}", json=asked, headers=headers, timeout=TIMEOUT)
+    answer.raise_for_status()
+    return answer.headers["Location"].removeprefix("/api/v1/")
+
+
+def kill_until_done(broker: Broker, jobs: list[str]) -> int:
+    """Kill a worker at random, again and again, once at least; return how many were killed before all was done."""
+    kills, until = 0, time.monotonic() + THROUGH_SECONDS
+    while not all(broker.get(job)["state"] == "DONE" for job in jobs) or not kills:
+        assert time.monotonic() < until, [broker.get(job) for job in jobs]
+        (victim,) = random.sample(broker.workers(), 1)
+        wait_until(partial(getattr, victim, "pid"), STARTED_SECONDS)
+        victim.kill()
+        kills += 1
+        time.sleep(KILL_EVERY)
+    return kills
 
 
 @pytest.mark.behaviour("5.8")
@@ -46,17 +61,11 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
     for endpoint in endpoints:
         endpoint.exchanges.clear()
 
-    replays, kills, until = begin(load), 0, time.monotonic() + THROUGH_SECONDS
-    while not all(load.broker.get(replay)["state"] == "DONE" for replay in replays) or not kills:
-        assert time.monotonic() < until, [load.broker.get(replay) for replay in replays]
-        (victim,) = random.sample(load.broker.workers(), 1)
-        wait_until(partial(getattr, victim, "pid"), STARTED_SECONDS)
-        victim.kill()
-        kills += 1
-        time.sleep(KILL_EVERY)
+    jobs = [ask(load.broker, "replays", subscriber=one.name, statuses=["DELIVERED"]) for one in load.endpoints]
+    kills = kill_until_done(load.broker, jobs)
     wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
 
-    done = [load.broker.get(replay) for replay in replays]
+    done = [load.broker.get(job) for job in jobs]
     assert [(one["filed"], one["skipped"], one["total"]) for one in done] == [(EVENTS, 0, EVENTS)] * len(done)
     lines = [compared(first, endpoint.exchanges) for first, endpoint in zip(firsts, endpoints, strict=True)]
     for first, endpoint in zip(firsts, endpoints, strict=True):
@@ -64,3 +73,34 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
     verdict.measured |= {"kills": kills, "copies": sum(line.copies for line in lines)}
     assert total(lines) == {}
     assert max(line.copies for line in lines) <= kills
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.audited
+@pytest.mark.case("backfill-killed")
+def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figures: Report, verdict: Verdict) -> None:
+    load.publish(EVENTS)
+    load.start()
+    wanted = load.event_types[0]
+    late = Endpoint("late", load.receiver)
+    subscribed = load.broker.subscribe(load.receiver.url("/late"), wanted, status="INACTIVE")
+    (subscription,) = load.broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    with psycopg.connect(load.broker.stack.environment["DATABASE_URL"]) as held_open:
+        held_open.execute("SELECT 1")
+        job = ask(load.broker, f"subscriptions/{subscription['id']}/backfill")
+        load.wait_for(AFTERWARDS)
+        time.sleep(HELD_OPEN_SECONDS)
+        assert (load.broker.get(job)["state"], late.exchanges) == ("WAITING", [])
+    kills = kill_until_done(load.broker, [job])
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    events = {one.number: one for publisher in load.publishers for one in publisher.published if one.type == wanted}
+    copies = [copy.request for copy in extra_copies(late.exchanges)]
+    verdict.measured |= {"kills": kills, "copies": len(copies)}
+    assert seen.broken.keys() <= {"not_under_way"}, "workers were killed at any moment"
+    assert late.accepted() == events.keys()
+    assert (out_of_order(late.exchanges, events), misnumbered(late.exchanges)) == (0, 0)
+    assert (len(copies) <= kills, all(one.flagged for one in copies)) == (True, True)

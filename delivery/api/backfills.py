@@ -1,0 +1,62 @@
+"""Giving a new subscription what was published before it (behaviour 5.8)."""
+
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from delivery.again import reserving
+from delivery.again.reserving import NotBackfilled, NotInactive, NotNew
+from delivery.api.replays import ReplaySerializer
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.problems import ProblemType, register
+from subscriptions.api.scopes import subscriptions_for
+from subscriptions.api.strictness import StrictSerializer, TruthField
+
+register(
+    {
+        NotBackfilled: ProblemType(400, "not_backfilled", "Not backfilled"),
+        NotInactive: ProblemType(409, "not_inactive", "Not inactive"),
+        NotNew: ProblemType(409, "not_new", "Not new"),
+    }
+)
+
+
+class NewBackfill(StrictSerializer):
+    """From when on."""
+
+    since = serializers.DateTimeField(required=False, help_text="Only what was published then or later.")
+    dry_run = TruthField(default=False, help_text="Only count.")
+
+
+class MessagesCounted(serializers.Serializer[int]):
+    """What a backfill would look at."""
+
+    count = serializers.IntegerField(help_text="Before any filter.")
+
+
+class BackfillSubscription(APIView):
+    """A subscription that is INACTIVE and never had a delivery."""
+
+    permission_classes = [MayReceive]
+
+    @extend_schema(
+        operation_id="backfill_subscription",
+        request=NewBackfill,
+        responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
+    )
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Activate it; send it what is kept of before, and then what is published."""
+        related = subscriptions_for(key_of(request)).select_related("event_type", "subscriber")
+        subscription = get_object_or_404(related, pk=id)
+        serializer = NewBackfill(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        since = serializer.validated_data.get("since")
+        if serializer.validated_data["dry_run"]:
+            return Response({"count": reserving.count(subscription, since)})
+        backfill = reserving.begin(subscription.pk, since=since, created_by=str(key_of(request)))
+        location = reverse("replay", args=[backfill.pk])
+        return Response(ReplaySerializer(backfill).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
