@@ -7,7 +7,7 @@ from rest_framework import serializers
 from delivery.messages.storing import Accepted
 from delivery.models import MessageOutcome
 
-ASTRAY: Final = {
+ASTRAY: Final[dict[str, str]] = {
     MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",
     MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name: the message is kept, nobody gets it.",
 }
@@ -61,7 +61,6 @@ def answer_of(accepted: Accepted) -> dict[str, object]:
         "outcome": str(accepted.outcome),
         "deliveries": accepted.deliveries,
     }
-    for outcome, detail in ASTRAY.items():
-        if accepted.outcome == outcome:
-            answer["detail"] = detail
+    if detail := ASTRAY.get(accepted.outcome):
+        answer["detail"] = detail
     return {**answer, "replayed": True} if accepted.replayed else answer

@@ -131,7 +131,7 @@ def _checked(
 def _check_kind(draft: Draft, kind: str) -> None:
     if draft.callback_url is not None and kind != EventKind.QUEUE:
         raise InvalidMetadata(f"{draft.event_type} is of kind {kind}; only QUEUE takes a CallbackURL.")
-    if draft.destination is not None and kind != EventKind.TOPIC:
+    if draft.destination is not None and kind == EventKind.QUEUE:
         raise InvalidMetadata(f"{draft.event_type} is of kind {kind}; only TOPIC takes a destination.")
 
 

@@ -31,7 +31,8 @@ def event_type(calls: None) -> EventType:
         {"Broker_Destination": "shop"},
         {"CallbackURL": "http://127.0.0.1:9/"},
         {"Broker_Durability": "volatile"},
-        {"Broker_Not_Before": "2030-01-01T00:00:00Z"},
+        {"Broker_Not_Before": "2001-01-01T00:00:00Z"},
+        {"Broker_TTL": "90"},
     ],
 )
 def test_what_has_no_meaning_with_a_call_is_refused(
