@@ -1,5 +1,6 @@
 """Pausing and resuming subscriptions in the admin: one from its page, many from the list."""
 
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -15,6 +16,10 @@ from subscriptions.models import EventKind, Subscription
 PAUSING = "What is published for it is stored and waits; nothing is sent until it is resumed."
 RESUMING = "What waits is sent, in order."
 WHY = "in the admin"
+REFUSALS = (NotPausable, Backfilling)
+
+Turn = Callable[[Subscription], str]
+"""Pauses or resumes one; returns what its history is to say."""
 
 
 class PausingAdmin(SubscriptionAdmin):
@@ -78,32 +83,42 @@ class PausingAdmin(SubscriptionAdmin):
     @admin.action(description="Pause", permissions=["pause"])
     def pause_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then pause many."""
-        return self.each_confirmed(request, chosen, f"Pause these? {PAUSING}", _pause)
+        return self.each_confirmed(request, chosen, f"Pause these? {PAUSING}", _if_possible(_pause))
 
     @admin.action(description="Resume", permissions=["pause"])
     def resume_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then resume many."""
-        return self.each_confirmed(request, chosen, f"Resume these? {RESUMING}", _resume)
+        return self.each_confirmed(request, chosen, f"Resume these? {RESUMING}", _if_possible(_resume))
 
-    def _turn(self, request: HttpRequest, object_id: str, do: Any) -> HttpResponse:
+    def _turn(self, request: HttpRequest, object_id: str, turn: Turn) -> HttpResponse:
         subscription = self.only(object_id).get()
-        note = do(subscription)
-        self.log_change(request, subscription, note)
-        self.message_user(request, note, messages.SUCCESS)
+        try:
+            note = turn(subscription)
+        except REFUSALS as refused:
+            self.message_user(request, str(refused), messages.WARNING)
+        else:
+            self.log_change(request, subscription, note)
+            self.message_user(request, note, messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))
 
 
 def _pause(subscription: Subscription) -> str:
-    try:
-        pause_one(subscription.pk, reason=WHY)
-    except (NotPausable, Backfilling) as refused:
-        return f"Not paused. {refused}"
+    pause_one(subscription.pk, reason=WHY)
     return "Is paused now."
 
 
 def _resume(subscription: Subscription) -> str:
-    try:
-        resume_one(subscription.pk, reason=WHY)
-    except (NotPausable, Backfilling) as refused:
-        return f"Not resumed. {refused}"
+    resume_one(subscription.pk, reason=WHY)
     return "Goes on now."
+
+
+def _if_possible(turn: Turn) -> Turn:
+    """Return the same for many: where one is refused, its history says so."""
+
+    def turned(subscription: Subscription) -> str:
+        try:
+            return turn(subscription)
+        except REFUSALS as refused:
+            return f"Not done. {refused}"
+
+    return turned

@@ -34,12 +34,15 @@ announced AS (
 SELECT c.id, l.queue, l.id
   FROM changed c LEFT JOIN delivery_line l ON l.subscriber_id = c.subscriber_id AND c.kind = 'TOPIC'
 """
-"""History and announcement, in the same transaction; what is for the broker's own events makes none (5.7)."""
+"""History and announcement, in the same transaction; what is for the broker's own events makes none (5.7).
+
+Nor does the end of a backfill, whose beginning was not announced.
+"""
 
 _ASKED: Final = f"""
 WITH asked AS MATERIALIZED (
   SELECT s.id, NOT starts_with(COALESCE(e.name, s.event_pattern), '{OWN_EVENTS}')
-               AND (s.paused_since IS NULL) = %(pauses)s AS turns
+               AND (s.paused_since IS NULL) = %(pauses)s AND s.paused_by <> 'BACKFILL' AS turns
     FROM subscriptions_subscription s LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE s.id = ANY(%(subscriptions)s) AND s.kind <> 'SYNC' AND s.paused_by = ANY(%(paused_by)s)
    ORDER BY s.id FOR NO KEY UPDATE OF s),"""

@@ -20,6 +20,7 @@ from tests.driving import hand_of, line_of, publish_bodies, publish_numbered, st
 from tests.publishing import EVENT
 from tests.receiver import Receiver, answer, wait_until
 
+ADMIN = "/admin/subscriptions/subscription"
 JSON = "application/json"
 NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False, "probe_due_at": None}
 
@@ -27,6 +28,16 @@ NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_tr
 @pytest.fixture
 def wanted(storage: None, receiver: Receiver) -> Subscription:
     return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    """Somebody who may look at subscriptions and pause them, and no more."""
+    user = User.objects.create(username="operator", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "pause"]))
+    browser = Client()
+    browser.force_login(user)
+    return browser
 
 
 def address(subscription: Subscription, action: str) -> str:
@@ -150,6 +161,17 @@ def test_what_is_getting_older_messages_is_neither_paused_nor_resumed_by_hand(wa
     both = [post(client_of(), f"/api/v1/subscribers/shop/{action}").json() for action in ("pause", "resume")]
     assert both == [{"changed": 0}] * 2
     assert resume([wanted.pk], paused_by=[PausedBy.BACKFILL]) == [wanted.pk]
+    assert told() == [], "that it was paused had not been announced"
+
+
+@pytest.mark.behaviour("5.8")
+def test_the_admin_says_why_one_that_is_getting_older_messages_is_not_resumed(
+    wanted: Subscription, operator: Client
+) -> None:
+    paused_otherwise(wanted, PausedBy.BACKFILL)
+    said = operator.post(f"{ADMIN}/{wanted.pk}/resume/", {"_form_submitted": "on"}, follow=True).content.decode()
+    wanted.refresh_from_db()
+    assert ("It is getting older messages" in said, wanted.paused_by) == (True, "BACKFILL")
 
 
 @pytest.mark.behaviour("1.6")
@@ -210,19 +232,6 @@ def test_both_lines_of_the_subscriber_have_work_again(wanted: Subscription) -> N
     (taken,) = claim([main.pk], worker="w")
     assert [one.content.body for one in hand_of(taken)] == [b"0"]
     assert retry.events.count() == 0
-
-
-@pytest.fixture
-def operator(db: None) -> Client:
-    """Somebody who may look at subscriptions and pause them, and no more."""
-    user = User.objects.create(username="operator", is_staff=True)
-    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "pause"]))
-    browser = Client()
-    browser.force_login(user)
-    return browser
-
-
-ADMIN = "/admin/subscriptions/subscription"
 
 
 @pytest.mark.behaviour("1.6")
