@@ -161,10 +161,13 @@ def move_apart_and_suspend(grown: Grown) -> None:
         marks=[driven.mark(third)],
     )
     suspends = Further(suspends=True, probe=60.0, announces=True, meaning="suspend")
-    settle(epochs(driven), settlements=[settlement(driven, third, **pending, further=suspends)])
+    settle(
+        epochs(driven),
+        settlements=[settlement(driven, third, **pending, further=suspends)],
+        states=[driven.state(let_go=True)],
+    )
     Subscription.objects.filter(pk=one.pk).update(on_trial=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
-    expire_lease(line)
     driven, third, _ = begin_and_vanish(line)
     settle(epochs(driven), settlements=[settlement(driven, third, further=Further(resumes=True, announces=True))])
     assert retry_line.pk in lines_with_due_work()
