@@ -13,7 +13,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from delivery.admin.pausing import PausingAdmin
+from delivery.admin.backfilling import BackfillingAdmin
 from delivery.admin.read_only import link_to, link_to_list
 from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
 from delivery.models import Lane
@@ -53,11 +53,11 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
 
 
 @admin.register(Subscription)
-class DeliveredSubscriptionAdmin(PausingAdmin):
+class DeliveredSubscriptionAdmin(BackfillingAdmin):
     """A subscription, with its deliveries, which can be cancelled here."""
 
-    actions = (*PausingAdmin.actions, "cancel_chosen")
-    actions_detail = (*PausingAdmin.actions_detail, "test_filter", "cancel")
+    actions = (*BackfillingAdmin.actions, "cancel_chosen")
+    actions_detail = (*BackfillingAdmin.actions_detail, "test_filter", "cancel")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
         """Return the link too."""

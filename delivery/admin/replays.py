@@ -11,10 +11,15 @@ from delivery.admin.read_only import ReadOnlyAdmin
 from delivery.admin.replay_form import ReplayForm
 from delivery.again import replaying
 from delivery.again.replaying import ReplayFinished
-from delivery.models import Replay, ReplayKind
+from delivery.models import Replay
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display, page_of
 
 STATE_COLOURS = {"RUNNING": "info", "DONE": "success", "CANCELLED": "warning", "FAILED": "danger"}
+
+CANCELLING = (
+    "What a replay has made by then is sent all the same. After a backfill its subscription is INACTIVE again, and all"
+    " that it has is cancelled."
+)
 
 
 @admin.register(Replay)
@@ -35,8 +40,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer cancelling only of what is under way."""
         offered: list[Any] = super().get_actions_detail(request, object_id)
-        under_way = Replay.objects.filter(pk=object_id, kind=ReplayKind.REPLAY, finished_at=None)
-        return offered if under_way.exists() else []
+        return offered if Replay.objects.filter(pk=object_id, finished_at=None).exists() else []
 
     @display(description="state", ordering="state", label=STATE_COLOURS)
     def state_label(self, replay: Replay) -> str:
@@ -65,7 +69,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         permissions=["replay"],
         icon="cancel",
         variant=ActionVariant.DANGER,
-        dialog=dialog("Cancel the rest?", "What it has made by then is sent all the same.", "Cancel the rest"),
+        dialog=dialog("Cancel it?", CANCELLING, "Cancel it"),
     )
     def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """End it."""

@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from delivery.models import Delivery, Message, Replay
-from subscriptions.models import Subscription
+from subscriptions.models import Status, Subscription
 from tests import factories
 from tests.clients import client_of_admin
 from tests.driving import publish_bodies, wait_until_done, working
@@ -145,3 +145,27 @@ def test_whoever_may_only_look_begins_and_cancels_nothing(shop: Subscription) ->
     assert address not in looker.get(reverse("admin:delivery_replay_changelist")).content.decode()
     assert looker.post(address, {"subscriber": "shop", **ALL, "confirmed": "yes"}).status_code == 403
     assert not Replay.objects.exists()
+
+
+def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
+    rejected: Delivery, shop: Subscription
+) -> None:
+    admin = client_of_admin()
+    late = factories.subscription(event_type=shop.event_type, status=Status.INACTIVE)
+    address = reverse("admin:subscriptions_subscription_backfill", args=[late.pk])
+    pages = [reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (late, shop)]
+    assert ["/backfill" in admin.get(page).content.decode() for page in pages] == [True, False]
+    assert "There are 1 to look at" in admin.get(address).content.decode()
+    assert not Replay.objects.exists()
+    begun = admin.post(address, follow=True).content.decode()
+    replay = Replay.objects.get()
+    assert (replay.kind, replay.state, replay.total, replay.created_by) == ("BACKFILL", "RESERVED", 1, "admin")
+    assert f"/{replay.pk}/cancel" in begun
+    again = admin.post(address, follow=True).content.decode()
+    assert "A backfill is for an INACTIVE subscription" in again
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    late.refresh_from_db()
+    assert (late.status, late.paused_by) == (Status.INACTIVE, "")
+    looker = browser_of("view_subscription", "change_subscription")
+    assert looker.post(address).status_code == 403
+    assert Replay.objects.count() == 1
