@@ -1,16 +1,18 @@
 """A key sees its own objects only; what belongs to somebody else does not exist for it."""
 
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.models import Delivery, Lane, Message
+from delivery.models import Delivery, Lane, Message, Replay
+from delivery.retention.storage_days import today
 from subscriptions.models import ApiKey, Publisher, Subscription
 from tests import factories
 from tests.clients import Answer, client_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
-RESOURCES = {"publishers", "subscribers", "subscriptions", "api-keys", "messages", "deliveries"}
+RESOURCES = {"publishers", "subscribers", "subscriptions", "api-keys", "messages", "deliveries", "replays"}
 OPERATIONS = [
     (method, path)
     for path, operations in Client().get("/api/v1/openapi.json").json()["paths"].items()
@@ -33,6 +35,7 @@ def somebody() -> Subscription:
     )
     line = made.subscriber.lines.get(lane=Lane.MAIN)
     Delivery.objects.create(message=message, subscription=made, line=line, size=2)
+    Replay.objects.create(subscription=made, selection={"subscriber": made.subscriber_id}, created_by="somebody")
     return made
 
 
@@ -43,7 +46,7 @@ def ask(client: Client, method: str, path: str, name: str, numbers: dict[str, in
     return client.generic(method.upper(), address, "" if method == "get" else needed, "application/json")
 
 
-UNKNOWN = dict.fromkeys(("subscriptions", "api-keys", "messages", "deliveries"), 10**17)
+UNKNOWN = dict.fromkeys(("subscriptions", "api-keys", "messages", "deliveries", "replays"), 10**17)
 
 
 def numbers_of(theirs: Subscription) -> dict[str, int]:
@@ -52,6 +55,7 @@ def numbers_of(theirs: Subscription) -> dict[str, int]:
         "api-keys": ApiKey.objects.get(label="somebody").pk,
         "messages": Message.objects.get().pk,
         "deliveries": Delivery.objects.get().pk,
+        "replays": Replay.objects.get().pk,
     }
 
 
@@ -85,10 +89,22 @@ def test_lists_do_not_show_what_belongs_to_somebody_else(path: str, somebody: Su
         assert b"somebody" not in answer.content
 
 
+def test_what_came_to_nothing_is_told_to_whom_it_was_for(somebody: Subscription) -> None:
+    ended = {"status": "REJECTED", "finished_at": Now(), "closed_on": today()}
+    Delivery.objects.update(status="IN_FLIGHT")
+    Delivery.objects.update(**ended)
+    lists = ["/api/v1/dead-letters", "/api/v1/dead-letters/counts"]
+    for client, seen in [(client_of(somebody.subscriber), 1), *((one, 0) for one in strangers())]:
+        listed, counts = (client.get(path) for path in lists)
+        assert listed.status_code == counts.status_code
+        if listed.status_code != 403:
+            assert (len(listed.json()["items"]), sum(counts.json().values())) == (seen, seen)
+
+
 @pytest.mark.parametrize("path", [path for method, path in OPERATIONS if method == "post" and "{" not in path])
-def test_only_subscriptions_are_created_without_a_management_key(path: str) -> None:
+def test_only_subscriptions_and_replays_are_created_without_a_management_key(path: str) -> None:
     statuses = [client.post(path, {}, content_type="application/json").status_code for client in strangers()]
-    assert statuses == ([403, 400] if path.endswith("subscriptions") else [403, 403])
+    assert statuses == ([403, 400] if path.endswith(("subscriptions", "replays")) else [403, 403])
 
 
 def test_a_publisher_and_a_subscriber_read_themselves_and_change_nothing() -> None:
