@@ -6,6 +6,7 @@ from typing import Final
 from delivery.messages.documents import document_of
 from delivery.models import Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.verdicts import Shown, Verdict, judge
 
@@ -50,6 +51,8 @@ def explain(message: Message) -> Explanations:
     explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:EXPLAINED_AT_MOST]]
     if message.event_type.kind == EventKind.SYNC:
         explained = _as_a_call(explained)
+    if message.destination:
+        explained = _as_directed(explained, message.destination)
     return Explanations(explained, is_cut=len(found) > EXPLAINED_AT_MOST)
 
 
@@ -63,6 +66,21 @@ def _as_a_call(explained: list[Explained]) -> list[Explained]:
     obstacles = {other.subscription.pk: f"Subscription {asked}, made before, is asked." for other in others}
     if first.verdict.is_unknown:
         obstacles[asked] = "The filter fails, and so does the call."
+    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+
+
+def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
+    """Return what becomes of a message that names its destination: the first that wants it gets it (behaviour 2.8)."""
+    takers: dict[int, int] = {}
+    obstacles: dict[int, str] = {}
+    for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
+        subscription = one.subscription
+        if destination not in (EACH_SUBSCRIBER, subscription.subscriber.name):
+            obstacles[subscription.pk] = f"The message is for {destination} alone."
+        elif one.verdict.qualifies or one.verdict.is_unknown:
+            first = takers.setdefault(subscription.subscriber_id, subscription.pk)
+            if first != subscription.pk:
+                obstacles[subscription.pk] = f"Subscription {first}, before it at its subscriber, takes it."
     return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
 
 

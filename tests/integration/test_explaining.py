@@ -231,6 +231,31 @@ def test_management_sees_who_gets_a_message_and_why(client: Client, management: 
     assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
 
 
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize("destination", ["shop", "default"])
+def test_of_a_message_with_a_destination_the_first_that_wants_it_there_gets_it(
+    client: Client, management: Client, event_type: EventType, destination: str
+) -> None:
+    shop, other = factories.subscriber("shop"), factories.subscriber("other")
+    made = [
+        factories.subscription(shop, event_type, position=3),
+        factories.subscription(shop, event_type, position=1, filter="$$->'Body'->>'state' = 'closed'"),
+        factories.subscription(shop, event_type, position=2),
+        factories.subscription(other, event_type),
+    ]
+    publish(client, b'{"state": "open"}', Broker_Destination=destination)
+    message = Message.objects.get()
+    told = management.get(f"/api/v1/messages/{message.pk}/explanation").json()
+    elsewhere = {"shop": (False, "The message is for shop alone."), "default": (True, "There is no filter.")}
+    assert [(one["qualifies"], one["why"]) for one in told["subscriptions"]] == [
+        (False, f"Subscription {made[2].pk}, before it at its subscriber, takes it."),
+        (False, "The filter is false."),
+        (True, "There is no filter."),
+        elsewhere[destination],
+    ]
+    assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
+
+
 def test_a_publisher_is_not_told_of_subscriptions(client: Client, event_type: EventType) -> None:
     factories.subscription(event_type=event_type)
     publish(client)
