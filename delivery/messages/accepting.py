@@ -22,7 +22,7 @@ from delivery.webhooks.forwarded_headers import kept
 from subscriptions.database import rows
 from subscriptions.media_types import is_json
 from subscriptions.models import EventKind
-from subscriptions.names import is_name
+from subscriptions.names import is_name, is_own
 from subscriptions.validating import violations_of
 
 STORED: Final = frozenset({EventKind.TOPIC, EventKind.QUEUE})
@@ -147,6 +147,8 @@ def _allowed(name: str, event_types: dict[str, _Publishable], kinds: Collection[
     if name not in event_types:
         raise UnknownEventType(f"There is no event type {name[:255]!r}; create it before publishing.")
     event_type = event_types[name]
+    if is_own(name):
+        raise EventTypeNotAllowed(f"{name} is the broker's own; nobody else publishes it.")
     if not event_type.allowed:
         raise EventTypeNotAllowed(f"This publisher may not publish {name}.")
     if event_type.kind not in kinds:

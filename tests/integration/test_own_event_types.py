@@ -3,12 +3,14 @@
 import pytest
 from django.test import Client
 
+from delivery.models import Message
 from subscriptions.event_type_files import RefusedEntries
 from subscriptions.exchanging import import_event_types
 from subscriptions.installing import OWN_EVENT_TYPES
 from subscriptions.models import EventType, Subscription
 from tests import factories
 from tests.clients import client_of
+from tests.publishing import problem, publish
 
 pytestmark = pytest.mark.django_db
 
@@ -67,3 +69,11 @@ def test_for_everything_else_a_subscribers_key_is_enough() -> None:
     factories.event_type("Brokers.Order")
     for events in ({"event_type": "Brokers.Order"}, {"event_pattern": "*"}, {"event_pattern": "Brokers.*"}):
         assert own.post(SUBSCRIPTIONS, wanted(**events), content_type=JSON).status_code == 201
+
+
+@pytest.mark.behaviour("5.7")
+def test_nobody_but_the_broker_publishes_them() -> None:
+    limited = factories.publisher(event_types=[EventType.objects.get(name=REJECTED)])
+    for owner in (None, factories.publisher(), limited):
+        assert problem(publish(client_of(owner), event=REJECTED)) == (403, "event_type_not_allowed")
+    assert Message.objects.count() == 0
