@@ -10,6 +10,7 @@ from django.db import Error
 
 from delivery.callbacks.expiring import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.retention import storage_days
+from delivery.retention.forgetting import forget
 from delivery.retention.retaining import drop_past_days
 from subscriptions.database import forget_connection
 
@@ -35,6 +36,7 @@ def maintain(
     expire_replies()
     remove_ended_lines()
     forget_callbacks(keep_days=keep_days)
+    forget(keep_days=keep_days)
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 

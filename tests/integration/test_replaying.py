@@ -15,7 +15,8 @@ from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
 from delivery.again.replaying import ReplayFinished, begin, cancel, count, go_on
 from delivery.again.selecting import Selection
 from delivery.driving import attending
-from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.models import Delivery, Message, Replay, ReplayState, VolatileCount
+from delivery.retention.maintaining import maintain
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.database import forget_connection
 from subscriptions.models import EventKind, Subscription
@@ -276,3 +277,23 @@ def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> 
 
 def wait_until_replayed(replay: Replay) -> None:
     wait_until(lambda: Replay.objects.filter(pk=replay.pk, state=ReplayState.DONE).exists())
+
+
+@pytest.mark.behaviour("11.4")
+def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscription) -> None:
+    ended_ago = {"old": 15, "recent": 13}
+    for name, days in ended_ago.items():
+        one = start(of(shop))
+        at = Now() - timedelta(days=days)
+        Replay.objects.filter(pk=one.pk).update(state=ReplayState.DONE, finished_at=at, created_by=name)
+        VolatileCount.objects.create(
+            hour=timezone.now() - timedelta(days=days),
+            event_type_id=shop.event_type_id or 0,
+            outcome="delivered",
+            count=days,
+        )
+    running = start(of(shop))
+    Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
+    maintain(keep_days=14)
+    assert {*Replay.objects.values_list("created_by", flat=True)} == {"recent", "running"}
+    assert [one.count for one in VolatileCount.objects.all()] == [13]
