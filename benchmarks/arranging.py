@@ -20,17 +20,23 @@ def event_types(api: Connection, count: int, *, kind: str = "TOPIC") -> list[str
 
 def subscribe(
     api: Connection, sink: RunningSink, wanted: Sequence[str], *, called: str = "bench", script: str = ""
-) -> None:
-    """Create a subscriber for each entry, with a subscription to that event type.
+) -> list[str]:
+    """Create a subscriber for each entry, with a subscription to that event type; return their names.
 
     What waits for those that are `called` otherwise is not waited for in the end.
     """
     run = next(_numbers)
-    for number, event_type in enumerate(wanted):
-        name = f"{called}-{run}.{number}"
+    names = [f"{called}-{run}.{number}" for number in range(len(wanted))]
+    for number, (name, event_type) in enumerate(zip(names, wanted, strict=True)):
         api.create("subscribers", name=name)
         endpoint = sink.endpoint(number)
         api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
+    return names
+
+
+def retry_policy(api: Connection, **terms: object) -> str:
+    """Create a retry policy; return its name."""
+    return str(api.create("retry-policies", name=f"bench-{next(_numbers)}", **terms)["name"])
 
 
 def publisher_key(api: Connection) -> str:

@@ -48,8 +48,10 @@ class Log:
     Subscribers below `hanging` are left without an answer: to those alone a request may come again, and says so.
     """
 
-    def __init__(self, hanging: int = 0) -> None:
+    def __init__(self, hanging: int = 0, numbers_used: int = 0) -> None:
         self._hanging = hanging
+        self._numbers_used = numbers_used
+        """How many of each line's numbers went to what is not noted, before anything is."""
         self.count = 0
         self.example = b""
         """The last request as it came."""
@@ -60,7 +62,10 @@ class Log:
         """Note a request."""
         receipts, key, number = self._receipts, (subscriber, int(body[STREAM])), int(body[NUMBER])
         sequence = int(head.partition(SEQUENCE)[2].partition(b"\r")[0])
-        if number != receipts.last.get(key, 0) + 1 or sequence != self._sequences.get(subscriber, 0) + 1:
+        if (
+            number != receipts.last.get(key, 0) + 1
+            or sequence != self._sequences.get(subscriber, self._numbers_used) + 1
+        ):
             self._note_odd(head, key, number)
             if number <= receipts.last.get(key, 0):
                 return

@@ -20,6 +20,9 @@ from benchmarks.wire import PATH
 from broker_project.stack.ports import LOOPBACK
 
 ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+FAILING: Final = 99_999
+"""The subscriber that is answered 500 at once; what it gets is not noted."""
+FAILED: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
 CHUNK: Final = 262_144
@@ -105,6 +108,9 @@ class Sink:
     def _take(self, descriptor: int, request: bytes) -> None:
         head, _, body = request.partition(HEAD_END)
         subscriber = int(head[PATH])
+        if subscriber == FAILING:
+            self._answer(descriptor, FAILED)
+            return
         self._log.note(subscriber, head, body)
         self._log.example = request
         if subscriber < self._hanging:
@@ -128,9 +134,9 @@ class Sink:
         while self._waiting and self._waiting[0][0] <= time.monotonic():
             self._answer(self._waiting.popleft()[1])
 
-    def _answer(self, descriptor: int) -> None:
+    def _answer(self, descriptor: int, answer: bytes = ANSWER) -> None:
         try:
-            os.write(descriptor, ANSWER)
+            os.write(descriptor, answer)
         except ConnectionError:
             return  # reading from it will say so
 

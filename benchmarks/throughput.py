@@ -1,16 +1,16 @@
 """How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from benchmarks import arranging
 from benchmarks.bench import Bench
-from benchmarks.children import publishing, running_sink
+from benchmarks.children import RunningSink, publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
 from benchmarks.moments import Moment, cpu_figures, watched
 from benchmarks.publisher import Plan, Published
-from benchmarks.receipts import Key, problems
+from benchmarks.receipts import Key, Log, problems
 
 MARGIN: Final = 3.0
 """So many times as fast as the figure a bare client must be, else the sink may have been the limit."""
@@ -29,11 +29,17 @@ class Load:
     connections: int = 4
 
 
-def measure(bench: Bench, load: Load) -> Outcome:
+Prepare = Callable[[Bench, RunningSink, Sequence[str]], None]
+"""What happens to the subscribers, by their names, before the load."""
+
+
+def measure(bench: Bench, load: Load, *, log: Log | None = None, prepare: Prepare | None = None) -> Outcome:
     """Run a load against subscribers of whom each wants an event type of its own."""
-    with running_sink() as sink:
+    with running_sink(log=log) as sink:
         event_types = arranging.event_types(bench.api, load.subscribers)
-        arranging.subscribe(bench.api, sink, event_types)
+        subscribers = arranging.subscribe(bench.api, sink, event_types)
+        if prepare:
+            prepare(bench, sink, subscribers)
         plan = Plan(
             bench.stack.web,
             arranging.publisher_key(bench.api),

@@ -1,1 +1,1 @@
-"""Scenarios of topics: one subscriber, one line."""
+"""Scenarios of topics: one subscriber, one line, and a second one for what is tried again apart."""

@@ -17,7 +17,7 @@ from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
 from benchmarks.queue import fast, slow
-from benchmarks.topic import dense, fanout, hanging, latency, scripts, single
+from benchmarks.topic import dense, fanout, hanging, latency, retrying, scripts, single
 from benchmarks.wire import body_of
 from tests.faults.breaking import away
 from tests.real_broker import Broker
@@ -106,6 +106,13 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
     found = values(scripts.run(bench, subscribers=3, hostile=2, per_second=30))
     assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
     assert found["p99, beside / alone"] > 0
+
+
+@pytest.mark.behaviour("5.3")
+def test_what_is_tried_again_apart_is_measured_beside_what_is_not(bench: Bench) -> None:
+    found = values(retrying.run(bench, subscribers=3, apart=30))
+    assert all(found[f"delivered, {what} apart"] > 0 for what in ("nothing", "waiting", "due"))
+    assert min(found["waiting apart / nothing"], found["due apart / nothing"]) > 0
 
 
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
