@@ -87,7 +87,8 @@ def test_a_payload_is_the_bytes_that_it_stands_for(member: str, content_type: st
 
 def test_attributes_become_headers_whatever_they_are() -> None:
     draft = structured(event(ok=True, n=-7, subject="a b%\u00e9"), headers=[("ce-id", "of the envelope")])
-    own = {name: value for name, value in values_of(draft).items() if name.startswith("ce-")}
+    own = dict(draft.headers)
+    assert len(own) == len(draft.headers)
     ours = {"ce-specversion": "1.0", "ce-id": "7", "ce-source": "/shop", "ce-type": "Order"}
     assert own == ours | {"ce-ok": "true", "ce-n": "-7", "ce-subject": "a%20b%25%C3%A9"}
 
