@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.urls import path
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -61,9 +61,9 @@ class DeadLetterCounts(APIView):
 
     @extend_schema(
         operation_id="count_dead_letters",
-        responses=serializers.DictField(
-            child=serializers.IntegerField(),
-            help_text=f"By how they ended, each counted to {COUNTED_AT_MOST}. DEAD_LETTERED: messages to nobody.",
+        responses=OpenApiResponse(
+            {"type": "object", "additionalProperties": {"type": "integer"}},
+            f"By how they ended, each counted to {COUNTED_AT_MOST}. DEAD_LETTERED: messages to nobody.",
         ),
     )
     def get(self, request: Request) -> Response:
