@@ -58,7 +58,8 @@ WAITING: Final = """
 SELECT d.group_id, d.id, d.subscription_id
   FROM unnest(%s::bigint[]) AS i (id)
  CROSS JOIN LATERAL (
-   SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING' LIMIT 1) d
+   SELECT * FROM delivery_open o WHERE o.id = i.id AND o.closed_on = '9999-12-31' AND o.status = 'PENDING'
+      AND (o.expires_at IS NULL OR o.expires_at > clock_timestamp()) LIMIT 1) d
 """
 
 CUT_SHORT_SECONDS: Final = 1.0

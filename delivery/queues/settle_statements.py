@@ -84,6 +84,7 @@ started AS (
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.stamp AND d.status IN ('PENDING', 'IN_FLIGHT')
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
+     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
   RETURNING d.id, 0::bigint AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
 

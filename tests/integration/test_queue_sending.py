@@ -6,8 +6,9 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 
 import pytest
+from django.db.models.functions import Now
 
-from delivery.driving import turns
+from delivery.driving import attending, turns
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.models import EventKind, EventType, Subscription
@@ -51,6 +52,20 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
         assert request.headers["webhook-id"] == f"grp_{groups[int(request.headers['broker-message-id'])]}"
         assert (request.headers["webhook-attempt"], request.is_flagged) == ("1", False)
         assert "webhook-sequence" not in request.headers
+
+
+@pytest.mark.behaviour("2.10", "4.15")
+def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
+    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(attending.CHORES, "expire_overdue")
+    kind, _ = queue_of(receiver, "/a")
+    publish_bodies(kind, b"late")
+    Delivery.objects.update(expires_at=Now())
+    publish_bodies(kind, b"in time")
+    with working():
+        wait_until(lambda: statuses()["DELIVERED"])
+    assert (receiver.bodies("/a"), statuses()) == ([b"in time"], {"PENDING": 1, "DELIVERED": 1})
 
 
 @pytest.mark.behaviour("6.4", "10.1")
