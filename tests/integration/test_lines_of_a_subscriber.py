@@ -130,6 +130,13 @@ def test_a_paused_subscription_on_trial_is_sent(wanted: Subscription, lines: lis
     assert reached(lines) == only(lines[0])
 
 
+@pytest.mark.behaviour("5.6")
+def test_a_trial_is_the_main_lines_alone(wanted: Subscription, lines: list[Line]) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, on_trial=True)
+    Delivery.objects.update(line=lines[1], due_at=Now())
+    assert reached(lines) == NEITHER
+
+
 @pytest.mark.behaviour("1.4")
 def test_a_subscription_has_a_pace_as_soon_as_it_has_a_rate_limit_and_while_it_is_there(storage: None) -> None:
     first, second, _ = subscription(rate_limit=5.0), subscription(), subscription()

@@ -14,9 +14,11 @@ from delivery.lines.runs import Run
 from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.lines.strands import DrivenLine, Strand
 from delivery.lines.topic_sending import topic_line
+from delivery.rules.retry_policies import policy_of
 from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.settlements import Settlement
+from delivery.settling.settlements import Further, Settlement
 from delivery.waking.claiming import Claim
+from subscriptions.retry_terms import PRESETS, InTheEnd
 from subscriptions.scripts.jobs import NotRun
 from tests.hands import aside, fresh, in_hand
 
@@ -234,6 +236,18 @@ def test_it_reads_on_when_its_hand_is_low_as_much_as_it_will_send_in_its_turn() 
     assert isinstance(step, Read)
     assert step.ended
     assert (step.ended.delivery_id, send(go(line, hand=Hand(fresh=fresh(20, 21)))).id) == (19, 20)
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_suspends_its_subscription_has_the_page_read_anew_before_anything_else_goes() -> None:
+    suspends = policy_of(replace(PRESETS["webMethods"], most_retries=0, in_the_end=InTheEnd.SUSPEND))
+    delivery = in_hand(1)
+    delivery = replace(delivery, destination=replace(delivery.destination, policy=suspends))
+    sent, step = run(a_line(head=1, failures=4), Hand(head=delivery, fresh=fresh(2)), [503])
+    assert (sent, isinstance(step, Read)) == ([1], True)
+    assert isinstance(step.ended, Settlement)
+    assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
+    assert step.ended.further == Further(suspends=True, probe=60.0, announces=True, meaning="suspend")
 
 
 @pytest.mark.behaviour("11.1")
