@@ -15,10 +15,11 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.expiring import expire_overdue
 from delivery.settling.pausing import pause, resume
 from delivery.waking.delaying import begin_delayed
+from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import Status, Subscriber, Subscription
 from subscriptions.models.pausable import PausedBy
-from tests.anything_goes import AnythingGoes, which
-from tests.driving import SENDERS, activate, inactivate
+from tests.anything_goes import AnythingGoes, answers, which, workers
+from tests.driving import SENDERS, activate, inactivate, make_due
 from tests.stepping import Database
 
 HOUR = timedelta(hours=1)
@@ -45,6 +46,16 @@ class ComingAndGoing(AnythingGoes):
         self.now += 1
 
     # --- what can happen -------------------------------------------------------------------------------
+
+    @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8))
+    def publish_and_answer(self, at: int, worker: int, results: list[int | str]) -> None:
+        """Get somewhere, whatever else happens: what is suspended is tried, all are answered, and no pause lasts."""
+        self.probe(at)
+        self.publish_to(self.subscriptions[at].event_type, 2)
+        for result in results:
+            make_due()
+            self.take(self.workers[worker], lines_with_due_work())
+            self.answer_of(self.workers[worker], 0, result)
 
     @rule(at=which)
     def pause(self, at: int) -> None:
