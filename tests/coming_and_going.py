@@ -47,14 +47,16 @@ class ComingAndGoing(AnythingGoes):
 
     # --- what can happen -------------------------------------------------------------------------------
 
-    @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8))
-    def publish_and_answer(self, at: int, worker: int, results: list[int | str]) -> None:
+    @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8), pauses=st.booleans())
+    def publish_and_answer(self, at: int, worker: int, results: list[int | str], pauses: bool) -> None:
         """Get somewhere, whatever else happens: what is suspended is tried, all are answered, and no pause lasts."""
         self.probe(at)
         self.publish_to(self.subscriptions[at].event_type, 2)
         for result in results:
             make_due()
             self.take(self.workers[worker], lines_with_due_work())
+            if pauses and result == results[-1]:
+                self.pause(at)
             self.answer_of(self.workers[worker], 0, result)
 
     @rule(at=which)
