@@ -3,13 +3,20 @@
 from django.contrib import admin
 
 from delivery.admin.read_only import ReadOnlyAdmin
-from delivery.models import VolatileCount
+from delivery.models import VolatileCount, VolatileOutcome
 
 
 @admin.register(VolatileCount)
 class VolatileCountAdmin(ReadOnlyAdmin[VolatileCount]):
-    """What became of messages that are stored nowhere, by the hour."""
+    """What became of messages that are stored nowhere, by the hour of their publishing."""
 
-    list_display = ("hour", "event_type", "subscription", "outcome", "count")
-    list_filter = ("outcome",)
+    list_display = ("hour", "event_type", "of_subscription", "accepted", *VolatileOutcome, "unaccounted")
+    list_filter = ("event_type",)
     list_select_related = ("event_type", "subscription__subscriber", "subscription__event_type")
+
+    @admin.display(description="subscription", empty_value="all messages")
+    def of_subscription(self, count: VolatileCount) -> str | None:
+        """Return whose share is counted, None where all messages are."""
+        if count.subscription_id is None:
+            return None
+        return str(count.subscription or f"{count.subscription_id}, deleted since")

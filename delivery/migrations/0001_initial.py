@@ -496,22 +496,15 @@ class Migration(migrations.Migration):
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 ("hour", models.DateTimeField()),
-                (
-                    "outcome",
-                    models.CharField(
-                        choices=[
-                            ("accepted", "Accepted"),
-                            ("filtered", "Filtered"),
-                            ("delivered", "Delivered"),
-                            ("refused", "Refused"),
-                            ("no_answer", "No Answer"),
-                            ("skipped", "Skipped"),
-                            ("dropped", "Dropped"),
-                        ],
-                        max_length=10,
-                    ),
-                ),
-                ("count", models.BigIntegerField(db_default=0, default=0)),
+                ("accepted", models.BigIntegerField(db_default=0, default=0)),
+                ("filtered", models.BigIntegerField(db_default=0, default=0)),
+                ("delivered", models.BigIntegerField(db_default=0, default=0)),
+                ("refused", models.BigIntegerField(db_default=0, default=0)),
+                ("no_answer", models.BigIntegerField(db_default=0, default=0)),
+                ("skipped", models.BigIntegerField(db_default=0, default=0)),
+                ("expired", models.BigIntegerField(db_default=0, default=0)),
+                ("dropped", models.BigIntegerField(db_default=0, default=0)),
+                ("lost", models.BigIntegerField(db_default=0, default=0)),
                 (
                     "event_type",
                     models.ForeignKey(
@@ -745,7 +738,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="volatilecount",
             constraint=models.UniqueConstraint(
-                fields=("hour", "event_type", "subscription", "outcome"), name="volatile_count", nulls_distinct=False
+                fields=("hour", "event_type", "subscription"), name="volatile_count", nulls_distinct=False
             ),
         ),
         migrations.CreateModel(

@@ -85,7 +85,7 @@ def message() -> Message:
         Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in stored
     )
     VolatileCount.objects.bulk_create(
-        VolatileCount(hour=now - number * HOUR, event_type=made.event_type, subscription=made, outcome="delivered")
+        VolatileCount(hour=now - number * HOUR, event_type=made.event_type, subscription=made, delivered=1)
         for number, _ in enumerate(stored)
     )
     IdempotencyKey.objects.create(

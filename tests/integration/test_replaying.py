@@ -289,11 +289,10 @@ def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscript
         VolatileCount.objects.create(
             hour=timezone.now() - timedelta(days=days),
             event_type_id=shop.event_type_id or 0,
-            outcome="delivered",
-            count=days,
+            accepted=days,
         )
     running = start(of(shop))
     Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
     maintain(keep_days=14)
     assert {*Replay.objects.values_list("created_by", flat=True)} == {"recent", "running"}
-    assert [one.count for one in VolatileCount.objects.all()] == [13]
+    assert [one.accepted for one in VolatileCount.objects.all()] == [13]
