@@ -4,7 +4,8 @@ from functools import cache
 from typing import Final, LiteralString
 
 from delivery.rules.filing import CARRIED, FILE_GONE
-from delivery.settling.line_statements import ANSWER, ENDED, OPEN, OWNED, RECORDED, RESULT, WRITTEN
+from delivery.settling.line_statements import OWNED, RESULT, WRITTEN
+from delivery.settling.outcome_statements import ANSWER, ENDED, OPEN, RECORDED
 
 GIVEN: Final = """
 settled AS MATERIALIZED (
@@ -83,7 +84,6 @@ started AS (
    WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id AND g.id = m.group_id
      AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
      AND s.version + u.version = m.stamp AND d.status IN ('PENDING', 'IN_FLIGHT')
-     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
   RETURNING d.id, 0::bigint AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
