@@ -9,9 +9,10 @@ from ctypes import c_bool, c_int64
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from benchmarks import asker, publisher, sink
+from benchmarks.answers import Manner
 from benchmarks.asker import Asked, Questions
 from benchmarks.bare import post_bare
 from benchmarks.publisher import Plan, Published
@@ -72,10 +73,10 @@ class RunningPublisher:
 
 
 @contextlib.contextmanager
-def running_sink(*, log: Log | None = None, hanging: int = 0, delay: float = 0.0) -> Iterator[RunningSink]:
-    """Run a sink that leaves the first so many subscribers without an answer, and takes its time for the others."""
-    count = CONTEXT.RawValue(c_int64, 0)
-    with _child(sink.serve, count, log or Log(hanging), hanging, delay) as (process, control):
+def running_sink(*, log: Log | None = None, **manner: Any) -> Iterator[RunningSink]:
+    """Run a sink that answers in the `Manner` that is named, or takes everything at once."""
+    count, how = CONTEXT.RawValue(c_int64, 0), Manner(**manner)
+    with _child(sink.serve, count, log or Log(how.hanging), how) as (process, control):
         yield RunningSink(process, control, control.recv(), count)
 
 

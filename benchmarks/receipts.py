@@ -30,11 +30,17 @@ class Receipts:
     at: "array[int]" = field(default_factory=_instants)
     sent: "array[int]" = field(default_factory=_instants)
     subscriber: "array[int]" = field(default_factory=_instants)
+    failed_at: "array[int]" = field(default_factory=_instants)
+    """When a request came that was answered 500."""
     last: dict[Key, int] = field(default_factory=dict)
     """How far each stream has come: the highest number of a line, how many different ones of jobs."""
     faults: Counter[str] = field(default_factory=Counter)
     example: bytes = b""
     """One request as it came."""
+
+    def failed_between(self, begin: float, end: float) -> int:
+        """Return how many requests were answered 500 between these two moments."""
+        return sum(begin <= at / NANOSECONDS < end for at in self.failed_at)
 
     def seconds(self, *, but: range = range(0)) -> list[float]:
         """Return how long each took from the publisher to the sink, sorted, but for some of the subscribers."""
@@ -72,6 +78,10 @@ class Log:
         receipts.last[key] = number
         self._sequences[subscriber] = sequence
         self._keep(subscriber, body)
+
+    def note_failed(self) -> None:
+        """Note a request that is answered 500: when it came, and nothing else."""
+        self._receipts.failed_at.append(time.monotonic_ns())
 
     def report(self) -> Receipts:
         """Return what came since the last report."""

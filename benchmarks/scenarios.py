@@ -8,7 +8,7 @@ from benchmarks import growth, matching, soak, summaries, sync
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
 from benchmarks.queue import fast, slow
-from benchmarks.topic import dense, fanout, hanging, latency, retrying, scripts, single
+from benchmarks.topic import dense, fanout, hanging, latency, rejected, retrying, scripts, single
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,10 @@ SCENARIOS: Final = {
     fanout.NAME: Scenario(fanout.run, "one message to 1,000 subscribers, ten times"),
     hanging.NAME: Scenario(hanging.run, "100 single publishes a second over 300 subscribers of which 50 never answer"),
     retrying.NAME: Scenario(
-        retrying.run, "as topic.dense, beside 100,000 deliveries in retry lines: none, not due, due", is_long=True
+        retrying.run, "as topic.dense, beside 100,000 deliveries in retry lines: none, waiting, due", is_long=True
+    ),
+    rejected.NAME: Scenario(
+        rejected.run, "as topic.dense, to endpoints that answer 204 and such that answer 404, by turns", is_long=True
     ),
     fast.NAME: Scenario(fast.run, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
     slow.NAME: Scenario(

@@ -1,4 +1,4 @@
-"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, a constant answer, late if so told.
+"""The endpoint of every subscriber: one process, one epoll loop over raw sockets, the same answer, late if so told.
 
 It notes each request and checks it against those before of the same stream: some 10 µs, so that what is measured is
 the broker.
@@ -15,14 +15,11 @@ from ctypes import c_int64
 from multiprocessing.connection import Connection
 from typing import Final
 
+from benchmarks.answers import FAILED, FAILING, Manner
 from benchmarks.receipts import Log
 from benchmarks.wire import PATH
 from broker_project.stack.ports import LOOPBACK
 
-ANSWER: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
-FAILING: Final = 99_999
-"""The subscriber that is answered 500 at once; what it gets is not noted."""
-FAILED: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
 CHUNK: Final = 262_144
@@ -37,13 +34,12 @@ ANSWER_ALL: Final = "answer all"
 class Sink:
     """Connections by descriptor, and the requests that come over them."""
 
-    def __init__(self, control: Connection, delivered: c_int64, log: Log, hanging: int, delay: float) -> None:
+    def __init__(self, control: Connection, delivered: c_int64, log: Log, manner: Manner) -> None:
         self._control = control
         self._delivered = delivered
-        self._hanging = hanging
-        """Subscribers below this number are left without an answer."""
-        self._delay = delay
-        """Seconds until each answer."""
+        self._hanging = manner.hanging
+        self._delay = manner.delay
+        self._usual = manner.answer
         self._unanswered: list[int] = []
         self._waiting: deque[tuple[float, int]] = deque()
         """When each is to be answered."""
@@ -109,6 +105,7 @@ class Sink:
         head, _, body = request.partition(HEAD_END)
         subscriber = int(head[PATH])
         if subscriber == FAILING:
+            self._log.note_failed()
             self._answer(descriptor, FAILED)
             return
         self._log.note(subscriber, head, body)
@@ -118,12 +115,12 @@ class Sink:
         elif self._delay:
             self._waiting.append((time.monotonic() + self._delay, descriptor))
         else:
-            self._answer(descriptor)
+            self._answer(descriptor, self._usual)
 
     def _answer_all(self) -> None:
         self._hanging = 0
         for descriptor in self._unanswered:
-            self._answer(descriptor)
+            self._answer(descriptor, self._usual)
         self._unanswered.clear()
 
     def _seconds_to_wait(self) -> float | None:
@@ -132,9 +129,9 @@ class Sink:
 
     def _answer_the_due(self) -> None:
         while self._waiting and self._waiting[0][0] <= time.monotonic():
-            self._answer(self._waiting.popleft()[1])
+            self._answer(self._waiting.popleft()[1], self._usual)
 
-    def _answer(self, descriptor: int, answer: bytes = ANSWER) -> None:
+    def _answer(self, descriptor: int, answer: bytes) -> None:
         try:
             os.write(descriptor, answer)
         except ConnectionError:
@@ -157,9 +154,9 @@ def _end_of_request(data: bytes) -> int:
     return head + len(HEAD_END) + int(data[start : data.index(b"\r", start)])
 
 
-def serve(control: Connection, delivered: c_int64, log: Log, hanging: int, delay: float) -> None:
+def serve(control: Connection, delivered: c_int64, log: Log, manner: Manner) -> None:
     """Be the sink: the whole life of a process."""
     gc.disable()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    Sink(control, delivered, log, hanging, delay).serve()
+    Sink(control, delivered, log, manner).serve()

@@ -1,17 +1,20 @@
 """How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Final
 
 from benchmarks import arranging
+from benchmarks.answers import TAKEN
 from benchmarks.bench import Bench
 from benchmarks.children import RunningSink, publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
 from benchmarks.moments import Moment, cpu_figures, watched
 from benchmarks.publisher import Plan, Published
-from benchmarks.receipts import Key, Log, problems
+from benchmarks.receipts import Key, Log, Receipts, problems
 
+DELIVERED: Final = "delivered"
 MARGIN: Final = 3.0
 """So many times as fast as the figure a bare client must be, else the sink may have been the limit."""
 
@@ -29,17 +32,43 @@ class Load:
     connections: int = 4
 
 
-Prepare = Callable[[Bench, RunningSink, Sequence[str]], None]
-"""What happens to the subscribers, by their names, before the load."""
+Beside = Callable[[Bench, RunningSink, Sequence[str]], AbstractContextManager[None]]
+"""What goes on with the subscribers, by their names, beside the load."""
 
 
-def measure(bench: Bench, load: Load, *, log: Log | None = None, prepare: Prepare | None = None) -> Outcome:
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a load."""
+
+    begin: Moment
+    end: Moment
+    published: Sequence[Published]
+    receipts: Receipts
+    bare: float
+    unfinished: Sequence[str]
+
+    @property
+    def seconds(self) -> float:
+        """How long it was measured."""
+        return self.end.at - self.begin.at
+
+
+def _nothing(_bench: Bench, _sink: RunningSink, _subscribers: Sequence[str]) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def measure(bench: Bench, load: Load, *, answer: bytes = TAKEN) -> Outcome:
     """Run a load against subscribers of whom each wants an event type of its own."""
-    with running_sink(log=log) as sink:
+    return outcome_of(load, measured(bench, load, answer=answer))
+
+
+def measured(
+    bench: Bench, load: Load, *, log: Log | None = None, answer: bytes = TAKEN, beside: Beside = _nothing
+) -> Measured:
+    """Run a load, and something else beside it."""
+    with running_sink(log=log, answer=answer) as sink:
         event_types = arranging.event_types(bench.api, load.subscribers)
         subscribers = arranging.subscribe(bench.api, sink, event_types)
-        if prepare:
-            prepare(bench, sink, subscribers)
         plan = Plan(
             bench.stack.web,
             arranging.publisher_key(bench.api),
@@ -48,17 +77,25 @@ def measure(bench: Bench, load: Load, *, log: Log | None = None, prepare: Prepar
             load.per_call,
             window=load.window,
         )
-        with publishing(plan, sink) as publisher:
+        with beside(bench, sink, subscribers), publishing(plan, sink) as publisher:
             begin, end = watched(bench, sink, publisher)
             published = publisher.stop()
-            wrong = bench.unfinished(sink, sum(sum(stream.counts) for stream in published))
+            unfinished = bench.unfinished(sink, sum(sum(stream.counts) for stream in published))
         receipts = sink.report()
         bare = sink.bare_rate(receipts.example, bench.options.bare_seconds) if receipts.example else 0.0
-    rate = (end.delivered - begin.delivered) / (end.at - begin.at)
-    wrong += [*publishing_problems(published), *problems(receipts, wanted_from(published))]
-    speed = Figure(load.name, "delivered", rate, "/s", bare, load.target)
-    busy = Figure(load.name, "publishers awaiting answers", awaiting(published, begin, end), "% of time")
-    return Outcome([speed, busy, *cpu_figures(load.name, begin, end)], wrong, void(rate, bare))
+    return Measured(begin, end, published, receipts, bare, unfinished)
+
+
+def outcome_of(load: Load, found: Measured) -> Outcome:
+    """Return the figures of a load, and what was wrong."""
+    rate = (found.end.delivered - found.begin.delivered) / found.seconds
+    wrong = [*found.unfinished, *publishing_problems(found.published)]
+    wrong += problems(found.receipts, wanted_from(found.published))
+    speed = Figure(load.name, DELIVERED, rate, "/s", found.bare, load.target)
+    waited = awaiting(found.published, found.begin, found.end)
+    busy = Figure(load.name, "publishers awaiting answers", waited, "% of time")
+    figures = [speed, busy, *cpu_figures(load.name, found.begin, found.end)]
+    return Outcome(figures, wrong, void(rate, found.bare))
 
 
 def awaiting(published: Sequence[Published], begin: Moment, end: Moment) -> float:

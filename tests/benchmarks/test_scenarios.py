@@ -17,7 +17,7 @@ from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
 from benchmarks.queue import fast, slow
-from benchmarks.topic import dense, fanout, hanging, latency, retrying, scripts, single
+from benchmarks.topic import dense, fanout, hanging, latency, rejected, retrying, scripts, single
 from benchmarks.wire import body_of
 from tests.faults.breaking import away
 from tests.real_broker import Broker
@@ -109,10 +109,18 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
 
 
 @pytest.mark.behaviour("5.3")
-def test_what_is_tried_again_apart_is_measured_beside_what_is_not(bench: Bench) -> None:
-    found = values(retrying.run(bench, subscribers=3, apart=30))
+def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench) -> None:
+    found = values(retrying.run(patient, subscribers=3, apart=300, pause=0.2, parts=1))
     assert all(found[f"delivered, {what} apart"] > 0 for what in ("nothing", "waiting", "due"))
-    assert min(found["waiting apart / nothing"], found["due apart / nothing"]) > 0
+    assert min(found["tried again apart, waiting apart"], found["tried again apart, due apart"]) > 0
+    assert min(found["waiting apart / nothing apart"], found["due apart / nothing apart"]) > 0
+
+
+def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None:
+    found = values(rejected.run(bench, subscribers=3))
+    assert min(found["delivered, 204"], found["delivered, 404"], found["404 / 204"]) > 0
+    ((rejections,),) = bench.ask("SELECT count(*) FROM delivery_delivery WHERE status = 'REJECTED'")
+    assert rejections
 
 
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
