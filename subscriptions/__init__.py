@@ -4,6 +4,6 @@ In the order in which a message meets them: `names`, `patterns`, `endpoints`, `h
 `learned_paths`, `probes`, `verdicts`, `media_types`, `schemas`, `samples`, `key_tokens`, `signing_secrets`,
 `json_equality`, `event_type_files`, `retry_terms`, `retry_limits`, `outputs` (rules) · `models` · `database` (the
 prepared cursor both apps use), `niceness`, `scripts` (in processes of their own) · `authenticating`, `validating`,
-`candidates`, `matching`, `directing`, `configuring`, `key_issuing`, `exchanging`, `installing` (use cases) · `api`,
-`admin`.
+`candidates`, `matching`, `directing`, `configuring`, `removing`, `key_issuing`, `exchanging`, `installing` (use cases)
+· `api`, `admin`.
 """

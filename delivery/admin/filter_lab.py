@@ -25,7 +25,7 @@ from subscriptions.admin.theme import (
 )
 from subscriptions.filters import parse_filter, validate_filter
 from subscriptions.models import EventType, Subscription
-from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
+from subscriptions.models.wanting import MAX_FILTER_STRING_LENGTH
 from subscriptions.verdicts import judge
 
 LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1

@@ -3,38 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from django.db.models import QuerySet
 from rest_framework import serializers
 
 from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
 from delivery.again.selecting import Selection
-from delivery.api.deliveries import LARGEST_ID
-from subscriptions.api.permissions import key_of
-from subscriptions.api.scopes import subscribers_for, subscriptions_for
+from subscriptions.api.own_fields import OwnSubscriberField, OwnSubscriptionField
 from subscriptions.api.strictness import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
 from subscriptions.models import EventType, Subscriber, Subscription
 
 MOST_PACE: Final = 100_000
-
-
-class OwnSubscriptionField(serializers.PrimaryKeyRelatedField[Subscription]):
-    """A subscription that the key can see; any other does not exist for it."""
-
-    def __init__(self, **options: Any) -> None:
-        number = WholeNumberField(min_value=1, max_value=LARGEST_ID)
-        super().__init__(pk_field=number, queryset=Subscription.objects.all(), **options)
-
-    def get_queryset(self) -> QuerySet[Subscription]:
-        """Return those the request's key can see."""
-        return subscriptions_for(key_of(self.context["request"]))
-
-
-class OwnSubscriberField(NameField[Subscriber]):
-    """A subscriber that the key can see, by its name."""
-
-    def get_queryset(self) -> QuerySet[Subscriber]:
-        """Return those the request's key can see."""
-        return subscribers_for(key_of(self.context["request"]))
 
 
 class NewReplay(StrictSerializer):

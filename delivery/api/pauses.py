@@ -17,7 +17,7 @@ from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Nothing
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TextField
-from subscriptions.api.subscriptions import SubscriptionSerializer
+from subscriptions.api.subscription_fields import SubscriptionSerializer
 from subscriptions.models import Subscription
 
 MOST_CHARACTERS: Final = 1000

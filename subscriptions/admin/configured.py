@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from subscriptions import configuring
+from subscriptions import configuring, removing
 from subscriptions.admin.theme import ModelAdmin
 from subscriptions.models.versioned import Versioned
 
@@ -64,7 +64,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
 
     def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
         """Delete it unless something needs it."""
-        configuring.remove(self.only(obj.pk))
+        removing.remove(self.only(obj.pk))
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
@@ -81,7 +81,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
         """Ask and delete; where something still needs it, say what."""
         try:
             return super().delete_view(request, object_id, extra_context)  # type: ignore[no-any-return]
-        except configuring.StillInUse as refused:
+        except removing.StillInUse as refused:
             self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
             return HttpResponseRedirect(self.page_of(unquote(object_id)))
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
-from subscriptions import configuring
+from subscriptions import configuring, removing
 from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.parsing import refuse_unmeasured
 from subscriptions.api.permissions import key_of
@@ -31,8 +31,8 @@ register(
     {
         configuring.NameTaken: ProblemType(409, "name_taken", "Name taken"),
         configuring.IsPreset: ProblemType(409, "preset", "Came installed"),
-        configuring.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
         configuring.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
+        removing.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
         ObjectDoesNotExist: UNKNOWN,
     }
 )
@@ -98,7 +98,7 @@ class Resource(GenericViewSet[Record], Generic[Record]):
 
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete one, if `If-Match` still holds and nothing needs it."""
-        configuring.remove(self.which(), expected=expected_versions(request))
+        removing.remove(self.which(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:  # noqa: ARG002 - for subclasses

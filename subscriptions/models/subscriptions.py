@@ -7,21 +7,17 @@ from django.db import models
 from django.db.models import Q
 
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint
-from subscriptions.filter_terms import NO_TERM
-from subscriptions.filters import FilterSyntaxError, parse_filter, validate_filter
-from subscriptions.headers import validate_filter_string, validate_headers
+from subscriptions.filters import FilterSyntaxError, parse_filter
+from subscriptions.headers import validate_headers
 from subscriptions.models.event_types import EventKind, EventType
-from subscriptions.models.filter_terms import FilterTermField
 from subscriptions.models.pausable import PAUSES_ARE_WHOLE, PROBES, Pausable
 from subscriptions.models.sent import KNOWN_WAYS, Sent
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
-from subscriptions.names import MAX_NAME_LENGTH
-from subscriptions.patterns import PATTERN_PATTERN, REACHED_KIND, patterns_of, validate_pattern
+from subscriptions.models.wanting import ONE_WISH, Wanting
+from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
 from subscriptions.signing_secrets import validate_secret
-
-MAX_FILTER_STRING_LENGTH = 4096
 
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):
@@ -41,23 +37,13 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
         return [other for other in different if _canonical(other.filter) == _canonical(subscription.filter)]
 
 
-class Subscription(Sent, Pausable, Versioned):
+class Subscription(Wanting, Sent, Pausable, Versioned):
     """One subscriber's wish for one event type, or for all that a pattern names (behaviour 1.4, 1.9).
 
     Both ends are fixed.
     """
 
     subscriber = models.ForeignKey(Subscriber, models.PROTECT, related_name="subscriptions")
-    event_type = models.ForeignKey(EventType, models.PROTECT, null=True, blank=True, related_name="subscriptions")
-    kind = models.CharField(max_length=8, choices=EventKind, db_default=EventKind.TOPIC, editable=False)
-    """Its event type's, TOPIC for a pattern; the database writes it."""
-    event_pattern = models.CharField(
-        max_length=MAX_NAME_LENGTH,
-        blank=True,
-        default="",
-        validators=[validate_pattern],
-        help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so; * all.",
-    )
     endpoint = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
         validators=[validate_endpoint],
@@ -66,20 +52,6 @@ class Subscription(Sent, Pausable, Versioned):
     headers = models.JSONField(
         blank=True, default=dict, validators=[validate_headers], help_text="Override the subscriber's headers."
     )
-    header_filter_string = models.CharField(
-        max_length=MAX_FILTER_STRING_LENGTH,
-        blank=True,
-        default="",
-        validators=[validate_filter_string],
-        help_text="Only messages whose FILTER_STRING header is exactly this; empty: all.",
-    )
-    filter = models.TextField(
-        blank=True,
-        default="",
-        validators=[validate_filter],
-        help_text="Only messages for which this is true, such as $$->'Body'->>'state' = 'open'; empty: all.",
-    )
-    filter_term = FilterTermField(default=NO_TERM, editable=False, db_collation="C")
     script = models.TextField(
         blank=True,
         default="",
@@ -99,16 +71,9 @@ class Subscription(Sent, Pausable, Versioned):
         permissions = [("pause", "Can pause and resume")]
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
+            *ONE_WISH,
             *KNOWN_WAYS,
             PAUSES_ARE_WHOLE,
-            models.CheckConstraint(
-                name="subscription_event",
-                violation_error_message="A subscription is for one event type or for one pattern, not for both.",
-                condition=Q(event_type__isnull=False, event_pattern="") | Q(event_type=None) & ~Q(event_pattern=""),
-            ),
-            models.CheckConstraint(
-                name="subscription_pattern", condition=Q(event_pattern="") | Q(event_pattern__regex=PATTERN_PATTERN)
-            ),
             models.CheckConstraint(name="subscription_endpoint", condition=~Q(endpoint="")),
             models.CheckConstraint(
                 name="subscription_signing_secret", condition=Q(signing_secret__startswith=SECRET_PREFIX)
@@ -149,11 +114,6 @@ class Subscription(Sent, Pausable, Versioned):
                 f"Subscription {twin.pk} has the same filters, and a SYNC event goes to one endpoint: "
                 "give this one other filters, or change that one.",
             )
-
-    @property
-    def events(self) -> str:
-        """What it is for: an event type's name, or a pattern."""
-        return self.event_pattern or str(self.event_type)
 
 
 def _refused(field: str, text: str) -> ValidationError:

@@ -9,7 +9,7 @@ from django.http import Http404, UnreadablePostError
 from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 
-from subscriptions import configuring
+from subscriptions import configuring, removing
 from subscriptions.api import resources as resources  # registers what the use cases raise
 from subscriptions.api.field_errors import InvalidQuery
 from subscriptions.api.parsing import BodyTooLarge, EncodedBody, LengthRequired
@@ -32,7 +32,7 @@ from subscriptions.api.problems import ProblemType, problem_response, register
         (ObjectDoesNotExist(), 404, "not_found"),
         (exceptions.MethodNotAllowed("PUT"), 405, "method_not_allowed"),
         (configuring.NameTaken("x"), 409, "name_taken"),
-        (configuring.StillInUse("x"), 409, "still_in_use"),
+        (removing.StillInUse("x"), 409, "still_in_use"),
         (IntegrityError("secret"), 409, "conflict"),
         (LengthRequired("x"), 411, "length_required"),
         (configuring.VersionMismatch("x"), 412, "version_mismatch"),
