@@ -18,7 +18,7 @@ def compared(name: str, variants: Variants, target: Target, *, shown: Sequence[s
     """Measure all variants in each round; return the mean of the figures that are `shown`, and how they compare."""
     outcomes: dict[str, list[Outcome]] = {what: [] for what in variants}
     for number in range(ROUNDS):
-        for what in reversed(variants) if number % 2 else variants:
+        for what in reversed([*variants]) if number % 2 else variants:
             outcomes[what].append(variants[what]())
     every = [outcome for several in outcomes.values() for outcome in several]
     void = next((outcome.void for outcome in every if outcome.void), "")

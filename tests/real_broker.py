@@ -64,6 +64,10 @@ class Broker:
             secrets[event_type] = made["signing_secret"]
         return Subscribed(name, secrets)
 
+    def retry_policy(self, **terms: object) -> str:
+        """Create a retry policy; return its name."""
+        return str(self.management.create("retry-policies", name=f"policy-{next(_numbers)}", **terms)["name"])
+
     def publisher(self) -> requests.Session:
         """Create a publisher; return a session with its key."""
         name = f"publisher-{next(_numbers)}"
@@ -95,8 +99,9 @@ class Broker:
             return False
 
     def unfinished(self, subscribers: Collection[Subscribed]) -> int:
-        """Return how many deliveries to these subscribers are on their way."""
-        return sum(int(self.get(f"subscribers/{one.name}/line")["waiting"]) for one in subscribers)
+        """Return how many deliveries to these subscribers are on their way, those tried again apart among them."""
+        lines = [self.get(f"subscribers/{one.name}/line") for one in subscribers]
+        return sum(int(line["waiting"]) + int(line["retry"]["waiting"]) for line in lines)
 
     def driver_of(self, subscriber: Subscribed) -> str:
         """Return the name of the worker that holds this subscriber's line; "" if nobody does."""

@@ -1,6 +1,7 @@
 """What no fault may break, shown with real processes under load.
 
-In reading order: exchanges · figures · endpoints, publishers · load · summarizing, auditing · verdicts · the cases; for
-those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited, admin_site, editing, for those
-of queues jobs, queue_load, for callbacks replying, for synchronous calls calling, for replays replayed.
+In reading order: exchanges · figures · endpoints, publishers · load · summarizing, auditing · verdicts · breaking,
+killing · the cases; for those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited,
+admin_site, editing, for those of queues jobs, queue_load, for callbacks replying, for synchronous calls calling, for
+replays replayed, for retries refusing, lanes, books.
 """

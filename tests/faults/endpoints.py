@@ -86,4 +86,5 @@ def exchange_of(request: Received) -> Exchange:
         altered=request.body != body_of(number),
         at=request.begun,
         message_id=int(request.headers.get("broker-message-id", "0")),
+        attempt=int(request.headers.get("webhook-attempt", "1")),
     )

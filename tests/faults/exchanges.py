@@ -42,6 +42,8 @@ class Exchange:
     hung_up: bool = False
     """Whether who asked was gone before the answer."""
     message_id: int = 0
+    attempt: int = 1
+    """Which try of its delivery, as far as was recorded."""
 
     @property
     def may_have_been_taken(self) -> bool:

@@ -2,17 +2,15 @@
 
 import signal
 import time
-from functools import partial
 
 import pytest
 
 from tests.faults.breaking import restarted, send
 from tests.faults.figures import Figures
 from tests.faults.jobs import UNDER_WAY
+from tests.faults.killing import KILL_EVERY, KILLS, victims, wait_until_there
 from tests.faults.load import AFTERWARDS
 from tests.faults.queue_load import Jobs
-from tests.faults.test_workers import KILL_EVERY, LONGEST_RESTART, victims
-from tests.receiver import wait_until
 
 pytestmark = [pytest.mark.behaviour("6.4"), pytest.mark.behaviour("11.3")]
 
@@ -43,8 +41,8 @@ def test_every_worker_is_killed_while_jobs_are_under_way(jobs: Jobs) -> None:
 @pytest.mark.case("queue-worker-killed-every-5s")
 def test_workers_are_killed_again_and_again(jobs: Jobs) -> None:
     jobs.start()
-    for number, victim in enumerate(victims(jobs.broker.workers())):
-        wait_until(partial(getattr, victim, "pid"), LONGEST_RESTART)
+    for number, victim in enumerate(victims(jobs.broker.workers(), KILLS)):
+        wait_until_there(victim)
         if number % 2:  # the others at any moment, also while it settles or claims
             jobs.wait_until_under_way()
         with jobs.fault():

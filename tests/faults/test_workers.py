@@ -1,29 +1,17 @@
 """Workers killed or asked to stop: at most what was under way comes once more, and says so."""
 
-import random
 import signal
 import time
-from functools import partial
 
 import pytest
 
-from broker_project.stack.children import Child
 from tests.faults.breaking import flush_redis, restarted, send
 from tests.faults.figures import Report
+from tests.faults.killing import KILL_EVERY, KILLS, LONGEST_RESTART, victims, wait_until_there
 from tests.faults.load import AFTERWARDS, Load
 from tests.receiver import wait_until
 
-LONGEST_RESTART = 15.0
-"""A worker that comes back takes its lines back, long before their leases run out."""
 STOP_SECONDS = 20.0
-KILLS = 8
-KILL_EVERY = 5.0
-
-
-def victims(workers: list[Child]) -> list[Child]:
-    """Return whom to kill, at random but each as often: who keeps ending is started after longer and longer."""
-    rounds = -(-KILLS // len(workers))
-    return random.sample(workers * rounds, KILLS)
 
 
 @pytest.mark.behaviour("11.3")
@@ -51,8 +39,8 @@ def test_a_worker_is_killed_while_requests_are_under_way(load: Load, figures: Re
 @pytest.mark.case("worker-killed-every-5s")
 def test_workers_are_killed_again_and_again(load: Load, figures: Report) -> None:
     load.start()
-    for number, victim in enumerate(victims(load.broker.workers())):
-        wait_until(partial(getattr, victim, "pid"), LONGEST_RESTART)
+    for number, victim in enumerate(victims(load.broker.workers(), KILLS)):
+        wait_until_there(victim)
         if number % 2:  # the others at any moment, also while it settles or claims
             load.wait_until_all_are_under_way()
         with load.fault():
