@@ -64,11 +64,11 @@ class Batch:
 
 def _let_go(steps: Sequence[Taken]) -> Iterator[LineState]:
     """Yield what is written of the lines of which every strand rests now."""
-    last = {strand.line.id: (strand.line, step) for strand, step in steps if isinstance(step, Rest)}
+    lines = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Rest)}
     rest = Counter(strand.line.id for strand, step in steps if isinstance(step, Rest))
-    for line, step in last.values():
+    for line in lines.values():
         if len(line.resting) + rest[line.id] == len(line.strands):
-            yield line.state(let_go=True, hold=step.hold)
+            yield line.state(let_go=True)
 
 
 def _was_missed(settlement: Settlement, settled: Settled) -> bool:

@@ -11,6 +11,7 @@ from delivery.driving.releasing import Releaser
 from delivery.driving.rounds import Rounds
 from delivery.http.client import HttpClient
 from delivery.lines.hands import BodyBudget
+from delivery.lines.pacing import Paces
 from delivery.lines.strands import DrivenLine
 from delivery.waking.claiming import DEADLINE_SECONDS
 from subscriptions.database import forget_connection
@@ -46,6 +47,7 @@ class Driver(threading.Thread):
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)
         self.budget = BodyBudget(MOST_BODY_BYTES)
+        self.paces = Paces()
         self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
         self._inbox: list[DrivenLine] = []
         self._inbox_lock = threading.Lock()

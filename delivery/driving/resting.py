@@ -26,10 +26,10 @@ class Resting:
             self._lines = [other for other in self._lines if other is not line]
 
     def take_called(self, now: float) -> list[Strand]:
-        """Return the strands that go on: a request of their line hangs, and the sender's others must not wait (6.6)."""
+        """Return the strands that go on: a request of their line hangs, and what others wait for must not (6.6)."""
         called: list[Strand] = []
         for line in self._lines:
-            if line.hangs(now) and not line.stopping:
+            if line.hangs(now) and not line.must_stop():
                 called += line.resting
                 line.resting = []
         self._lines = [line for line in self._lines if line.resting]

@@ -9,6 +9,7 @@ import structlog
 
 from delivery.callbacks.terms import CallbackTerms
 from delivery.driving.lingering import Lingering
+from delivery.driving.pacing import Pacing
 from delivery.driving.paging import Paging
 from delivery.driving.releasing import Releaser
 from delivery.driving.resting import Resting
@@ -17,11 +18,12 @@ from delivery.driving.unsettled import Unsettled
 from delivery.http.client import GATHER_SECONDS, HttpClient
 from delivery.http.transfers import Answer
 from delivery.lines.hands import BodyBudget, InHand
-from delivery.lines.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform, Wait
 from delivery.lines.strands import PATIENT_SECONDS, DrivenLine, Strand
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.outages import LOCKED_SECONDS, Outage
 from delivery.settling.settlements import Settled
+from delivery.webhooks.parts import Destination
 from subscriptions.scripts.jobs import Result
 from subscriptions.scripts.runner import ScriptRunner
 
@@ -33,8 +35,8 @@ log = structlog.get_logger(__name__)
 class Rounds:
     """The lines in hand, and where each of their strands stands.
 
-    Under way, to be settled, to be read for, lingering, or at rest. On a database error everything is kept and tried
-    again on a new connection. Belongs to the driver's thread.
+    Under way, to be settled, to be read for, lingering, waiting for a rate, or at rest. On a database error everything
+    is kept and tried again on a new connection. Belongs to the driver's thread.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Rounds:
         self._unsettled = Unsettled(self._outage)
         self._paging = Paging(budget, terms, self._outage)
         self._lingering = Lingering()
+        self._pacing = Pacing()
         self._resting = Resting()
         self._looked_at = 0.0
 
@@ -97,6 +100,7 @@ class Rounds:
         """Do all that can be done now, until every line waits for an answer, for the database, or for a moment."""
         now = time.monotonic()
         self._advance_all(self._resting.take_called(now))
+        self._advance_all(self._pacing.take_due(now))
         if strands := self._lingering.take_due(now):
             self._look_again(strands, now)
         if now >= self._looked_at + PATIENT_SECONDS:
@@ -116,8 +120,9 @@ class Rounds:
         if self._unsettled or self._paging:
             least = GATHER_SECONDS if self._client.is_gathering and not self._paging else 0.0
             return max(least, self._outage.until - now)
-        possible = (self._lingering.patience(now), self._resting.patience(), self._scripting.patience())
-        patience = min(one for one in (IDLE_SECONDS, *possible) if one is not None)
+        of_the_clock = (self._lingering.patience(now), self._pacing.patience(now))
+        possible = (IDLE_SECONDS, *of_the_clock, self._resting.patience(), self._scripting.patience())
+        patience = min(one for one in possible if one is not None)
         return min(patience, LOCKED_SECONDS) if self._unsettled.locked else patience
 
     def _advance(self, strand: Strand, reply: Reply) -> None:
@@ -147,7 +152,7 @@ class Rounds:
             log.info("delivery.not_taken", **step.ended.told())
         strand.settled(self._budget, step)
         if isinstance(step, Rest):
-            return self._rest(strand, step.hold)
+            return self._rest(strand)
         self._follow(strand, step, settled)
         return []
 
@@ -155,20 +160,24 @@ class Rounds:
         match step:
             case Transform(delivery=delivery):
                 self._scripting.run(strand, delivery)
+            case Wait(seconds=seconds):
+                self._pacing.add(strand, seconds)
             case Send(delivery=delivery):
+                _learn(strand.line, delivery.destination, settled)
                 self._start(strand, delivery, settled.started.get(delivery.id))
             case Read(linger=True) if not strand.line.must_stop():
                 self._lingering.add(strand)
             case Read():
                 self._paging.add(strand)
 
-    def _rest(self, strand: Strand, hold: Hold | None) -> list[DrivenLine]:
+    def _rest(self, strand: Strand) -> list[DrivenLine]:
         """Let a strand rest; return its line if that has been let go with it."""
         line = strand.line
         if not self._resting.add(strand):
             return []
-        if hold:
-            log.info("line.held", line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
+        if hold := line.hold:
+            event = "line.held" if line.is_held else "line.paced"
+            log.info(event, line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
         line.give_all_back(self._budget)
         del self._lines[line.id]
         return [line]
@@ -216,5 +225,13 @@ class Rounds:
         self._unsettled.lose(line)
         self._paging.lose(line)
         self._lingering.lose(line)
+        self._pacing.lose(line)
         self._resting.lose(line)
         line.run.stopped(line.id, has_more=False)
+
+
+def _learn(line: DrivenLine, destination: Destination, settled: Settled) -> None:
+    """Let the lines of this process know when a subscription with a rate limit may be sent next."""
+    wait = settled.waits.get(destination.subscription_id)
+    if wait is not None:
+        line.paces.learn(destination, wait, time.monotonic())

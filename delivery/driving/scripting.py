@@ -24,7 +24,8 @@ class Scripting:
         if isinstance(result, Made) and strand.has_room(len(result.body or b""), self._budget):
             return result
         if isinstance(result, Made | NotRun):
-            strand.line.give_all_back(self._budget)
+            strand.line.give_hand_back(self._budget)
+            strand.give_back(self._budget)
             return NotRun()
         return result
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from delivery.driving.driver import Driver
 from delivery.lines.crowds import Crowds
+from delivery.lines.pacing import Paces
 from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine, Strand
 from delivery.lines.topic_sending import topic_line
@@ -26,14 +27,17 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
     if not claims:
         return []
     run = Run([taken.line_id for taken in claims], TURN_SECONDS)
-    driver.take([driven(taken, run, before, under_way=driver.under_way) for taken in claims])
+    driver.take([driven(taken, run, before, under_way=driver.under_way, paces=driver.paces) for taken in claims])
     return run.wait()
 
 
-def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int) -> DrivenLine:
-    """Return a claimed line with the stories it follows: `under_way` of them where its order does not count."""
-    strands = under_way if taken.lane == Lane.QUEUE else 1
-    line = DrivenLine(taken, run, renewed_at, crowds=Crowds(strands))
+def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int, paces: Paces | None = None) -> DrivenLine:
+    """Return a claimed line with the stories it follows: a sender's has `under_way` of them, others what was claimed.
+
+    One with a head has one, for a turn: what was not taken the last time may not be taken yet.
+    """
+    strands = under_way if taken.lane == Lane.QUEUE else 1 if taken.head_id else taken.strands
+    line = DrivenLine(taken, run, renewed_at, crowds=Crowds(strands), paces=paces or Paces())
     line.strands = [Strand(line) for _ in range(strands)]
     for strand in line.strands:
         if taken.lane == Lane.QUEUE:

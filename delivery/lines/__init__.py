@@ -3,7 +3,8 @@
 in hand: `hands` · `pages` (which of the waiting come next) · `reading` (a page, for all lines that want one) ·
 `transforms` (what scripts get of a delivery, and make of it)
 under way: `runs` (what a turn waits for) · `steps` (the words between a line's story and its driver) · `under_way`
-(one request) · `ledgers` (a line's row, as its driver knows it) · `crowds` (who waits for whom) · `strands`
-told: `consequences` (what an answer comes to) · `judging` (what is settled of it) · `taking` (what comes next) ·
-`topic_sending` (the story of lines whose order counts)
+(one request) · `ledgers` (a line's row, as its driver knows it) · `crowds` (who waits for whom) · `pacing` (how fast
+subscriptions are sent) · `strands`
+told: `consequences` (what an answer comes to) · `judging` (what is settled of it) · `taking`, `readying` (what comes
+next) · `topic_sending` (the story of a subscriber's lines)
 """

@@ -1,12 +1,17 @@
 """What is written on a line's row, as its driver knows it: last number, head, failures, whose turn it is."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from delivery.lines.hands import InHand
 from delivery.lines.steps import Hold
 from delivery.models import Lane
-from delivery.settling.settlements import LineState, Mark
+from delivery.settling.settlements import LineState, Mark, Slot
 from delivery.waking.claiming import Claim
+from delivery.webhooks.parts import Destination
+
+UNORDERED_SECONDS: Final = 1.0
+"""How long a line waits for a rate at most where no order counts: something else may have come."""
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +23,8 @@ class Ledger:
     head_id: int | None = field(init=False)
     failures: int = field(init=False)
     aside_next: bool = field(init=False)
+    hold: Hold | None = field(init=False, default=None)
+    """For how long it waits once it has been let go, which it is when what it has under way has been answered."""
 
     def __post_init__(self) -> None:
         self.last_sequence = self.claim.last_sequence
@@ -37,8 +44,30 @@ class Ledger:
 
     @property
     def gives_numbers(self) -> bool:
-        """Whether what it sends first has a place in an order: then it has the next number (behaviour 4.10)."""
-        return self.claim.lane == Lane.MAIN
+        """Whether its order counts: then what it sends first has the next number (behaviour 4.10, 4.13)."""
+        return self.claim.lane == Lane.MAIN and self.claim.strands == 1
+
+    @property
+    def is_held(self) -> bool:
+        """Whether something that it sent must not be overtaken; what only waits for its rate does not count."""
+        return self.hold is not None and bool(self.hold.reason)
+
+    def holds(self, delivery: InHand, hold: Hold) -> None:
+        """Note that `delivery` must not be overtaken; of several that were under way the first one's word counts."""
+        if self.is_held:
+            return
+        self.hold, self.head_id = hold, delivery.id
+        self.failures += 1
+
+    def waits_for_rate(self, delivery: InHand, seconds: float) -> None:
+        """Note that `delivery` waits for its rate, and the line with it; looked after soon where no order counts."""
+        if self.hold:
+            return
+        if self.gives_numbers:
+            self.head_id = delivery.id
+        else:
+            seconds = min(seconds, UNORDERED_SECONDS)
+        self.hold = Hold(seconds, "", delivery.destination.stamp)
 
     def passed(self, delivery: InHand) -> None:
         """Note that `delivery` no longer holds the line, and whose turn it is next."""
@@ -46,15 +75,24 @@ class Ledger:
             self.head_id = None
         else:
             self.aside_next = not delivery.is_aside
-        self.failures = 0
+        if not self.is_held:
+            self.failures = 0
+
+    def is_as_claimed(self, destination: Destination) -> bool:
+        """Whether its subscriber is still sent as many at a time as when it was claimed (behaviour 4.13)."""
+        return self.is_apart or destination.strands == self.claim.strands
 
     def mark(self, delivery: InHand) -> Mark:
         """Return what marks `delivery` as under way, with the line's next number."""
         number = self.last_sequence + 1 if self.gives_numbers else None
-        return Mark(self.id, delivery.id, delivery.destination.stamp, number, delivery.group_id)
+        to, slot = delivery.destination, None
+        if to.spacing is not None:
+            slot = Slot(to.subscription_id, to.spacing)
+        return Mark(self.id, delivery.id, to.stamp, number, delivery.group_id, slot)
 
-    def state(self, *, let_go: bool, hold: Hold | None = None) -> LineState:
+    def state(self, *, let_go: bool) -> LineState:
         """Return what is written on the line's row."""
+        hold = self.hold if let_go else None
         return LineState(
             line_id=self.id,
             let_go=let_go,

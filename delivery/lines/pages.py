@@ -91,7 +91,7 @@ class Wanted:
     aside_next: bool = False
     """Whether it is the turn of those set aside."""
     busy: Sequence[int] = ()
-    """QUEUE groups that it has taken already."""
+    """The deliveries, or QUEUE groups, that it has taken already."""
     cut_short: Sequence[int] = ()
     """QUEUE groups whose cycle ended before its time: not at once again."""
     hanging: Mapping[int, float] = field(default_factory=dict)
@@ -126,10 +126,11 @@ def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[On
 
 def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:
     """Yield the head, then those never sent and those set aside in turn: however short a page is cut, none starves."""
-    head = [row for row in waiting if row.part == HEAD]
-    heads = {row.id for row in head}
-    fresh = [row for row in waiting if row.part == FRESH and row.id not in heads]
-    aside = [row for row in waiting if row.part == ASIDE and row.id not in heads]
+    busy = {*line.busy}
+    head = [row for row in waiting if row.part == HEAD and row.id not in busy]
+    first_or_busy = busy | {row.id for row in head}
+    fresh = [row for row in waiting if row.part == FRESH and row.id not in first_or_busy]
+    aside = [row for row in waiting if row.part == ASIDE and row.id not in first_or_busy]
     yield from head
     first, second = (aside, fresh) if line.aside_next else (fresh, aside)
     for pair in zip_longest(first, second):

@@ -1,8 +1,7 @@
 """What a line wants next, and what it is told: the words between a line's generator and its driver.
 
-The generator yields what it wants, `Transform`, `Send` or `Read`, and is sent what came of it; when it returns a
-`Rest`, the line is let go. What has ended is settled with whatever the line wants next, before its next request is
-sent.
+The generator yields what it wants, `Wait`, `Transform`, `Send` or `Read`, and is sent what came of it; when all of a
+line's rest, it is let go. What has ended is settled with whatever the line wants next, before its next request is sent.
 """
 
 from dataclasses import dataclass
@@ -15,6 +14,15 @@ from subscriptions.scripts.jobs import Result
 
 Ended = Settlement | Withheld
 """What has come of a delivery: of its request, or of its script where that brought nothing to send."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Settle what has ended, then wait until this one's subscription may be sent again (behaviour 1.4)."""
+
+    ended: Ended | None
+    delivery: InHand
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +56,18 @@ class Hold:
 
     pause: float
     reason: str
+    """Empty: for nothing but its rate."""
     stamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Settle what has ended, then let the line go."""
+    """Settle what has ended, then let the line go, if its other strands rest too."""
 
     ended: Ended | None
-    hold: Hold | None = None
 
 
-Step = Transform | Send | Read | Rest
+Step = Wait | Transform | Send | Read | Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,4 +84,5 @@ class NotStarted:
 
 
 Reply = Sent | NotStarted | Result | None
-"""None answers a `Read`: the line has its new hand; a script's result answers a `Transform`."""
+"""None answers a `Read`: the line has its new hand, a `Wait`, and a `Rest` whose strand is called; a script's result
+answers a `Transform`."""

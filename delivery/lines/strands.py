@@ -4,14 +4,15 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Never
 
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import BodyBudget, Hand, InHand, any_may
 from delivery.lines.ledgers import Ledger
+from delivery.lines.pacing import Paces
 from delivery.lines.pages import Wanted
 from delivery.lines.runs import Run
-from delivery.lines.steps import Reply, Rest, Step
+from delivery.lines.steps import Reply, Step
 from delivery.lines.under_way import UnderWay
 from delivery.models import Lane
 from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
@@ -24,7 +25,8 @@ HANGS_SECONDS: Final = 0.25
 PATIENT_SECONDS: Final = 1.0
 """After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
 
-Story = Generator[Step, Reply, Rest]
+Story = Generator[Step, Reply, Never]
+"""It never ends: whoever lets the line go drops it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +39,8 @@ class DrivenLine(Ledger):
     hand: Hand[Any] = field(default_factory=Hand)
     """Of deliveries, or of groups where the line is a QUEUE sender's."""
     crowds: Crowds = field(default_factory=Crowds)
+    paces: Paces = field(default_factory=Paces)
+    """Of all lines of the process."""
     cut_short: list[int] = field(default_factory=list)
     """Groups in the midst of whose cycle something was no longer as it had been read."""
     strands: list["Strand"] = field(default_factory=list)
@@ -47,10 +51,12 @@ class DrivenLine(Ledger):
     """Requests in this turn."""
     page_size: int = field(init=False)
     stopping: bool = False
+    is_outdated: bool = False
+    """Whether it has to be claimed anew: its subscriber is sent otherwise now (behaviour 4.13)."""
 
     def __post_init__(self) -> None:
         Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
-        self.page_size = min(SMALLEST_PAGE, self.claim.capacity)
+        self.page_size = min(max(SMALLEST_PAGE, 2 * self.claim.strands), self.claim.capacity)
 
     @property
     def is_sender(self) -> bool:
@@ -59,7 +65,7 @@ class DrivenLine(Ledger):
 
     def must_stop(self) -> bool:
         """Whether the turn's time is up; where one of several strands hangs, the others go on meanwhile."""
-        if self.stopping:
+        if self.stopping or self.hold or self.is_outdated:
             return True
         now = time.monotonic()
         return now >= self.run.until and not self.hangs(now)
@@ -77,13 +83,17 @@ class DrivenLine(Ledger):
         """Whether a strand waits for an answer or a script."""
         return any(one.waiting_since is not None for one in self.strands)
 
+    def has_time_for(self, seconds: float) -> bool:
+        """Whether its turn is not over so soon."""
+        return time.monotonic() + seconds < self.run.until
+
     def fits_the_lease(self) -> bool:
         """Whether a request started now has ended before anybody else can take the line."""
         return time.monotonic() - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
 
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""
-        busy = [group_id for strand in self.strands for group_id in strand.group_ids]
+        busy = [one for strand in self.strands for one in strand.taken_ids]
         hanging = self.crowds.hanging(time.monotonic())
         return Wanted(
             self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, busy, self.cut_short, hanging
@@ -94,7 +104,7 @@ class DrivenLine(Ledger):
         self.hand, self.cut_short = hand, []
         if hand.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        if self.head_id is not None and not hand.head and not hand.is_starved:
+        if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
 
     def give_hand_back(self, budget: BodyBudget) -> None:
@@ -128,17 +138,14 @@ class Strand(UnderWay):
         """Let the generator go on; return what it wants next."""
         assert self.generator is not None  # noqa: S101 - set by whoever made the line
         self.waiting_since = None
-        try:
-            return self.generator.send(reply)
-        except StopIteration as returned:
-            rest: Rest = returned.value
-            return rest
+        return self.generator.send(reply)
 
     def take(self, may_go: Callable[[Any], bool] = any_may) -> Any:
         """Take what goes next of what may from the line's hand, None where there is nothing."""
         taken = self.line.hand.take(aside_next=self.line.aside_next, may_go=may_go)
         if taken:
             self.held += taken.size
+            self.taken_ids.append(taken.id)
         return taken
 
     def start(self, delivery: InHand, sequence: int, *, at: datetime) -> None:

@@ -3,25 +3,24 @@
 from collections.abc import Callable, Generator
 from typing import Any
 
-from delivery.lines.hands import any_may
 from delivery.lines.steps import Ended, Read, Reply, Step
 from delivery.lines.strands import Strand
 
 
 def next_in_hand(
-    strand: Strand, ended: Ended | None, *, linger: bool = False, may_go: Callable[[Any], bool] = any_may
+    strand: Strand, ended: Ended | None, take: Callable[[], Any], *, linger: bool = False
 ) -> Generator[Step, Reply, tuple[Any, Ended | None]]:
     """Read as needed; return what goes next, None where the strand stops, and what is still to be settled.
 
-    With `linger` a page is not read at once where there is nothing in hand that `may_go`.
+    With `linger` a page is not read at once where there is nothing in hand to `take`.
     """
     line = strand.line
-    if line.hand.is_low:
+    if line.hand.is_low and not line.hold:
         line.size_page()
         yield Read(ended)
         ended = None
     while not line.must_stop():
-        if taken := strand.take(may_go):
+        if taken := take():
             return taken, ended
         yield Read(ended, linger)
         ended, linger = None, True

@@ -7,7 +7,7 @@ from datetime import datetime
 from requests import PreparedRequest
 
 from delivery.lines.hands import BodyBudget, InHand
-from delivery.lines.steps import Send, Step, Transform
+from delivery.lines.steps import Send, Step, Transform, Wait
 from delivery.webhooks.parts import Numbers
 from delivery.webhooks.requests import webhook_request
 
@@ -22,8 +22,8 @@ class UnderWay:
     started_at: datetime | None = None
     sequence: int = 0
     """The number of what is under way."""
-    group_ids: list[int] = field(default_factory=list)
-    """QUEUE groups that it has taken, until what came of them is recorded."""
+    taken_ids: list[int] = field(default_factory=list)
+    """The deliveries, or QUEUE groups, that it has taken, until what came of them is recorded."""
     held: int = 0
     """Bytes of bodies taken from the process's budget: about to be sent, under way."""
     may_be_marked: bool = False
@@ -65,13 +65,13 @@ class UnderWay:
     def settled(self, budget: BodyBudget, step: Step) -> None:
         """Note that what had ended is recorded: its body is needed only if `step` goes on with it."""
         if step.ended:
-            going_on = step.delivery if isinstance(step, Send | Transform) else None
+            going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
             needed = going_on.size if going_on else 0
             budget.give_back(self.held - needed)
             self.held, self.under_way = needed, None
-            self.group_ids = [going_on.group_id] if going_on and going_on.group_id else []
+            self.taken_ids = [going_on.group_id or going_on.id] if going_on else []
 
     def give_back(self, budget: BodyBudget) -> None:
         """Let go of what it has taken."""
         budget.give_back(self.held)
-        self.held, self.under_way, self.group_ids = 0, None, []
+        self.held, self.under_way, self.taken_ids = 0, None, []

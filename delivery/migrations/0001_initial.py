@@ -31,7 +31,7 @@ class Migration(migrations.Migration):
                         to="subscriptions.subscription",
                     ),
                 ),
-                ("next_at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ("last_at", models.DateTimeField(null=True)),
             ],
         ),
         migrations.CreateModel(

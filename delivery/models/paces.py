@@ -1,7 +1,6 @@
-"""When a subscription with a rate limit is sent next."""
+"""How fast subscriptions with a rate limit are sent."""
 
 from django.db import models
-from django.db.models.functions import Now
 
 from subscriptions.models import Subscription
 
@@ -13,8 +12,8 @@ class Pace(models.Model):
     """
 
     subscription = models.OneToOneField(Subscription, models.DO_NOTHING, primary_key=True, db_constraint=False)
-    next_at = models.DateTimeField(db_default=Now())
-    """Before when no request of it is started."""
+    last_at = models.DateTimeField(null=True)
+    """The slot in which its latest request was started; None: there was none yet."""
 
     def __str__(self) -> str:
         return f"pace of subscription {self.pk}"

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from itertools import count
 
 from delivery.http.transfers import RequestNotCompleted
@@ -24,9 +25,9 @@ def queue_line(strand: Strand, shuffle: Shuffle) -> Story:
     ended: Ended | None = None
     group: GroupInHand | None
     while True:
-        group, ended = yield from next_in_hand(strand, ended, may_go=lambda one: one.may_be_tried(crowds))
+        take = partial(strand.take, lambda one: one.may_be_tried(crowds))
+        group, ended = yield from next_in_hand(strand, ended, take)
         if group:
-            strand.group_ids.append(group.id)
             strand.line.aside_next = not group.is_aside
             ended = yield from _offered(strand, group, ended, shuffle)
         else:

@@ -18,6 +18,7 @@ from delivery.settling.outcome_statements import (
     TOLD_OF_GONE,
     WITHHELD,
 )
+from delivery.settling.pace_statements import IN_ITS_SLOT, PACED, RESULT_OF_PACED, SLOTS
 from delivery.settling.pause_statements import PAUSED, PAUSED_BY_GONE
 
 GIVEN: Final = """
@@ -51,16 +52,20 @@ written AS (
          aside_next = w.aside_next, worker = CASE WHEN w.let_go THEN '' ELSE l.worker END,
          lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
          due_at = clock_timestamp() + make_interval(secs => w.pause),
-         held_since = CASE WHEN w.pause IS NOT NULL THEN COALESCE(l.held_since, clock_timestamp())
+         held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
                            WHEN w.head_id IS NOT NULL THEN l.held_since END,
-         held_reason = w.reason, held_stamp = w.stamp
+         held_reason = CASE WHEN w.pause IS NOT NULL AND w.reason = '' THEN l.held_reason ELSE w.reason END,
+         held_stamp = w.stamp
     FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
                  pause float8, reason text, stamp bigint)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
    WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
-"""Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it."""
+"""Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it.
+
+One that waits for nothing but its rate is not held by that; if it was held already, it still is.
+"""
 
 RESULT: Final = """
 SELECT 'owned', id, NULL::bigint FROM owned
@@ -81,17 +86,22 @@ def settle_statement(
     replies: bool = False,
     ends_unanswered: bool = False,
     leads_further: bool = False,
+    keeps_pace: bool = False,
 ) -> LiteralString:
     """Return the statement for a round.
 
     In it something stays pending, lines are let go or renewed, scripts have brought nothing to send, replies to
-    callbacks are sent next, something ends that has had no answer, or leads to more than a status.
+    callbacks are sent next, something ends that has had no answer, or leads to more than a status, or what is sent
+    next has a rate to keep to.
     """
     parts = [GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE]
     parts += [RECORDED_WITH_MEANING, PAUSED if stays else PAUSED_BY_GONE] if leads_further else [RECORDED]
-    parts += [STARTED + (UNLESS_PAUSED if stays and leads_further else "") + MARKED]
+    slots, in_its_slot = (SLOTS, IN_ITS_SLOT) if keeps_pace else ("", "")
+    parts += [slots + STARTED + (UNLESS_PAUSED if stays and leads_further else "") + in_its_slot + MARKED]
+    parts += [PACED] if keeps_pace else []
     parts += [TOLD_OF_GONE] if stays or ends_unanswered else []
     parts += [WRITTEN] if writes else []
     parts += [WITHHELD] if withholds else []
     parts += [REPLIES] if replies else []
-    return "WITH" + ",".join(parts) + RESULT + (RESULT_OF_REPLIES if replies else "")
+    result = RESULT + (RESULT_OF_REPLIES if replies else "") + (RESULT_OF_PACED if keeps_pace else "")
+    return "WITH" + ",".join(parts) + result

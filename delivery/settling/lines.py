@@ -22,6 +22,8 @@ SELECT l.id FROM delivery_line l
 """
 
 
+MICROSECONDS: Final = 1_000_000
+"""In a second."""
 RETRIES_USED_UP: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
 """How a delivery can end that was never answered."""
 
@@ -47,13 +49,14 @@ def settle(
         replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
         ends_unanswered=any(one.status in RETRIES_USED_UP and one.status_code is None for one in settlements),
         leads_further=any(one.further for one in settlements),
+        keeps_pace=any(mark.slot for mark in marks),
     )
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
 
 
 def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:
     """Run a statement that settles; return what it did."""
-    by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}}
+    by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}, "waits": {}}
     for kind, row_id, sequence in rows(statement, arguments):
         by_kind[kind][row_id] = sequence
     owned = frozenset(by_kind["owned"])
@@ -62,6 +65,7 @@ def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: M
         locked=_still_ours({line_id: epoch for line_id, epoch in epochs.items() if line_id not in owned}),
         ended=frozenset(by_kind["ended"]),
         started=by_kind["started"],
+        waits={row_id: microseconds / MICROSECONDS for row_id, microseconds in by_kind["waits"].items()},
     )
 
 

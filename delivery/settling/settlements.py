@@ -1,6 +1,7 @@
 """What is settled: the values that go into the one statement of `line_statements`, and what comes out."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -89,6 +90,15 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
+class Slot:
+    """What a mark takes beside it where its subscription has a rate limit (behaviour 1.4)."""
+
+    subscription_id: int
+    spacing: float
+    """Seconds from one to the next."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A delivery to be marked as under way before it is sent, if its configuration still is that of `stamp`."""
 
@@ -99,8 +109,8 @@ class Mark:
     """The number it gets unless it has one already; None where the line gives none."""
     group_id: int | None = None
     """The QUEUE group it is one of."""
-    pace: float | None = None
-    """Seconds between two requests of its subscription, where that is limited (behaviour 1.4)."""
+    slot: Slot | None = None
+    """None: nothing limits how fast its subscription is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +124,9 @@ class LineState:
     failures: int
     aside_next: bool
     pause: float | None
-    """Seconds a held line waits; None where it is not held."""
+    """Seconds a line waits that is held, or for its rate; None where it does not."""
     reason: str
+    """Empty: it is not held."""
     stamp: int
     """What its head's configuration was."""
 
@@ -132,3 +143,5 @@ class Settled:
     """Deliveries whose attempt was recorded now."""
     started: dict[int, int]
     """The number of each delivery that may be sent now; one that is missing may not."""
+    waits: Mapping[int, float] = field(default_factory=dict)
+    """Seconds until subscriptions with a rate limit may be sent again, where something of them was to be."""

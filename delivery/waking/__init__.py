@@ -1,6 +1,6 @@
 """How lines with work are found, and come into one worker's hands.
 
 `wakeups` (hints in Redis and Celery, which may be lost) · `parking` (QUEUE groups that nobody can take now) ·
-`claiming` (lease, epoch, and mending what an unclean end left) · `delaying` (what was not to be sent yet) · `sweeping`
-(what a lost hint hides).
+`claiming` (lease and epoch) · `mending` (what an unclean end left) · `delaying` (what was not to be sent yet) ·
+`sweeping` (what a lost hint hides).
 """

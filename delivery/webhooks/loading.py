@@ -21,7 +21,8 @@ from subscriptions.signing_secrets import key_of
 
 DESTINATIONS: Final = """
 SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, 1 / s.rate_limit,
-       s.output, s.on_trial, s.script <> '', p.id, p.version
+       s.output, s.on_trial, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
+       s.script <> '', p.id, p.version
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
  WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
@@ -45,9 +46,9 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     configured = rows(DESTINATIONS, [sorted(subscription_ids)])
     policies = policies_of({policy_id: version for *_, policy_id, version in configured if policy_id})
     found, scripted = {}, []
-    for *columns, spacing, output, on_trial, has_script, policy_id, _ in configured:
+    for *columns, spacing, output, on_trial, strands, has_script, policy_id, _ in configured:
         policy = policies.get(policy_id, TEAMFORGE_POLICY)
-        plain = destination_of(*columns, Manner(policy, spacing, output, on_trial))
+        plain = destination_of(*columns, Manner(policy, spacing, output, on_trial, strands))
         if has_script:
             scripted.append(plain)
         else:

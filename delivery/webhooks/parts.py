@@ -22,6 +22,7 @@ class Manner(NamedTuple):
     spacing: float | None = None
     output: str = Output.AS_PUBLISHED
     on_trial: bool = False
+    strands: int = 1
 
 
 AS_USUAL: Final = Manner()
@@ -50,6 +51,8 @@ class Destination:
     """In which form the message is sent (behaviour 2.12)."""
     on_trial: bool = False
     """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
+    strands: int = 1
+    """How many requests its subscriber's main line may have under way (behaviour 4.13)."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -223,7 +223,8 @@ def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
-    held = line.state(let_go=True, hold=Hold(1.0, "no answer", delivery.destination.stamp))
+    line.holds(delivery, Hold(1.0, "no answer", delivery.destination.stamp))
+    held = line.state(let_go=True)
     missed = settlement(line, delivery, **NO_ANSWER)
     overtaken(
         lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),

@@ -149,9 +149,9 @@ def test_what_holds_the_line_lets_it_rest_with_its_head(
     assert send(step).id == 1
     rest = go(line, reply)
     assert isinstance(rest, Rest)
-    assert rest.hold
     assert rest.ended
-    assert (rest.hold.pause, rest.hold.reason, rest.ended.status) == (pause, reason, PENDING)
+    assert line.hold
+    assert (line.hold.pause, line.hold.reason, rest.ended.status) == (pause, reason, PENDING)
     assert (line.head_id, line.failures, line.last_sequence) == (1, 1, last_sequence)
 
 
@@ -174,8 +174,8 @@ def test_failures_add_up_while_the_head_is_the_same_and_end_with_success() -> No
     line = a_line(head=1, failures=4)
     sent, step = run(line, Hand(head=in_hand(1), fresh=fresh(2)), [503])
     assert isinstance(step, Rest)
-    assert step.hold
-    assert (sent, step.hold.pause, line.failures) == ([1], 16.0, 5)
+    assert line.hold
+    assert (sent, line.hold.pause, line.failures) == ([1], 16.0, 5)
     line = a_line(head=1, failures=4)
     run(line, Hand(head=in_hand(1), fresh=fresh(2)), [200])
     assert (line.head_id, line.failures) == (None, 0)
@@ -217,7 +217,7 @@ def test_at_the_end_of_its_turn_it_settles_and_rests(status: int) -> None:
     rest = go(line, answered(status))
     assert isinstance(rest, Rest)
     assert rest.ended
-    assert (rest.ended.delivery_id, rest.hold) == (1, None)
+    assert (rest.ended.delivery_id, line.hold) == (1, None)
 
 
 def test_a_turn_without_time_sends_nothing() -> None:

@@ -1,0 +1,73 @@
+"""What a strand sends next of its subscriber's deliveries: in its time, and after its script."""
+
+import time
+from collections.abc import Generator
+
+from delivery.lines.hands import InHand
+from delivery.lines.steps import Ended, Reply, Step, Transform, Wait
+from delivery.lines.strands import Strand
+from delivery.lines.taking import next_in_hand
+from delivery.lines.transforms import TransformRefused, transformed, withheld
+from subscriptions.scripts.jobs import Failed, Lost, Made
+
+Ready = Generator[Step, Reply, tuple[InHand | None, Ended | None]]
+"""Returns what is sent, None where nothing is, and what is still to be settled."""
+
+
+def next_ready(strand: Strand, ended: Ended | None) -> Ready:
+    """Return what is sent next; None where the strand stops."""
+    line = strand.line
+    linger = False
+    delivery: InHand | None
+    while True:
+        delivery, ended = yield from next_in_hand(strand, ended, lambda: _taken(strand), linger=linger)
+        if delivery and not line.is_as_claimed(delivery.destination):
+            line.is_outdated = True
+            return None, ended
+        if delivery and delivery.destination.spacing:
+            delivery, ended = yield from _in_its_time(strand, delivery, ended)
+        if delivery is None or not delivery.destination.script:
+            return delivery, ended
+        delivery, ended = yield from _transformed(strand, delivery, ended)
+        if delivery:
+            return delivery, ended
+        linger = ended is None  # no process was free, or no room for what it made: not at once again
+
+
+def _taken(strand: Strand) -> InHand | None:
+    """Take what goes next; where no order counts, rather what has not to wait for its rate."""
+    line, now = strand.line, time.monotonic()
+    taken: InHand | None = None
+    if not line.gives_numbers:
+        taken = strand.take(lambda one: not line.paces.wait(one.destination, now))
+    return taken or strand.take()
+
+
+def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
+    """Wait until the delivery's subscription may be sent (behaviour 1.4), or let the line wait if that is long."""
+    line, destination = strand.line, delivery.destination
+    while seconds := line.paces.wait(destination, time.monotonic()):
+        if not line.has_time_for(seconds):
+            line.waits_for_rate(delivery, seconds)
+            return None, ended
+        yield Wait(ended, delivery, seconds)
+        ended = None
+        if line.stopping or line.is_held:
+            return None, None
+    line.paces.ask(destination, time.monotonic())
+    return delivery, ended
+
+
+def _transformed(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
+    """Run the delivery's script."""
+    line = strand.line
+    result = yield Transform(ended, delivery)
+    if isinstance(result, Made) and not line.stopping:
+        try:
+            return transformed(delivery, result), None
+        except TransformRefused as refused:
+            result = Failed(str(refused))
+    if not isinstance(result, Failed | Lost):
+        return None, None  # there was no time for it
+    line.passed(delivery)
+    return None, withheld(line.id, delivery, result)
