@@ -63,7 +63,7 @@ post_migrate.connect(open_days, sender=apps.get_app_config("delivery"))
 @pytest.fixture
 def storage(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget all hints, and that Redis was away."""
-    wakeups._redis().flushdb()
+    wakeups.redis_client().flushdb()
     monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
 
 

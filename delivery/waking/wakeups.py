@@ -76,34 +76,38 @@ def wake(queue: str, line_ids: Sequence[int]) -> bool:
     """Tell the workers of `queue` that these lines have work; say whether the hint was taken. Never raises."""
     if not line_ids:
         return True
-    return _is_served(queue) and _guarded(lambda: _wake_newly(queue, line_ids))
+    return _is_served(queue) and guarded(lambda: _wake_newly(queue, line_ids))
 
 
 def wake_regardless(queue: str, line_ids: Sequence[int]) -> bool:
     """Do as `wake`, but send a task even where the lines are marked awake already, unless many wait: it may be lost."""
-    return _is_served(queue) and _guarded(lambda: _wake_all(queue, line_ids))
+    return _is_served(queue) and guarded(lambda: _wake_all(queue, line_ids))
 
 
 def woken_lines(queue: str) -> list[int]:
     """Take up to 256 woken lines; send a colleague for the rest. None where Redis does not answer."""
     popped: list[int] = []
-    _guarded(lambda: _pop(queue, popped))
+    guarded(lambda: _pop(queue, popped))
     return popped
 
 
 def asleep(queue: str, line_ids: Iterable[int]) -> bool:
     """Unmark lines that have been let go, so that the next publish wakes them again. Never raises."""
     keys = [f"{_set_of(queue)}:awake:{line}" for line in line_ids]
-    return not keys or _guarded(lambda: _redis().delete(*keys))
+    return not keys or guarded(lambda: redis_client().delete(*keys))
 
 
-def hint(task: str, arguments: Sequence[Any], queue: str) -> bool:
-    """Ask the workers of `queue` for a task of another kind; tell whether the hint was taken. Never raises."""
-    return _guarded(lambda: _hints().send_task(task, args=arguments, queue=queue, retry=False, ignore_result=True))
+def hint(task: str, arguments: Sequence[Any], queue: str, *, shown: str | None = None) -> bool:
+    """Ask the workers of `queue` for a task of another kind; tell whether the hint was taken. Never raises.
+
+    `shown` stands in Flower instead of the arguments.
+    """
+    options: dict[str, Any] = {"queue": queue, "retry": False, "ignore_result": True, "argsrepr": shown}
+    return guarded(lambda: _hints().send_task(task, args=arguments, **options))
 
 
 def _pop(queue: str, popped: list[int]) -> None:
-    popped += map(int, cast(list[bytes], _redis().spop(_set_of(queue), LINES_A_TASK)))
+    popped += map(int, cast(list[bytes], redis_client().spop(_set_of(queue), LINES_A_TASK)))
     if len(popped) == LINES_A_TASK:
         _send_turn(queue)
 
@@ -115,12 +119,13 @@ def _wake_newly(queue: str, line_ids: Sequence[int]) -> None:
 
 def _wake_all(queue: str, line_ids: Sequence[int]) -> None:
     if line_ids:
-        _redis().sadd(_set_of(queue), *line_ids)
-    if _redis().scard(_set_of(queue)) and _redis().llen(queue) < MOST_TASKS:
+        redis_client().sadd(_set_of(queue), *line_ids)
+    if redis_client().scard(_set_of(queue)) and redis_client().llen(queue) < MOST_TASKS:
         _send_turn(queue)
 
 
-def _guarded(hint: Callable[[], object]) -> bool:
+def guarded(hint: Callable[[], object]) -> bool:
+    """Ask Redis unless it did not answer just now; tell whether it has answered. Never raises."""
     if not breaker.lets_through():
         return False
     try:
@@ -145,7 +150,8 @@ def _set_of(queue: str) -> str:
 
 
 @cache
-def _redis() -> redis.Redis:
+def redis_client() -> redis.Redis:
+    """Return this process's Redis, which is asked through `guarded`."""
     patience = settings.REDIS_TIMEOUT_SECONDS
     return redis.Redis.from_url(
         settings.REDIS_URL, socket_timeout=patience, socket_connect_timeout=patience, retry=Retry(NoBackoff(), 0)
@@ -154,7 +160,7 @@ def _redis() -> redis.Redis:
 
 @cache
 def _wake_script() -> Script:
-    return _redis().register_script(WAKE)
+    return redis_client().register_script(WAKE)
 
 
 @cache

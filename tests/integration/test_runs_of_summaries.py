@@ -300,7 +300,7 @@ def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: lis
 
 def hints() -> int:
     """Return how many tasks the worker of the queue finds."""
-    return int(wakeups._redis().llen(requesting.QUEUE))
+    return int(wakeups.redis_client().llen(requesting.QUEUE))
 
 
 def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:

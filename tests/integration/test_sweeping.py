@@ -41,7 +41,7 @@ def found(line: Line) -> tuple[list[int], list[int]]:
 
 @pytest.mark.behaviour("11.3")
 def test_pending_work_is_found_though_every_hint_was_lost(line: Line) -> None:
-    wakeups._redis().flushdb()
+    wakeups.redis_client().flushdb()
     assert found(line) == ([line.pk], [line.pk])
 
 
@@ -109,7 +109,7 @@ def test_what_is_set_aside_is_found_when_it_is_due_again(line: Line) -> None:
 
 
 def tasks_sent() -> int:
-    return int(wakeups._redis().llen(QUEUE))
+    return int(wakeups.redis_client().llen(QUEUE))
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_full_task_calls_a_colleague(redis_empty: None) -> None:
 @pytest.mark.behaviour("11.3")
 def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None) -> None:
     wakeups.wake(QUEUE, [1])
-    wakeups._redis().delete(QUEUE)
+    wakeups.redis_client().delete(QUEUE)
     wakeups.wake(QUEUE, [1])
     assert tasks_sent() == 0
     wakeups.wake_regardless(QUEUE, [1])

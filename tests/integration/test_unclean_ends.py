@@ -341,7 +341,7 @@ def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     bodies = publish_numbered(wanted.event_type, 5)
-    wakeups._redis().flushdb()
+    wakeups.redis_client().flushdb()
     with working():
         wait_until_done()
     assert receiver.bodies("/a") == bodies
