@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import replace
@@ -63,29 +64,36 @@ class _Scripts:
         self._kept: OrderedDict[Destination, Destination] = OrderedDict()
         """By what each is without its script."""
         self._characters = 0
+        self._lock = threading.Lock()
+        """Not only the driver's thread loads destinations."""
 
     def added_to(self, plain: Collection[Destination]) -> dict[int, Destination]:
         """Return the destinations with their scripts, by id; one that is gone is missing.
 
         A script that was changed just now comes with a stamp that is not in force any more: nothing is sent after it.
         """
-        unknown = {one.subscription_id: one for one in plain if one not in self._kept}
-        known = {one.subscription_id: self._used(one) for one in plain if one in self._kept}
+        known = {one.subscription_id: used for one in plain if (used := self._used(one))}
+        unknown = {one.subscription_id: one for one in plain if one.subscription_id not in known}
         for subscription_id, script in rows(SCRIPTS, [sorted(unknown)]) if unknown else ():
             known[subscription_id] = self._keep(unknown[subscription_id], sys.intern(script))
         return known
 
-    def _used(self, plain: Destination) -> Destination:
-        self._kept.move_to_end(plain)
-        return self._kept[plain]
+    def _used(self, plain: Destination) -> Destination | None:
+        with self._lock:
+            scripted = self._kept.get(plain)
+            if scripted:
+                self._kept.move_to_end(plain)
+            return scripted
 
     def _keep(self, plain: Destination, script: str) -> Destination:
-        scripted = self._kept[plain] = replace(plain, script=script)
-        self._characters += len(script)
-        while self._characters > SCRIPT_CHARACTERS:
-            _, dropped = self._kept.popitem(last=False)
-            self._characters -= len(dropped.script)
-        return scripted
+        with self._lock:
+            earlier = self._kept.get(plain)
+            self._characters += len(script) - (len(earlier.script) if earlier else 0)
+            scripted = self._kept[plain] = replace(plain, script=script)
+            while self._characters > SCRIPT_CHARACTERS:
+                _, dropped = self._kept.popitem(last=False)
+                self._characters -= len(dropped.script)
+            return scripted
 
 
 _scripts = _Scripts()
