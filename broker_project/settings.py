@@ -205,6 +205,8 @@ RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
 QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16)
 """How many messages each QUEUE sender has under way at a time."""
+VOLATILE_UNDER_WAY = number("BROKER_VOLATILE_UNDER_WAY", least=1, default=2000)
+"""How many requests for volatile messages each worker has under way at a time; more are dropped."""
 CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14)
 """How long an endpoint may take to reply through its callback, and the reply to be delivered."""
 SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10)

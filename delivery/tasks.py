@@ -1,5 +1,7 @@
 """Celery tasks: ids in, one call each."""
 
+from typing import Any
+
 from celery import Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
@@ -9,6 +11,8 @@ from delivery.callbacks.terms import callback_terms
 from delivery.driving import attending, running, turns
 from delivery.intake import idempotency
 from delivery.retention import maintaining
+from delivery.volatile import queueing, sending
+from delivery.volatile.parcels import Parcel
 from delivery.waking import sweeping, wakeups
 
 
@@ -26,6 +30,12 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
         self.request.chain = [  # type: ignore[assignment]  # the stubs say str
             turn.si(queue, unfinished).set(queue=queue)
         ]
+
+
+@shared_task(name=queueing.TASK)
+def send_volatile(packed: dict[str, Any]) -> None:
+    """Send a message that is nowhere but in here (behaviour 2.9)."""
+    sending.running_sender(under_way=settings.VOLATILE_UNDER_WAY).send(Parcel.unpacked(packed))
 
 
 @shared_task(name="delivery.sweep")
@@ -67,6 +77,7 @@ def start_delivering(sender: Consumer, **_signal: object) -> None:
 def stop_delivering(**_signal: object) -> None:
     """Let the requests under way end and be settled."""
     running.stop()
+    sending.stop()
 
 
 def _is_of_lines(queue: str) -> bool:

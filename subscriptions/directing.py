@@ -42,16 +42,16 @@ class Directed(Addressed, Protocol):
         """The subscriber's name."""
 
 
-def directed(messages: Sequence[Directed]) -> list[list[Match] | None]:
+def directed(messages: Sequence[Directed], *, lock: bool = True) -> list[list[Match] | None]:
     """Return for each message whom of its destination's subscriptions it goes to: one, or none.
 
     None where nobody is called so. The one is the first, by position and id, whose filter is true, or fails: then
-    nobody knows. It is locked against deletion.
+    nobody knows. It is locked against deletion, if wanted.
     """
     while True:
         found = _found(messages)
         wanted = {match.subscription_id for matches in found for match in matches or ()}
-        if locked(wanted) == wanted:
+        if not lock or locked(wanted) == wanted:
             return found
         # else it was deleted just now, and the next one may qualify
 

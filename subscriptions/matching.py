@@ -21,14 +21,15 @@ class Match(NamedTuple):
     """Whether it has a header filter, which is then the message's FILTER_STRING."""
 
 
-def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
+def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) -> list[list[Match]]:
     """Return the subscriptions that get each message, in position order within each subscriber.
 
-    Both they and their subscribers are active. Looked up in one query for all messages, and locked against deletion:
-    where filters are known to take part by a second one. Messages that are alike and meet no filter share one list.
+    Both they and their subscribers are active. Looked up in one query for all messages, and locked against deletion,
+    if wanted: where filters are known to take part by a second one. Messages that are alike and meet no filter share
+    one list.
     """
     work = Work()
-    asked, candidates, are_locked = candidates_of(messages, work)
+    asked, candidates, are_locked = candidates_of(messages, work, lock=lock)
     unfiltered = {
         one: [
             Match(candidate.subscription_id, candidate.subscriber_id, by_header=candidate.by_header)
@@ -41,7 +42,7 @@ def matching_subscriptions(messages: Sequence[Addressed]) -> list[list[Match]]:
         unfiltered[one] if one in unfiltered else [*qualified(candidates[one], message.document, work)]
         for one, message in zip(asked, messages, strict=True)
     ]
-    return matches if are_locked else _without_deleted(matches)
+    return matches if are_locked or not lock else _without_deleted(matches)
 
 
 def subscriptions_to_ask(message: Addressed) -> list[Match]:

@@ -14,13 +14,20 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.api.calls import RESPONSES, answer_to, refuse_unsuitable
+from delivery.api.calls import answer_to, refuse_unsuitable
 from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
 from delivery.api.requested import cloud_events_in, content_type_of, event_in, events_in
+from delivery.api.volatile_events import (
+    DURABILITY,
+    RESPONSES,
+    answer_to_volatile,
+    is_volatile,
+    refuse_volatile_batch,
+)
 from delivery.callbacks.terms import callback_terms
 from delivery.intake.cloud_events import is_batch, is_cloud_event
 from delivery.intake.drafts import Draft
-from delivery.intake.refusals import KindNotServed, Refusal, RefusedItems
+from delivery.intake.refusals import Refusal, RefusedItems
 from delivery.messages.accepting import accept, checked
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
@@ -43,6 +50,7 @@ HEADERS: Final = [
         "subscriber once.",
     ),
     _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
+    _header(DURABILITY, "TOPIC: `guaranteed`, which is meant without it, or `volatile`: stored nowhere, sent once."),
     _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
 ]
 
@@ -62,7 +70,7 @@ class Publish(APIView):
     def post(self, request: Request, event_type: str) -> HttpResponseBase:
         """Store the event with a delivery for every subscription that qualifies; answered once that is durable.
 
-        A SYNC event is answered with what its endpoint answers.
+        A volatile event is stored nowhere. A SYNC event is answered with what its endpoint answers.
         """
         return answer_to_one(request, event_in(request, event_type))
 
@@ -79,7 +87,7 @@ class PublishBatch(APIView):
         content_type = content_type_of(request)
         if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
             return answer_to_one(request, event_in(request))
-        refuse_unserved(request)
+        refuse_volatile_batch(request)
         accepted = accepted_by(request, cloud_events_in(request) if is_batch(content_type) else events_in(request))
         return Response({"results": [answer_of(one) for one in accepted]}, status.HTTP_202_ACCEPTED)
 
@@ -90,7 +98,8 @@ def answer_to_one(request: Request, draft: Draft) -> HttpResponseBase:
     if message.kind == EventKind.SYNC:
         refuse_unsuitable(request)
         return answer_to(message, publisher_id=key_of(request).publisher_id)
-    refuse_unserved(request)
+    if is_volatile(request):
+        return answer_to_volatile(request, message)
     accepted = published_by(request, message)
     location = reverse("message", args=[accepted.id])
     replayed = {"Idempotency-Replayed": "true"} if accepted.replayed else {}
@@ -136,9 +145,3 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         senders=settings.QUEUE_SENDERS,
         callbacks=callback_terms(),
     )
-
-
-def refuse_unserved(request: Request) -> None:
-    """Raise `KindNotServed` for headers that ask for what this version cannot do."""
-    if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
-        raise KindNotServed("This version does not serve volatile messages; publish without Broker-Durability.")

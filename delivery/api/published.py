@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
+from delivery.intake.terms import VOLATILE
 from delivery.messages.storing import Accepted
 from delivery.models import MessageOutcome
 
@@ -17,12 +18,15 @@ ASTRAY: Final[dict[str, str]] = {
 class AcceptedEvent(serializers.Serializer[Any]):
     """What is answered to one event."""
 
-    id = serializers.IntegerField(help_text="The message's id.")
+    id = serializers.IntegerField(allow_null=True, help_text="The message's id; null: volatile, it is stored nowhere.")
     outcome = serializers.ChoiceField(MessageOutcome.choices)
     deliveries = serializers.IntegerField(
         help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it."
     )
     detail = serializers.CharField(required=False, help_text="There: why its destination does not get it.")
+    durability = serializers.ChoiceField(
+        [VOLATILE], required=False, help_text="There: each of them is sent it once, and never again."
+    )
     replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
 
 

@@ -1,4 +1,4 @@
-"""What publishers say of the time in which a message is to be sent (behaviour 2.10, 2.13)."""
+"""What publishers say of how, and in which time, a message is to be sent (behaviour 2.9, 2.10, 2.13)."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -7,12 +7,31 @@ from typing import Final
 
 from delivery.intake.refusals import InvalidMetadata
 
+GUARANTEED: Final = "guaranteed"
+"""Stored before it is answered, and sent until it is taken."""
+VOLATILE: Final = "volatile"
+"""Stored nowhere, and sent once."""
 MOST: Final = timedelta(days=30)
 """So long a message may live, or be held back, at most."""
 UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 _TTL = re.compile(r"(\d{1,8})([smhd]?)", re.ASCII)
 _RFC_3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+
+
+def durability_of(text: str | None) -> str:
+    """Return `guaranteed`, which is meant where nothing is said, or `volatile`.
+
+    Raises:
+        InvalidMetadata: it says neither.
+
+    """
+    said = GUARANTEED if text is None else text
+    if said not in {GUARANTEED, VOLATILE}:
+        raise InvalidMetadata(
+            f"Broker-Durability is '{GUARANTEED}', or '{VOLATILE}': send one of them, or leave it out."
+        )
+    return said
 
 
 def ttl_of(text: str) -> float:

@@ -62,16 +62,20 @@ def transformed(delivery: InHand, made: Made) -> InHand:
         TransformRefused: a header or the path cannot be sent.
 
     """
-    content = delivery.content
+    content = transformed_content(delivery.content, delivery.destination, made)
+    return replace(delivery, content=content, size=max(delivery.size, len(content.body)))
+
+
+def transformed_content(content: Content, destination: Destination, made: Made) -> Content:
+    """Return what is sent of a message after a script; raises as `transformed` does."""
     try:
         validate_headers(made.headers)
-        url = with_param(delivery.destination.url, made.param) if made.param else ""
+        url = with_param(destination.url, made.param) if made.param else ""
     except ValidationError as refused:
         raise TransformRefused(" ".join(refused.messages)) from None
     body = content.body if made.body is None else made.body
     headers = tuple(merged(dict(content.headers), made.headers).items())
-    content = replace(content, body=body, headers=headers, url=url)
-    return replace(delivery, content=content, size=max(delivery.size, len(body)))
+    return replace(content, body=body, headers=headers, url=url)
 
 
 def with_param(url: str, param: str) -> str:

@@ -26,28 +26,28 @@ class Route(NamedTuple):
     outcome: MessageOutcome
 
 
-def routes_of(messages: Sequence[Directed]) -> list[Route]:
-    """Return where each message goes, in their order; who gets something is locked against deletion."""
+def routes_of(messages: Sequence[Directed], *, lock: bool = True) -> list[Route]:
+    """Return where each message goes, in their order; who gets something is locked against deletion, if wanted."""
     for_one = {place: one for place, one in enumerate(messages) if one.destination not in (None, EACH_SUBSCRIBER)}
     if not for_one:
-        return _by_wishes(messages)
+        return _by_wishes(messages, lock=lock)
     others = {place: one for place, one in enumerate(messages) if place not in for_one}
-    routes = dict(zip(for_one, _by_name([*for_one.values()]), strict=True))
-    routes |= dict(zip(others, _by_wishes([*others.values()]) if others else (), strict=True))
+    routes = dict(zip(for_one, _by_name([*for_one.values()], lock=lock), strict=True))
+    routes |= dict(zip(others, _by_wishes([*others.values()], lock=lock) if others else (), strict=True))
     return [routes[place] for place in range(len(messages))]
 
 
-def _by_wishes(messages: Sequence[Directed]) -> list[Route]:
+def _by_wishes(messages: Sequence[Directed], *, lock: bool) -> list[Route]:
     return [
         _to(_first_of_each(matches) if message.destination else matches, MessageOutcome.UNROUTED)
-        for message, matches in zip(messages, matching_subscriptions(messages), strict=True)
+        for message, matches in zip(messages, matching_subscriptions(messages, lock=lock), strict=True)
     ]
 
 
-def _by_name(messages: Sequence[Directed]) -> list[Route]:
+def _by_name(messages: Sequence[Directed], *, lock: bool) -> list[Route]:
     return [
         Route((), MessageOutcome.DEAD_LETTERED) if matches is None else _to(matches, MessageOutcome.DISCARDED)
-        for matches in directed(messages)
+        for matches in directed(messages, lock=lock)
     ]
 
 
@@ -63,7 +63,7 @@ def _first_of_each(matches: Sequence[Match]) -> list[Match]:
     return [*firsts.values()]
 
 
-def log_astray(ids: Sequence[int], messages: Sequence[Directed], routes: Sequence[Route]) -> None:
+def log_astray(ids: Sequence[int | str], messages: Sequence[Directed], routes: Sequence[Route]) -> None:
     """Log the messages that their destinations do not get."""
     for message_id, message, route in zip(ids, messages, routes, strict=True):
         if event := ASTRAY.get(route.outcome):

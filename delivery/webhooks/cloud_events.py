@@ -51,7 +51,7 @@ def _attributes(content: Content, headers: Mapping[str, str]) -> dict[str, str]:
         return theirs
     return theirs | {
         "specversion": SPECVERSION,
-        "id": str(content.message_id),
+        "id": content.known_as or str(content.message_id),
         "source": f"{SOURCE}{content.event_type}",
         "type": content.event_type,
         "time": _rfc3339(content.published_ms),

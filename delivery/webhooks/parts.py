@@ -60,6 +60,7 @@ class Content:
     """What is delivered of a message."""
 
     message_id: int
+    """0: it is stored nowhere."""
     event_type: str
     body: bytes
     headers: Headers
@@ -71,6 +72,8 @@ class Content:
     """When it was published, in milliseconds since 1970."""
     url: str = ""
     """Where it goes instead of the destination's own URL: its script has appended to that."""
+    known_as: str = ""
+    """What tells it from others instead of its id, where it is stored nowhere."""
 
     @property
     def size(self) -> int:
@@ -96,10 +99,14 @@ class Numbers:
     """The QUEUE group, which all its requests are known by, whichever endpoint they go to."""
     callback_url: str = ""
     """Where the endpoint may post its result."""
+    known_as: str = ""
+    """What the request is known by instead, where there is no delivery."""
 
     @property
     def webhook_id(self) -> str:
         """What is the same in every attempt (behaviour 4.11)."""
+        if self.known_as:
+            return self.known_as
         if self.group_id is None:
             return f"{WEBHOOK_ID_PREFIX}{self.delivery_id}"
         return f"{GROUP_ID_PREFIX}{self.group_id}"

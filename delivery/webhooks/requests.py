@@ -41,8 +41,9 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
         f"webhook-timestamp: {timestamp}".encode(),
         f"Webhook-Attempt: {numbers.attempt}".encode(),
         header_line("Broker-Event-Type", content.event_type),
-        f"Broker-Message-Id: {content.message_id}".encode(),
     ]
+    if content.message_id:
+        lines.append(f"Broker-Message-Id: {content.message_id}".encode())
     if destination.signing_key:
         signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
         lines.append(f"webhook-signature: {signed}".encode())

@@ -230,7 +230,7 @@ def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
         ({"Idempotency_Key": "k" * 256}, 400, "invalid_metadata"),
         ({"Idempotency_Key": "a b"}, 400, "invalid_metadata"),
         ({"CallbackURL": "https://example.com"}, 400, "invalid_metadata"),
-        ({"Broker_Durability": "volatile"}, 501, "not_served"),
+        ({"Broker_Durability": "for ever"}, 400, "invalid_metadata"),
     ],
 )
 def test_a_publish_that_cannot_be_taken_says_why(client: Client, sent: dict[str, Any], status: int, code: str) -> None:

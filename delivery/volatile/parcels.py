@@ -1,0 +1,95 @@
+"""A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (behaviour 2.9)."""
+
+import base64
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Self
+
+import orjson
+
+from delivery.messages.storing import NewMessage
+from delivery.webhooks.forwarded_headers import forwarded, merged
+from delivery.webhooks.parts import Content, Numbers
+
+ID_PREFIX: Final = "vol_"
+MOST_SECONDS: Final = 3_600
+"""A message that has waited for a worker for so long is not sent any more, whatever its time to live."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A message, and for whom it is."""
+
+    id: str
+    """`vol_` and 32 hexadecimal digits: it has no number."""
+    event_type_id: int
+    event_type: str
+    body: bytes
+    content_type: str
+    headers: Sequence[Sequence[str]]
+    """Those that are kept: pairs of name and value."""
+    subscription_ids: Sequence[int]
+    published_ms: int
+    """In milliseconds since 1970, by the clock of whoever took it."""
+    seconds: float
+    """For how long from then on it may be sent."""
+
+    @classmethod
+    def of(cls, message: NewMessage, subscription_ids: Sequence[int], *, now: float) -> Self:
+        """Return the message, to be sent to these subscriptions; `now` is the time, in seconds since 1970."""
+        return cls(
+            id=f"{ID_PREFIX}{uuid.uuid4().hex}",
+            event_type_id=message.event_type_id,
+            event_type=message.event_type,
+            body=message.body,
+            content_type=message.content_type,
+            headers=message.headers,
+            subscription_ids=subscription_ids,
+            published_ms=int(now * 1000),
+            seconds=min(MOST_SECONDS, message.ttl or MOST_SECONDS),
+        )
+
+    @classmethod
+    def unpacked(cls, packed: Mapping[str, Any]) -> Self:
+        """Return what `packed` was made of."""
+        return cls(**{**packed, "body": base64.b64decode(packed["body"])})
+
+    def packed(self) -> dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self) | {"body": base64.b64encode(self.body).decode()}
+
+    @property
+    def hour(self) -> int:
+        """When the hour of its publishing began, in seconds since 1970."""
+        return self.published_ms // 3_600_000 * 3_600
+
+    @property
+    def number(self) -> int:
+        """What the randomness of its scripts begins with."""
+        return int(self.id.removeprefix(ID_PREFIX), 16)
+
+    @property
+    def content(self) -> Content:
+        """What is delivered of it."""
+        pairs = [(name, value) for name, value in self.headers]
+        going_on = merged(dict(forwarded(pairs)), {"Content-Type": self.content_type})
+        return Content(
+            message_id=0,
+            event_type=self.event_type,
+            body=self.body,
+            headers=tuple(going_on.items()),
+            content_type=self.content_type,
+            stored_headers=orjson.dumps(pairs).decode(),
+            published_ms=self.published_ms,
+            known_as=self.id,
+        )
+
+    def numbers(self, subscription_id: int) -> Numbers:
+        """Return what tells its one request to a subscription from all others."""
+        known_as = f"{self.id}_{subscription_id}"
+        return Numbers(0, sequence=None, attempt=1, possible_duplicate=False, known_as=known_as)
+
+    def is_over(self, now: float) -> bool:
+        """Tell whether it is too late to send it at `now`, in seconds since 1970."""
+        return now * 1000 >= self.published_ms + self.seconds * 1000

@@ -1,0 +1,48 @@
+"""Publishing a volatile message: matched like any other, handed to the workers, stored nowhere (behaviour 2.9)."""
+
+from typing import NamedTuple
+
+from delivery.messages.routing import Route, log_astray, routes_of
+from delivery.messages.storing import NewMessage
+from delivery.models import MessageOutcome, VolatileOutcome
+from delivery.volatile.parcels import Parcel
+from delivery.volatile.queueing import is_put
+from delivery.volatile.tallies import ACCEPTED, Counted, running_tallies
+
+
+class NotHandedOver(Exception):
+    """The workers cannot be reached, or as much waits for them as may: nobody gets this message."""
+
+
+class HandedOver(NamedTuple):
+    """What is answered to a volatile publish."""
+
+    outcome: MessageOutcome
+    deliveries: int
+    """How many subscriptions it is sent to, once each, if nothing comes between."""
+
+
+def hand_over(message: NewMessage, *, now: float) -> HandedOver:
+    """Hand a message to the workers for all subscriptions that qualify; `now` is the time, in seconds since 1970.
+
+    Raises:
+        NotHandedOver: they do not take it; nothing was sent.
+
+    """
+    (route,) = routes_of([message], lock=False)
+    parcel = Parcel.of(message, [match.subscription_id for match in route.matches if not match.failure], now=now)
+    if parcel.subscription_ids and not is_put(parcel):
+        raise NotHandedOver
+    _count(parcel, route)
+    log_astray([parcel.id], [message], [route])
+    return HandedOver(route.outcome, len(parcel.subscription_ids))
+
+
+def _count(parcel: Parcel, route: Route) -> None:
+    tallies = running_tallies()
+    tallies.count(Counted(parcel.hour, parcel.event_type_id, None), ACCEPTED)
+    for match in route.matches:
+        of = Counted(parcel.hour, parcel.event_type_id, match.subscription_id)
+        tallies.count(of, ACCEPTED)
+        if match.failure:
+            tallies.count(of, VolatileOutcome.FILTERED)

@@ -1,0 +1,113 @@
+"""Sending volatile messages in a worker process: all at once, beside its lines, and no task waits (behaviour 2.9)."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import structlog
+from django.db import Error
+
+from delivery.calls.loop import CallLoop
+from delivery.http.transfers import Answer
+from delivery.models import VolatileOutcome
+from delivery.volatile import tallies
+from delivery.volatile.errands import Errand, errand
+from delivery.volatile.parcels import Parcel
+from delivery.volatile.places import Places
+from delivery.volatile.queueing import is_first
+from delivery.volatile.tallies import Counted, running_tallies
+from delivery.waking.claiming import DEADLINE_SECONDS
+from delivery.webhooks.loading import destinations_of
+from delivery.webhooks.parts import Destination
+from subscriptions.scripts.jobs import Result
+
+MOST_ANSWER_BYTES: Final = 64 * 1024
+"""What is read of an answer; of which the status alone counts."""
+DRAIN_SECONDS: Final = 1.0
+"""How long a worker that stops waits for answers; what comes later is counted as lost."""
+
+log = structlog.get_logger(__name__)
+
+
+class Sender:
+    """A process's requests for volatile messages: so many under way at most, and none of them twice."""
+
+    def __init__(self, *, under_way: int) -> None:
+        self._places = Places(under_way)
+        self._loop = CallLoop(deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
+        self._loop.start()
+
+    def send(self, parcel: Parcel) -> None:
+        """Send a parcel to each of its subscriptions that has a place; returns before they answer."""
+        first = is_first(parcel)
+        if first is None:
+            return _lose(parcel, "Redis does not answer")
+        if not first:
+            return None
+        try:
+            destinations = destinations_of(parcel.subscription_ids)
+        except Error as failure:
+            return _lose(parcel, str(failure))
+        for subscription_id in parcel.subscription_ids:
+            self._begin(parcel, subscription_id, destinations.get(subscription_id))
+        return None
+
+    def stop(self) -> None:
+        """Wait a moment for answers; what has none then is lost."""
+        self._places.wait_until_empty(DRAIN_SECONDS)
+        self._loop.stop()
+
+    def _begin(self, parcel: Parcel, subscription_id: int, destination: Destination | None) -> None:
+        if self._places.take(subscription_id):
+            begun = errand(parcel, destination, time.time)
+            self._go_on(begun, None, partial(self._end, parcel, subscription_id))
+        else:
+            _count(parcel, subscription_id, VolatileOutcome.DROPPED)
+
+    def _go_on(self, begun: Errand, came: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
+        """Let an errand take its next step; one that fails is lost, and no other with it."""
+        try:
+            wanted = begun.send(came)
+        except StopIteration as ended:
+            end(ended.value)
+        except Exception:
+            log.exception("volatile.failed")
+            end(VolatileOutcome.LOST)
+        else:
+            self._loop.take(wanted).add_done_callback(lambda future: self._go_on(begun, future.result(), end))
+
+    def _end(self, parcel: Parcel, subscription_id: int, outcome: VolatileOutcome) -> None:
+        _count(parcel, subscription_id, outcome)
+        self._places.leave(subscription_id)
+
+
+def _lose(parcel: Parcel, reason: str) -> None:
+    log.warning("volatile.not_sent", id=parcel.id, reason=reason)
+    for subscription_id in parcel.subscription_ids:
+        _count(parcel, subscription_id, VolatileOutcome.LOST)
+
+
+def _count(parcel: Parcel, subscription_id: int, outcome: VolatileOutcome) -> None:
+    running_tallies().count(Counted(parcel.hour, parcel.event_type_id, subscription_id), outcome)
+
+
+_senders: dict[int, Sender] = {}
+"""By process: no thread survives a fork."""
+_start_lock: Final = threading.Lock()
+
+
+def running_sender(*, under_way: int) -> Sender:
+    """Return this process's sender; made when first asked for."""
+    with _start_lock:
+        return _senders.get(os.getpid()) or _senders.setdefault(os.getpid(), Sender(under_way=under_way))
+
+
+def stop() -> None:
+    """Stop this process's sender, if it has one, and write down what it has counted."""
+    with _start_lock:
+        if stopped := _senders.pop(os.getpid(), None):
+            stopped.stop()
+    tallies.stop()

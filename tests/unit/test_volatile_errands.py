@@ -1,0 +1,138 @@
+"""A volatile message on its way to one subscription, step by step, without any network."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.http.header_lines import EncodedRequest
+from delivery.http.transfers import Answer, RequestNotCompleted
+from delivery.messages.storing import NewMessage
+from delivery.models import VolatileOutcome
+from delivery.volatile.errands import errand
+from delivery.volatile.parcels import MOST_SECONDS, Parcel
+from delivery.volatile.places import Places
+from delivery.webhooks.parts import Destination
+from subscriptions.scripts.jobs import Failed, Job, Lost, Made, NotRun
+
+pytestmark = pytest.mark.behaviour("2.9")
+
+NOW = 1_700_000_000.25
+SOMEBODY = 7
+
+
+def parcel(ttl: float | None = None) -> Parcel:
+    headers = [("X-Team", "blue")]
+    message = NewMessage(3, "Shop.Order.Placed", b"[1]", "application/json", headers=headers, ttl=ttl)
+    return Parcel.of(message, [SOMEBODY], now=NOW)
+
+
+def destination(**fields: Any) -> Destination:
+    return Destination(SOMEBODY, 1, "POST", "http://127.0.0.1:9/", {}, b"", **fields)
+
+
+def answered(status: int) -> Answer:
+    response = requests.Response()
+    response.status_code = status
+    return Answer("token", response, b"", 3)
+
+
+def unanswered(token: str | None) -> Answer:
+    return Answer(token, RequestNotCompleted("gone", was_sent=True), b"", 3)
+
+
+def run(wanted: Destination | None, came: Sequence[object], *, at: float = NOW, ttl: float | None = None) -> Any:
+    """Return what was asked for, what came of it being `came`, and what became of the message at the end."""
+    asked: list[type] = []
+    begun = errand(parcel(ttl), wanted, lambda: at)
+    try:
+        step = next(begun)
+        for one in came:
+            asked.append(type(step))
+            step = begun.send(one)
+    except StopIteration as ended:
+        return asked, ended.value
+    return asked, None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "came", "expected"),
+    [
+        (destination(), [answered(200)], ([EncodedRequest], VolatileOutcome.DELIVERED)),
+        (destination(), [answered(299)], ([EncodedRequest], VolatileOutcome.DELIVERED)),
+        (destination(), [answered(199)], ([EncodedRequest], VolatileOutcome.REFUSED)),
+        (destination(), [answered(300)], ([EncodedRequest], VolatileOutcome.REFUSED)),
+        (destination(), [answered(503)], ([EncodedRequest], VolatileOutcome.REFUSED)),
+        (destination(), [unanswered("token")], ([EncodedRequest], VolatileOutcome.NO_ANSWER)),
+        (destination(), [unanswered(None)], ([EncodedRequest], VolatileOutcome.LOST)),
+        (None, [], ([], VolatileOutcome.SKIPPED)),
+        (destination(on_trial=True), [], ([], VolatileOutcome.SKIPPED)),
+        (destination(script="1"), [Made(), answered(200)], ([Job, EncodedRequest], VolatileOutcome.DELIVERED)),
+        (destination(script="1"), [Made(headers={"Host": "x"})], ([Job], VolatileOutcome.SKIPPED)),
+        (destination(script="1"), [Failed("threw")], ([Job], VolatileOutcome.SKIPPED)),
+        (destination(script="1"), [Lost("gone")], ([Job], VolatileOutcome.LOST)),
+        (destination(script="1"), [NotRun()], ([Job], VolatileOutcome.DROPPED)),
+    ],
+)
+def test_an_errand_ends_with_what_came_of_it(wanted: Destination | None, came: Sequence[object], expected: Any) -> None:
+    assert run(wanted, came) == expected
+
+
+@pytest.mark.behaviour("2.10")
+@pytest.mark.parametrize(
+    ("ttl", "waited", "outcome"),
+    [
+        (60, 59.999, VolatileOutcome.DELIVERED),
+        (60, 60, VolatileOutcome.EXPIRED),
+        (None, MOST_SECONDS - 0.001, VolatileOutcome.DELIVERED),
+        (None, MOST_SECONDS, VolatileOutcome.EXPIRED),
+        (2 * MOST_SECONDS, MOST_SECONDS, VolatileOutcome.EXPIRED),
+    ],
+)
+def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome: VolatileOutcome) -> None:
+    _, ended = run(destination(), [answered(200)], at=NOW + waited, ttl=ttl)
+    assert ended == outcome
+
+
+@given(
+    st.builds(
+        Parcel,
+        id=st.uuids().map(lambda one: f"vol_{one.hex}"),
+        event_type_id=st.integers(1),
+        event_type=st.text(),
+        body=st.binary(),
+        content_type=st.text(),
+        headers=st.lists(st.lists(st.text(), min_size=2, max_size=2)),
+        subscription_ids=st.lists(st.integers(1)),
+        published_ms=st.integers(0),
+        seconds=st.floats(1, MOST_SECONDS),
+    )
+)
+def test_a_parcel_comes_out_as_it_was_put_in(one: Parcel) -> None:
+    assert Parcel.unpacked(one.packed()) == one
+
+
+def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
+    one = parcel()
+    request = next(errand(one, destination(), lambda: NOW))
+    assert isinstance(request, EncodedRequest)
+    assert request.headers["webhook-id"] == f"{one.id}_{SOMEBODY}"
+    assert request.headers["webhook-timestamp"] == str(int(NOW))
+    assert (request.body, request.headers["X-Team"], one.hour) == (b"[1]", "blue", 1_699_999_200)
+
+
+@given(st.integers(1, 12), st.lists(st.tuples(st.integers(1, 3), st.booleans())))
+def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, acts: list[tuple[int, bool]]) -> None:
+    places, taken = Places(most), [0, 0, 0, 0]
+    for owner, comes in acts:
+        if comes:
+            is_free = sum(taken) < most and taken[owner] < max(1, most // 4)
+            assert places.take(owner) == is_free
+            taken[owner] += is_free
+        elif taken[owner]:
+            places.leave(owner)
+            taken[owner] -= 1
+    assert places.wait_until_empty(0) == (sum(taken) == 0)
