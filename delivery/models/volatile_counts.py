@@ -71,4 +71,5 @@ class VolatileCount(models.Model):
         """How many nobody can tell anything of: they wait or are under way, or were lost with a process or Redis."""
         if self.subscription_id is None:
             return None
-        return max(0, self.accepted - sum(getattr(self, outcome) for outcome in VolatileOutcome))
+        known = sum(int(getattr(self, outcome)) for outcome in VolatileOutcome)
+        return max(0, self.accepted - known)
