@@ -10,14 +10,15 @@ from django.utils.safestring import SafeString
 from delivery.admin.addressees import addressee_of, keep_callbacks
 from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, text_of, yes_or_no
 from delivery.models import Attempt, Delivery
+from delivery.rules.outcomes import Meaning
 from subscriptions.admin.theme import display, preformatted, table
 
-MEANINGS: Final = {
-    "hold": "its line was held",
-    "aside": "set aside",
-    "apart": "tried again apart",
-    "suspend": "its subscription was suspended",
-    "end": "it ended",
+MEANINGS: Final[dict[str, str]] = {
+    Meaning.HOLD: "its line was held",
+    Meaning.ASIDE: "set aside",
+    Meaning.APART: "tried again apart",
+    Meaning.SUSPEND: "its subscription was suspended",
+    Meaning.END: "it ended",
 }
 """What followed from an answer, in words."""
 

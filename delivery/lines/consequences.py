@@ -9,13 +9,6 @@ from delivery.rules.retry_policies import History, Verdict, judge
 from delivery.settling.settlements import Further
 from subscriptions.names import is_own
 
-MEANINGS: Final = {
-    Decision.HOLD_THE_LINE: "hold",
-    Decision.SET_ASIDE: "aside",
-    Decision.RETRY_APART: "apart",
-    Decision.SUSPEND: "suspend",
-}
-"""What is recorded of an attempt that was not the last; of others, that it was."""
 ANNOUNCED: Final = frozenset({Decision.REJECTED, Decision.FAILED, Decision.SUSPEND})
 NOTHING: Final = Further()
 
@@ -41,14 +34,15 @@ def further_of(line: Ledger, delivery: InHand, decision: Decision) -> Further | 
     suspends = decision is Decision.SUSPEND
     # What retries apart goes to the retry line; where it suspends, it goes back to its place in the main line.
     moves = decision is (Decision.SUSPEND if line.is_apart else Decision.RETRY_APART)
-    has_own_terms = policy.spacing is not None and decision is not Decision.DELIVERED
+    # In a retry line nothing is held, nor set aside, whatever TeamForge would make of the answer.
+    is_told = decision is not Decision.DELIVERED and (policy.spacing is not None or line.is_apart)
     further = Further(
         to_line_id=line.claim.sister_id if moves else None,
         suspends=suspends,
         resumes=on_trial and not suspends,
         probe=policy.probe_seconds if suspends else None,
         announces=(on_trial or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
-        meaning=MEANINGS.get(decision, "end") if has_own_terms else None,
+        meaning=decision.meaning if is_told else None,
     )
     return None if further == NOTHING else further
 

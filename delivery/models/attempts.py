@@ -20,7 +20,7 @@ class Attempt(models.Model):
     answer_excerpt = models.BinaryField(default=b"")
     """The answer body's first KiB, as bytes."""
     meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
-    """What followed from it under its subscription's retry policy: hold, aside, apart, suspend or end (5.1)."""
+    """What followed from it under its subscription's retry policy (`Meaning`, behaviour 5.1)."""
 
     class Meta:
         indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]

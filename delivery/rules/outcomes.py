@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Final
 
 from delivery.rules.statuses import DeliveryStatus
@@ -35,6 +35,17 @@ class Unreachable:
 Outcome = Answered | Unreachable
 
 
+class Meaning(StrEnum):
+    """What is recorded of an attempt under a retry policy of its own, or in a retry line (behaviour 5.2)."""
+
+    HOLD = "hold"
+    ASIDE = "aside"
+    APART = "apart"
+    SUSPEND = "suspend"
+    END = "end"
+    """It was the last."""
+
+
 class Decision(Enum):
     """What an outcome means for the delivery and its line."""
 
@@ -56,6 +67,19 @@ class Decision(Enum):
     def final_status(self) -> DeliveryStatus | None:
         """The status the delivery ends in, or None where it stays pending."""
         return self.value if isinstance(self.value, DeliveryStatus) else None
+
+    @property
+    def meaning(self) -> Meaning:
+        """What is recorded of the attempt."""
+        return _MEANINGS.get(self, Meaning.END)
+
+
+_MEANINGS: Final = {
+    Decision.HOLD_THE_LINE: Meaning.HOLD,
+    Decision.SET_ASIDE: Meaning.ASIDE,
+    Decision.RETRY_APART: Meaning.APART,
+    Decision.SUSPEND: Meaning.SUSPEND,
+}
 
 
 @dataclass(frozen=True, slots=True)

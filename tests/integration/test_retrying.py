@@ -108,6 +108,20 @@ def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Su
     assert not LineEvent.objects.exists(), "somebody has received it"
 
 
+@pytest.mark.behaviour("5.2", "5.3")
+def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), answer(503), answer())
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Subscription.objects.update(retry_policy=None)
+        hurry_until_done()
+    assert statuses(wanted) == [DELIVERED]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", "apart", None]
+
+
 @pytest.mark.behaviour("5.1", "5.3")
 def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription) -> None:
     Subscription.objects.update(retry_policy=RetryPolicy.objects.get(name="Workfront"))
