@@ -90,7 +90,7 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscriber FOR EACH ROW
-  WHEN (OLD.status <> NEW.status) EXECUTE FUNCTION note_status_of_subscriber();
+  WHEN (OLD.status <> NEW.status OR OLD.processing <> NEW.processing) EXECUTE FUNCTION note_status_of_subscriber();
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
   WHEN (OLD.status <> NEW.status OR (OLD.paused_since IS NULL) <> (NEW.paused_since IS NULL))
   EXECUTE FUNCTION note_status_of_subscription();

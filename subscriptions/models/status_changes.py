@@ -10,7 +10,8 @@ from subscriptions.models.subscribers import Status
 class StatusChange(models.Model):
     """One change of a subscription's status, or of a whole subscriber's; append-only, written by the database.
 
-    The beginning and the end of a subscription's pause are noted too, with the status it has meanwhile.
+    What else changes whether there is an order to keep is noted too, with the status there is meanwhile: the beginning
+    and the end of a subscription's pause, and whether a subscriber's deliveries are sent in order.
 
     Without foreign keys: what happened stays true when what it happened to is deleted.
     """

@@ -9,7 +9,16 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 
 from subscriptions.installing import install
-from subscriptions.models import EventType, PausedBy, Processing, RetryPolicy, Status, StatusChange, Subscription
+from subscriptions.models import (
+    EventType,
+    PausedBy,
+    Processing,
+    RetryPolicy,
+    Status,
+    StatusChange,
+    Subscriber,
+    Subscription,
+)
 from subscriptions.retry_terms import PRESETS, Action, InTheEnd
 from tests import factories
 
@@ -148,6 +157,20 @@ def test_the_beginning_and_the_end_of_a_pause_are_noted_and_a_trial_is_not() -> 
     over: dict[str, Any] = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False}
     Subscription.objects.update(**over)
     assert StatusChange.objects.filter(subscription_id=made.pk, subscriber_id=made.subscriber_id).count() == 2
+
+
+@pytest.mark.behaviour("4.13")
+def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None:
+    made = factories.subscription()
+    changes: list[dict[str, Any]] = [
+        {"processing": Processing.CONCURRENT},
+        {"concurrency": 3},
+        {"processing": Processing.SERIAL, "concurrency": 1},
+    ]
+    for change in changes:
+        Subscriber.objects.update(**change)
+    noted = (made.subscriber_id, None, Status.ACTIVE)
+    assert [*StatusChange.objects.values_list("subscriber_id", "subscription_id", "status")] == [noted, noted]
 
 
 @pytest.mark.parametrize(
