@@ -11,6 +11,7 @@ from delivery.rules.outcomes import (
     TEAMFORGE,
     Answered,
     Decision,
+    Meaning,
     Outcome,
     RetryRules,
     Unreachable,
@@ -28,7 +29,10 @@ NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
 
 NO_STATUS: Final = 0
 RULES: Final[dict[str, RetryRules]] = {EventKind.TOPIC: TEAMFORGE, EventKind.QUEUE: QUEUE, REPLY: CALLBACK}
-"""A SYNC call is never held."""
+"""What an answer means where nothing is recorded of that (`Meaning`), being as everybody knows.
+
+A SYNC call is never held.
+"""
 
 
 def vocabulary() -> Vocabulary:
@@ -41,11 +45,16 @@ def vocabulary() -> Vocabulary:
         redundant=DeliveryStatus.REDUNDANT.value,
         kinds=(*EventKind.values, REPLY),
         queue_kind=EventKind.QUEUE.value,
+        sync_kind=EventKind.SYNC.value,
         outcomes=tuple(MessageOutcome.values),
         failures=tuple((f"({NO_ANSWER})?({pattern.pattern})", kind) for pattern, kind in KINDS.items()),
         unknown_failure=UNKNOWN,
         holding=tuple((kind, _answers(rules, _holds)) for kind, rules in RULES.items()),
         ending=tuple((kind, _answers(rules, _ends)) for kind, rules in RULES.items()),
+        means_hold=Meaning.HOLD.value,
+        means_aside=Meaning.ASIDE.value,
+        means_apart=Meaning.APART.value,
+        means_end=Meaning.END.value,
     )
 
 

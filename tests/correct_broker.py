@@ -1,102 +1,33 @@
 """A broker that keeps the contract, in a few lines: what its lines leave behind is what the audit must explain.
 
 Publishes overlap, filters and scripts hold, scripts are lost, endpoints are down, refuse, and answer 5xx, subscriptions
-and subscribers are switched off and on, workers die. What it shares with the real one is only what the contract says.
+and subscribers are switched off and on, workers die. Retry policies try again apart, set aside and suspend; messages
+are delayed, made again and backfilled; for a while there is no order to keep. What it shares with the real one is only
+what the contract says.
 """
 
-import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from tests.frames import DAY, Row
+from tests.broker_histories import History, Publish, Waiting, moment
 
-LONGEST_PUBLISH: Final = 1.9
 TURNS: Final = 400
 """After so many steps of its line the day ends, whatever still waits."""
+APART: Final = 100
+"""Between the ids of two publishes: what is made in between by other means has its own there."""
+MOST_TRIES: Final = 3
 
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """A message, and when its publish began and was committed."""
-
-    message_id: int
-    created_at: float
-    committed_at: float
-
-
-@dataclass(slots=True)
-class Waiting:
-    """A delivery on its way."""
-
-    id: int
-    message_id: int
-    subscription_id: int
-    created_at: float
-    committed_at: float
-    held: bool = False
-    due_at: float | None = None
-    attempts: int = 0
-    times_set_aside: int = 0
-    sequence: int | None = None
-    uncertain: bool = False
-    status: str = "PENDING"
-    finished_at: float | None = None
-
-
-@dataclass(slots=True)
-class History:
-    """What happened to one subscriber on one day, as rows of silver; times as seconds since midnight."""
-
-    subscriber_id: int
-    deliveries: list[Waiting] = field(default_factory=list)
-    attempts: list[Row] = field(default_factory=list)
-    changes: list[tuple[float, int | None, str]] = field(default_factory=list)
-    releases: list[tuple[float, int]] = field(default_factory=list)
-
-    def rows(self) -> dict[str, list[Row]]:
-        """Return the rows by table."""
-        owner = {"subscriber_id": self.subscriber_id, "subscriber": f"S{self.subscriber_id}"}
-        return {
-            "deliveries": [self._row(one) | owner for one in self.deliveries if one.attempts or one.sequence],
-            "attempts": [{**row, **owner} for row in self.attempts],
-            "status_changes": [
-                {"subscriber_id": self.subscriber_id, "subscription_id": of, "at": _moment(at), "status": status}
-                for at, of, status in self.changes
-            ],
-            "releases": [{"delivery_id": number, "at": _moment(at)} for at, number in self.releases],
-        }
-
-    def _row(self, one: Waiting) -> dict[str, object]:
-        kept = ("id", "message_id", "subscription_id", "status", "attempts", "times_set_aside", "sequence", "uncertain")
-        times = {"created_at": _moment(one.created_at)} | (
-            {"finished_at": _moment(one.finished_at)} if one.finished_at else {}
-        )
-        return {name: getattr(one, name) for name in kept} | times | {"kind": "TOPIC"}
-
-
-def announced(random: Random, first_id: int) -> list[Publish]:
-    """Publish a day's messages, a few: ids in the order in which they are given out, somewhere within each publish."""
-    publishes, at = [], 1.0
-    for _ in range(random.randint(6, 16)):
-        lasts = random.choice([0.005, 1.0, LONGEST_PUBLISH])
-        publishes.append((at + random.random() * lasts, at, at + lasts))
-        at += random.choice([0.0, 0.1, 1.0, 6.0, 60.0])
-    return [Publish(number, *times) for number, (_, *times) in enumerate(sorted(publishes), first_id)]
-
-
-def steadily(count: int, first_id: int) -> list[Publish]:
-    """Publish four messages a second, one after the other."""
-    return [Publish(first_id + number, 1 + number / 4, 1.005 + number / 4) for number in range(count)]
-
-
-def _moment(seconds: float) -> dt.datetime:
-    return DAY + dt.timedelta(seconds=seconds)
+FAILURES: Final = ("404", "500", "503", "down")
+TEAMFORGE: Final = {"404": None, "500": None, "503": None, "down": None}
+"""Nothing is recorded beside the answer."""
+WORKFRONT: Final = dict.fromkeys(FAILURES, "apart")
+OWN: Final = {"404": "end", "500": "aside", "503": "suspend", "down": "aside"}
+HOLDING: Final = {"503", "down"}
 
 
 class Broker:
-    """One subscriber with two subscriptions, and its line; others may be sent the same messages."""
+    """One subscriber with three subscriptions, and its lines; others may be sent the same messages."""
 
     def __init__(
         self,
@@ -113,8 +44,18 @@ class Broker:
         """Whether everything is taken at once and nothing goes wrong."""
         self._idle, self._took = ([0.05], [0.01]) if prompt else ([0.5, 3.0, 30.0], [0.01, 0.5])
         """So long it may not look whether there is something to send, and for an answer."""
-        self._subscriptions = [subscriber_id * 10, subscriber_id * 10 + 1]
+        first = subscriber_id * 10
+        self._policies = {
+            first: TEAMFORGE,
+            first + 1: TEAMFORGE if calm else random.choice([TEAMFORGE, WORKFRONT, OWN]),
+        }
+        self._new = first + 2
+        """The subscription that gets a backfill."""
         self._inactive: set[int | None] = set()
+        self._suspended: set[int] = set()
+        self._filled_at: float | None = None
+        """When the backfill is done; until then what it is for is paused."""
+        self._in_order = True
         self._now = 0.0
         self._numbers = 0
         self._head: Waiting | None = None
@@ -124,10 +65,8 @@ class Broker:
     def day(self) -> History:
         """Let the day pass; return what happened."""
         for _ in range(TURNS):
-            if not self._calm and self._random.random() < 0.02:
-                self._switch()
-            if not self._calm and self._random.random() < 0.2:
-                self._release()
+            if not self._calm:
+                self._whatever_happens()
             taken = self._take()
             if taken:
                 self._send(taken)
@@ -135,31 +74,92 @@ class Broker:
                 self._now += self._random.choice(self._idle)
         return self.history
 
+    # --- what is there to be sent ------------------------------------------------------------------------
+
     def _qualify(self, publishes: Sequence[Publish]) -> None:
+        begun = 0 if self._calm else self._random.randrange(2 * len(publishes))
+        wanted = [*self._policies]
         for number, one in enumerate(publishes, 1):
-            held = not self._calm and self._random.random() < 0.1
-            subscription, delivery_id = (
-                self._random.choice(self._subscriptions),
-                self.history.subscriber_id * 1000 + number,
-            )
-            waiting = Waiting(delivery_id, one.message_id, subscription, one.created_at, one.committed_at, held)
-            self.history.deliveries.append(waiting)
+            waiting = self._waiting(self._id(number), one, self._random.choice(wanted))
+            waiting.held = self._happens(0.1)
+            if self._happens(0.1):
+                waiting.not_before = one.created_at + self._random.choice([1.0, 30.0, 100.0])
+                waiting.begins_at = waiting.not_before + self._random.choice([0.0, 0.9, 50.0])
+            if number == begun:
+                self._backfill(publishes[:begun], one.committed_at, self._id(number) + APART // 2)
+                wanted.append(self._new)
+
+    def _backfill(self, publishes: Sequence[Publish], reserved_at: float, first_id: int) -> None:
+        """Make what was published before the subscription; the ids are from when it was activated, and paused."""
+        at = reserved_at + self._random.choice([0.1, 20.0])
+        for number, one in enumerate(publishes):
+            made = Publish(one.message_id, at, at + 0.1)
+            self._waiting(first_id + number, made, self._new).replay_id = 1
+        self._filled_at = at + self._random.choice([0.2, 20.0])
+        self.history.changes.append((reserved_at, self._new, "ACTIVE"))
+
+    def _waiting(self, number: int, one: Publish, subscription: int) -> Waiting:
+        waiting = Waiting(number, one.message_id, subscription, one.created_at, one.committed_at)
+        self.history.deliveries.append(waiting)
+        return waiting
+
+    def _id(self, number: int) -> int:
+        return self.history.subscriber_id * 100_000 + number * APART
+
+    # --- what happens beside -----------------------------------------------------------------------------
+
+    def _happens(self, chance: float) -> bool:
+        return not self._calm and self._random.random() < chance
+
+    def _whatever_happens(self) -> None:
+        if self._filled_at and self._now >= self._filled_at:
+            self._filled_at = None
+            self.history.changes.append((self._now, self._new, "ACTIVE"))
+        if self._happens(0.02):
+            self._switch()
+        if self._happens(0.2):
+            self._release()
+        if self._happens(0.02):
+            self._resubmit()
+        if self._happens(0.01):
+            self._in_order = not self._in_order
+            self._changed(None)
 
     def _switch(self) -> None:
-        """Inactivate or activate a subscription, or the whole subscriber."""
-        whose = self._random.choice([None, *self._subscriptions])
+        """Inactivate or activate, pause or resume a subscription, or the whole subscriber."""
+        whose = self._random.choice([None, *self._policies])
         self._inactive ^= {whose}
+        self._changed(whose)
+
+    def _changed(self, whose: int | None) -> None:
         self.history.changes.append((self._now, whose, "INACTIVE" if whose in self._inactive else "ACTIVE"))
 
     def _release(self) -> None:
         for one in self.history.deliveries:
             if one.held and one.committed_at <= self._now and self._random.random() < 0.5:
                 one.held = False
-                self.history.releases.append((self._now, one.id))
+                self.history.releases.append((self._now, one.id, "RELEASED"))
+
+    def _resubmit(self) -> None:
+        """Make one that has ended again, in a transaction that may take a while."""
+        ended = [one for one in self.history.deliveries if one.finished_at]
+        known = [one.id for one in self.history.deliveries if one.created_at <= self._now]
+        if ended and (max(known) + 1) % APART:
+            old = self._random.choice(ended)
+            again = Publish(old.message_id, self._now, self._now + self._random.choice([0.01, 40.0]))
+            self._waiting(max(known) + 1, again, old.subscription_id).resubmit_of = old.id
+
+    # --- the lines ---------------------------------------------------------------------------------------
 
     def _take(self) -> Waiting | None:
-        """Return what is next of what the line sees: the head, then the oldest, and what was set aside in turn."""
+        """Return what is next of what the lines see: the head, then the oldest, and what was set aside in turn."""
         seen = [one for one in self.history.deliveries if self._may_go(one)]
+        apart = [one for one in seen if one.apart]
+        if apart and self._random.random() < 0.5:
+            return self._random.choice(apart)
+        seen = [one for one in seen if not one.apart]
+        if not self._in_order:
+            return self._random.choice(seen) if seen else None
         if self._head in seen:
             return self._head
         self._head = None
@@ -171,56 +171,88 @@ class Broker:
         return taken
 
     def _may_go(self, one: Waiting) -> bool:
-        is_active = not self._inactive & {None, one.subscription_id}
-        is_due = one.due_at is None or one.due_at <= self._now
-        return is_active and is_due and not one.held and one.status == "PENDING" and one.committed_at <= self._now
+        is_due = max(one.due_at or 0.0, one.begins_at, one.committed_at) <= self._now
+        return self._is_sending(one) and is_due and not one.held and one.status == "PENDING"
+
+    def _is_sending(self, one: Waiting) -> bool:
+        """Tell whether its subscription is; of one that is suspended the oldest is tried now and then."""
+        if self._inactive & {None, one.subscription_id} or (self._filled_at and one.subscription_id == self._new):
+            return False
+        return one.subscription_id not in self._suspended or (not one.apart and self._is_tried(one))
+
+    def _is_tried(self, one: Waiting) -> bool:
+        its = (other for other in self.history.deliveries if other.subscription_id == one.subscription_id)
+        oldest = next((other for other in its if other.status == "PENDING" and not other.held), None)
+        return one is oldest and self._random.random() < 0.1
 
     def _send(self, one: Waiting) -> None:
         """Run its script, send it, and record what came of that."""
-        what = (
-            "200"
-            if self._calm
-            else self._random.choice(["200"] * 6 + ["404", "500", "503", "down", "dead", "lost", "held"])
-        )
+        choices = ["200"] * 6 + [*FAILURES, "dead", "lost", "held"]
+        what = "200" if self._calm else self._random.choice(choices)
+        meaning = self._meaning(one, what)
         if what == "held":
             one.held = True
         elif what == "lost":
             self._set_aside(one)
-        elif what == "down" and one.sequence is None:
-            self._record(one, None)  # it was never sent, and has no number
-            self._head = one
+        elif what == "down" and one.sequence is None and meaning != "apart":
+            self._record(one, None, meaning)  # it was never sent, and has no number
+            self._goes_on(one, what, meaning)
         else:
             self._number(one)
-            self._answered(one, what)
+            self._answered(one, what, meaning)
+
+    def _meaning(self, one: Waiting, what: str) -> str | None:
+        policy = self._policies.get(one.subscription_id, TEAMFORGE)
+        meaning = policy.get(what)
+        if meaning in {"apart", "aside"} and one.attempts >= MOST_TRIES:
+            return "end"
+        return "apart" if one.apart and what in FAILURES and meaning != "end" else meaning
 
     def _number(self, one: Waiting) -> None:
-        if one.sequence is None:
+        if one.sequence is None and self._in_order and not one.apart:
             self._numbers += 1
             one.sequence = self._numbers
 
-    def _answered(self, one: Waiting, what: str) -> None:
-        match what:
-            case "dead":  # the worker: nothing is recorded
-                one.uncertain, self._head = True, one
-                self._now += 20.0
-            case "down" | "503":
-                self._record(one, 503 if what == "503" else None)
-                self._head = one
-            case "500":
-                self._record(one, 500)
-                self._set_aside(one)
-            case _:
-                self._record(one, int(what))
-                one.status, one.finished_at = {"200": "DELIVERED", "404": "REJECTED"}[what], self._now
+    def _answered(self, one: Waiting, what: str, meaning: str | None) -> None:
+        if what == "dead":  # the worker: nothing is recorded
+            one.uncertain, self._head = True, self._head if one.apart else one
+            self._now += 20.0
+            return
+        self._record(one, int(what) if what.isdigit() else None, meaning)
+        self._goes_on(one, what, meaning)
+
+    def _goes_on(self, one: Waiting, what: str, meaning: str | None) -> None:
+        """Let follow from an answer what does: by what was recorded, or else as TeamForge takes it."""
+        if one.subscription_id in self._suspended and meaning != "suspend":
+            self._suspended.discard(one.subscription_id)
+            self.history.releases.append((self._now, one.id, "RESUMED"))
+            self.history.changes.append((self._now + 0.001, one.subscription_id, "ACTIVE"))
+        if meaning == "suspend":
+            self._suspend(one)
+        elif meaning in {"apart", "aside"} or (meaning is None and what == "500"):
+            one.apart = meaning == "apart"
+            self._set_aside(one)
+        elif meaning is None and what in HOLDING:
+            self._head = one
+        else:
+            one.status = {"200": "DELIVERED", "404": "REJECTED"}.get(what, "FAILED")
+            one.finished_at = self._now
+
+    def _suspend(self, one: Waiting) -> None:
+        if one.subscription_id not in self._suspended:
+            self._suspended.add(one.subscription_id)
+            self.history.changes.append((self._now, one.subscription_id, "ACTIVE"))
+        one.due_at = None
 
     def _set_aside(self, one: Waiting) -> None:
         one.times_set_aside += 1
         one.due_at = self._now + self._random.choice([1.0, 4.0])
 
-    def _record(self, one: Waiting, status: int | None) -> None:
+    def _record(self, one: Waiting, status: int | None, meaning: str | None) -> None:
         one.attempts += 1
         whose = {"delivery_id": one.id, "message_id": one.message_id, "kind": "TOPIC"}
         attempt = {"id": one.id * 1000 + one.attempts, "number": one.attempts, **whose}
-        told = {"status_code": status, "failed": status != 200, "holds": status in (None, 503)}
-        self.history.attempts.append({**attempt, "started_at": _moment(self._now), **told})
+        holds = status in (None, 503) if meaning is None else meaning == "hold"
+        told = {"status_code": status, "meaning": meaning, "failed": status != 200, "holds": holds}
+        self.history.attempts.append({**attempt, "started_at": moment(self._now), **told})
         self._now += self._random.choice(self._took)

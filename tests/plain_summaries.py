@@ -15,6 +15,11 @@ Facts = Mapping[str, list[Row]]
 UNKNOWN: Final[Row] = {"name": "", "kind": "", "endpoint": "", "subscriber_id": None}
 
 
+def due(delivery: Row) -> dt.datetime:
+    """Return since when a delivery that has ended could have been sent."""
+    return min(max(delivery["created_at"], delivery["not_before"] or delivery["created_at"]), delivery["finished_at"])
+
+
 class PlainSummaries:
     """One window's summaries: a dict for each table, of values by what their key and names are."""
 
@@ -41,7 +46,7 @@ class PlainSummaries:
 
     def latency(self) -> dict[Group, Row]:
         times = [
-            ((hour(row["finished_at"]), *self._whose(row), "delivery"), ms(row["created_at"], row["finished_at"]))
+            ((hour(row["finished_at"]), *self._whose(row), "delivery"), ms(due(row), row["finished_at"]))
             for row in self.deliveries.values()
             if row["status"] == self.words.delivered
         ]
@@ -146,10 +151,15 @@ class PlainSummaries:
         ended = attempt["started_at"] + attempt["duration_ms"] * MILLISECOND
         return max(ms(max(ended, at), min(self._held_until(attempt), at + dt.timedelta(hours=1))), 0)
 
+    def _holds(self, attempt: Row, kind: str) -> bool:
+        if attempt["meaning"] and kind:
+            return bool(attempt["meaning"] == self.words.means_hold)
+        return (attempt["status_code"] or 0) in dict(self.words.holding).get(kind, ())
+
     def _held_until(self, attempt: Row) -> dt.datetime:
         """Return when it went on; where it holds nothing, no later than it started."""
         delivery = self._delivery(attempt)
-        if (attempt["status_code"] or 0) not in dict(self.words.holding).get(self._whose(delivery)[-1], ()):
+        if not self._holds(attempt, self._whose(delivery)[-1]):
             return self.window.start
         place = (attempt["started_at"], attempt["id"])
         of_delivery = [row for row in self.attempts.values() if row["delivery_id"] == attempt["delivery_id"]]

@@ -47,6 +47,8 @@ class Vocabulary:
     kinds: tuple[str, ...]
     """Kinds of events, and what replies to callbacks count as: the last one."""
     queue_kind: str
+    sync_kind: str
+    """That of what is asked once, while somebody waits."""
     outcomes: tuple[str, ...]
     """Of messages."""
     failures: tuple[tuple[str, str], ...]
@@ -56,6 +58,14 @@ class Vocabulary:
     """For each kind, after which answers nothing may overtake; 0 stands for no answer."""
     ending: tuple[tuple[str, tuple[int, ...]], ...]
     """For each kind, after which answers a delivery is never sent again."""
+    means_hold: str
+    """What is recorded of an attempt where its retry policy said what follows: nothing may overtake;"""
+    means_aside: str
+    """the next one goes;"""
+    means_apart: str
+    """it is tried again beside the others;"""
+    means_end: str
+    """it was the last. So `holding` and `ending` are for those of which nothing is recorded."""
 
     @property
     def reply_kind(self) -> str:

@@ -10,7 +10,8 @@ SELECT d.*, coalesce(e.name, '') AS event_type,
        CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s ELSE coalesce(d.own_kind, e.kind, '') END AS kind
   FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.sequence, d.uncertain, d.created_at,
                CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
-               trunc(extract(epoch FROM d.finished_at - d.created_at) * 1000)::bigint AS ms,
+               trunc(extract(epoch FROM d.finished_at - least(greatest(d.created_at, d.not_before), d.finished_at))
+                     * 1000)::bigint AS ms,
                l.sender, b.id AS subscriber_id, coalesce(b.name, '') AS subscriber, s.kind AS own_kind,
                coalesce(regexp_replace(substring(s.endpoint, '^[^?#]*'), '//[^/]*@', '//'), '') AS endpoint,
                coalesce(s.event_type_id, (SELECT m.event_type_id FROM delivery_message m WHERE m.id = d.message_id))
@@ -33,8 +34,10 @@ SELECT a.delivery_id, a.number, a.started_at, a.duration_ms,
        coalesce(k.endpoint, '') AS endpoint, k.event_type_id, coalesce(k.event_type, '') AS event_type,
        coalesce(k.kind, '') AS kind,
        a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 AS failed,
-       k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(holding)s) AS holds,
-       a.status_code BETWEEN 200 AND 299 OR k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(ending)s) AS ends,
+       coalesce(k.kind <> '' AND a.meaning = %(means_hold)s,
+                k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(holding)s)) AS holds,
+       a.status_code BETWEEN 200 AND 299
+       OR coalesce(a.meaning = %(means_end)s, k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(ending)s)) AS ends,
        CASE WHEN a.status_code IS NULL
             THEN coalesce((SELECT class FROM unnest(%(patterns)s::text[], %(classes)s::text[])
                                              WITH ORDINALITY AS f (pattern, class, place)

@@ -112,7 +112,7 @@ found (at, subscriber_id, subscriber, checked, inversions, duplicates) AS (
   SELECT greatest(finished_at, before_ended), subscriber_id, subscriber, 0, 0, 1 FROM numbered WHERE before = sequence
    UNION ALL
   SELECT finished_at, subscriber_id, subscriber, 0, 0, 1 FROM known
-   WHERE uncertain AND coalesce(sequence, group_id) IS NOT NULL
+   WHERE uncertain AND (coalesce(sequence, group_id) IS NOT NULL OR kind NOT IN (%(sync_kind)s, ''))
    UNION ALL
   SELECT finished_at, subscriber_id, subscriber, 0, 0, 1
     FROM (SELECT *, row_number() OVER (PARTITION BY group_id ORDER BY finished_at, id) AS place FROM known

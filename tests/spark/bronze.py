@@ -7,7 +7,8 @@ from analytics.pipeline.tables import Table
 
 OF_DELIVERIES: Final = """
   d.id, d.message_id, d.line_id, d.subscription_id, coalesce(s.event_type_id, m.event_type_id), d.group_id, d.status,
-  d.size, d.attempts, d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.created_at"""
+  d.size, d.attempts, d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.not_before, d.resubmit_of, d.replay_id,
+  d.created_at"""
 FROM_DELIVERIES: Final = """
   FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
   LEFT JOIN delivery_message m ON m.id = d.message_id"""
@@ -26,7 +27,7 @@ TRUTH: Final[dict[Table, LiteralString]] = {
         JOIN delivery_delivery d ON d.created_at > tick - interval '5 min' AND d.created_at <= tick
        WHERE {UNENDED} GROUP BY 1, 2, 3""",  # noqa: S608 - our own
     tables.ATTEMPTS: """
-      SELECT id, delivery_id, number, started_at, duration_ms, status_code, error FROM delivery_attempt
+      SELECT id, delivery_id, number, started_at, duration_ms, status_code, error, meaning FROM delivery_attempt
        WHERE started_at >= %(start)s AND started_at < %(end)s""",
     tables.MESSAGES: """
       SELECT id, event_type_id, publisher_id, size, outcome, deliveries_count, answers, published_at
@@ -45,5 +46,6 @@ TRUTH: Final[dict[Table, LiteralString]] = {
     tables.STATUS_CHANGES: """
       SELECT subscriber_id, subscription_id, at, status FROM subscriptions_statuschange WHERE at < %(end)s""",
     tables.RELEASES: """
-      SELECT delivery_id, at FROM delivery_lineevent WHERE kind = 'RELEASED' AND at < %(end)s""",
+      SELECT delivery_id, at, kind FROM delivery_lineevent
+       WHERE kind IN ('RELEASED', 'RESUMED') AND delivery_id > 0 AND at < %(end)s""",
 }

@@ -31,8 +31,9 @@ from analytics.pipeline.tables import (
     SILVER,
     Table,
 )
-from delivery.models import Delivery, MessageOutcome
+from delivery.models import Attempt, Delivery, MessageOutcome
 from delivery.retention import storage_days
+from delivery.rules.outcomes import Meaning
 from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
 from tests.spark.traffic import DAY, MORNING, Traffic, empty_day
 
@@ -142,11 +143,19 @@ def test_what_was_summarized_before_a_table_grew_by_a_column_has_null_there(
 ) -> None:
     traffic.delivered(MORNING + dt.timedelta(hours=1))
     assert summarizer.run(hour(7)) is Status.DONE
-    for table, column in ((RELIABILITY, "eligible"), (LATENCY, "histogram"), (AUDIT, "high_created_at")):
+    for table, column in (
+        (RELIABILITY, "eligible"),
+        (LATENCY, "histogram"),
+        (AUDIT, "high_created_at"),
+        (ATTEMPTS, "meaning"),
+    ):
         take_away(column, table, summarizer)
+    Attempt.objects.update(meaning=Meaning.HOLD)
     assert summarizer.run(hour(8)) is Status.DONE, summarizer.told.getvalue()
     read = summarizer.lake.of_days(RELIABILITY, [summarizer.manifest()]).orderBy("hour")
     assert [tuple(row) for row in read.select("deliveries", "eligible").collect()] == [(3, None), (1, 1)]
+    tried = summarizer.lake.of_days(ATTEMPTS, [summarizer.manifest()])
+    assert {row.meaning for row in tried.collect()} == {None, "hold"}, "of the new hour it is known"
     assert [row[3:5] + row[6:8] for row in loaded(BUDGETS)] == [(1, 0, 1, 0)], "of what is known"
 
 

@@ -10,6 +10,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.audit import EXAMPLES, audit, findings
+from analytics.pipeline.transforms.explanations import MADE_LATER, NOT_ACTIVE, NOT_DUE
 from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, frame, rows_of, silver_of
 
@@ -17,7 +18,7 @@ WORDS: Final = vocabulary()
 Found = tuple[str, int, int | None, str]
 """What was found, the ids of the delivery and of the other one, and why it may be."""
 
-SHIFTED: Final = {"id", "message_id", "delivery_id", "group_id", "subscription_id"}
+SHIFTED: Final = {"id", "message_id", "delivery_id", "group_id", "subscription_id", "resubmit_of"}
 APART: Final = 1000
 """Between the ids of two cases."""
 
@@ -64,6 +65,8 @@ class Case:
 EARLY: Final = sent(1, 2, "10:00", "10:31")
 LATE: Final = sent(2, 1, "10:20", "10:30")
 """Published twenty minutes later, and sent first."""
+OTHERS: Final = {"subscription_id": 4}
+"""Of another subscription of the same subscriber."""
 
 
 def overtaken(**more: Any) -> Sequence[Row]:
@@ -71,10 +74,17 @@ def overtaken(**more: Any) -> Sequence[Row]:
     return {**EARLY, **more}, LATE
 
 
+def overtaken_by_other(**more: Any) -> Sequence[Row]:
+    """Return the same, where what overtook is of another subscription."""
+    return {**EARLY, **more}, {**LATE, **OTHERS}
+
+
 def inverted(explanation: str) -> Sequence[Found]:
     return (("inversion", 1, 2, explanation),)
 
 
+RELEASED: Final[Row] = {"delivery_id": 1, "kind": "RELEASED", "at": at("10:30:30")}
+RESUMED: Final[Row] = {**RELEASED, "kind": "RESUMED", "at": at("10:31:00.001")}
 CHANGED: Final[Row] = {"at": at("10:10"), "status": "INACTIVE"}
 OF_GROUP: Final = {"kind": "QUEUE", "group_id": 1}
 
@@ -113,9 +123,14 @@ CASES: Final = [
         "what was HELD is sent after its release",
         overtaken(),
         inverted("released"),
-        releases=[{"delivery_id": 1, "at": at("10:30:30")}, {"delivery_id": 1, "at": at("10:30:40")}],
+        releases=[{**RELEASED, "at": at("10:30:30")}, {**RELEASED, "at": at("10:30:40")}],
     ),
-    Case("the release of another one explains nothing", overtaken(), inverted(""), releases=[{"delivery_id": 2}]),
+    Case(
+        "the release of another one explains nothing",
+        overtaken(),
+        inverted(""),
+        releases=[{**RELEASED, "delivery_id": 2}],
+    ),
     Case(
         "a script that was lost sets aside what was never sent",
         overtaken(times_set_aside=1),
@@ -135,28 +150,131 @@ CASES: Final = [
     ),
     Case(
         "a subscription that was not active is skipped",
-        overtaken(),
-        inverted("not active"),
+        overtaken_by_other(),
+        inverted(NOT_ACTIVE),
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
     Case(
+        "by what is of others: what is of the same subscription was not active, or paused, like itself",
+        overtaken(),
+        inverted(""),
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+    ),
+    Case(
+        "also where something of others overtook it besides",
+        [{**EARLY, "sequence": 3}, LATE, sent(4, 2, "10:21", "10:30", **OTHERS)],
+        [("inversion", 1, 4, "")],
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+        checked=3,
+    ),
+    Case(
         "that is what explains it, also where the two were published within two seconds",
-        [sent(1, 2, "10:20:00", "10:31"), sent(2, 1, "10:20:02", "10:30")],
-        inverted("not active"),
+        [sent(1, 2, "10:20:00", "10:31"), sent(2, 1, "10:20:02", "10:30", **OTHERS)],
+        inverted(NOT_ACTIVE),
         status_changes=[{**CHANGED, "at": at("10:20:01"), "subscription_id": 3}],
     ),
-    Case("and so is a subscriber", overtaken(), inverted("not active"), status_changes=[CHANGED]),
+    Case(
+        "what was published during a suspension, and ended it, was not sent until then",
+        overtaken_by_other(),
+        inverted(NOT_ACTIVE),
+        status_changes=[{**CHANGED, "at": at("09:59"), "subscription_id": 3}],
+        releases=[RESUMED],
+    ),
+    Case("which explains nothing of its own subscription", overtaken(), inverted(""), releases=[RESUMED]),
+    Case(
+        "of a subscriber that was not active, or sent to in no order, nothing has its place",
+        overtaken(),
+        inverted("subscriber not active or concurrent"),
+        status_changes=[CHANGED],
+    ),
     Case(
         "another subscription's status explains nothing",
-        overtaken(),
+        overtaken_by_other(),
         inverted(""),
         status_changes=[{**CHANGED, "subscription_id": 4}],
     ),
     Case(
         "nor does a change before it was published, or after it ended",
-        overtaken(),
+        overtaken_by_other(),
         inverted(""),
         status_changes=[{**CHANGED, "at": at("09:59")}, {**CHANGED, "at": at("10:31:01")}],
+    ),
+    Case(
+        "what is retried apart has had its number before, also where it could not be sent at all",
+        overtaken(times_set_aside=2, attempts=3),
+        inverted(""),
+        [
+            tried(1, 1, "10:30:10", None, meaning="apart"),
+            tried(1, 2, "10:30:20", 503, meaning="apart"),
+            tried(1, 3, "10:30:30", 200),
+        ],
+    ),
+    Case(
+        "what could not be sent has no number yet where its policy sets it aside",
+        overtaken(times_set_aside=1, attempts=2),
+        inverted("set aside before it was sent"),
+        [tried(1, 1, "10:19", None, meaning="aside"), tried(1, 2, "10:30:30", 200)],
+    ),
+    Case(
+        "it has where it was answered, or suspended its subscription",
+        overtaken(times_set_aside=1, attempts=3),
+        inverted(""),
+        [
+            tried(1, 1, "10:30:10", 500, meaning="aside"),
+            tried(1, 2, "10:30:20", 503, meaning="suspend"),
+            tried(1, 3, "10:30:30", 200),
+        ],
+    ),
+    Case(
+        "a script that was lost explains it also where its endpoint suspended the subscription later",
+        overtaken(times_set_aside=1, attempts=2),
+        inverted("set aside before it was sent"),
+        [tried(1, 1, "10:30:10", 503, meaning="suspend"), tried(1, 2, "10:30:30", 200)],
+    ),
+    Case(
+        "what is delayed is overtaken by what is published before it is due",
+        overtaken(not_before=at("10:20")),
+        inverted(NOT_DUE),
+    ),
+    Case("or soon after, being let go a little later", overtaken(not_before=at("10:19")), inverted(NOT_DUE)),
+    Case("and by nothing else", overtaken(not_before=at("10:18:59.999")), inverted("")),
+    Case(
+        "that it was to be sent when it had been published already explains nothing",
+        [sent(1, 2, "10:19:30", "10:31", not_before=at("10:19:30")), LATE],
+        inverted(""),
+    ),
+    Case(
+        "what is backfilled has an older id than what was made before it",
+        [sent(1, 2, "10:21", "10:31", replay_id=5), {**LATE, **OTHERS}],
+        inverted(MADE_LATER),
+    ),
+    Case(
+        "and is sent before what its own subscription got meanwhile",
+        [sent(1, 2, "10:21", "10:31", replay_id=5), LATE],
+        inverted(""),
+        status_changes=[{**CHANGED, "at": at("10:30"), "subscription_id": 3}],
+    ),
+    Case(
+        "what was made while it waited was sent before it since its subscription was paused",
+        [sent(1, 2, "10:18", "10:31", replay_id=5), {**LATE, **OTHERS}],
+        inverted(NOT_ACTIVE),
+        status_changes=[{**CHANGED, "at": at("10:30"), "subscription_id": 3}],
+    ),
+    Case(
+        "a slice of a replay may be under way as long as a minute, and others publish meanwhile",
+        [sent(1, 2, "10:19", "10:31", resubmit_of=0, replay_id=5), LATE],
+        inverted(MADE_LATER),
+    ),
+    Case(
+        "and no longer",
+        [sent(1, 2, "10:18:59", "10:31", resubmit_of=0, replay_id=5), LATE],
+        inverted(""),
+    ),
+    Case(
+        "that the message of what is sent again had been sent before tells nothing",
+        [sent(1, 2, "10:19:59", "10:31", resubmit_of=0), LATE],
+        inverted(MADE_LATER),
+        [tried(9, 1, "10:00", 200, message_id=1)],
     ),
     Case(
         "what was overtaken by something unfinished",
@@ -195,6 +313,31 @@ CASES: Final = [
         checked=1,
     ),
     Case(
+        "what its policy retries is sent again after any answer",
+        [sent(1, 1, "10:00", "10:33", attempts=3)],
+        (),
+        [
+            tried(1, 1, "10:30", 404, meaning="apart"),
+            tried(1, 2, "10:31", 302, meaning="aside"),
+            tried(1, 3, "10:33", 200),
+        ],
+        checked=1,
+    ),
+    Case(
+        "and not after one that was its last, whatever the answer",
+        [sent(1, 1, "10:00", "10:33", attempts=2, status="FAILED")],
+        [("sent again", 1, None, "")],
+        [tried(1, 1, "10:30", 503, meaning="end"), tried(1, 2, "10:33", 200)],
+        checked=1,
+    ),
+    Case(
+        "nor after it was taken",
+        [sent(1, None, "10:00", "10:33", attempts=2)],
+        [("sent again", 1, None, "")],
+        [tried(1, 1, "10:30", 200), tried(1, 2, "10:33", 500, meaning="apart")],
+        checked=0,
+    ),
+    Case(
         "attempts until it is answered, also those that began the day before",
         [sent(1, 1, "10:00", "10:33", attempts=6)],
         (),
@@ -203,9 +346,15 @@ CASES: Final = [
     ),
     Case(
         "what no answer came of may come twice, flagged",
-        [sent(1, 1, "10:00", "10:30", uncertain=True), sent(2, None, "10:00", "10:31", uncertain=True)],
+        [sent(1, 1, "10:00", "10:30", uncertain=True), sent(2, None, "10:00", "10:31", uncertain=True, kind="SYNC")],
         [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
         checked=1,
+    ),
+    Case(
+        "also what is sent in no order",
+        [sent(2, None, "10:20", "10:30"), sent(1, None, "10:00", "10:31", uncertain=True)],
+        [("possible duplicate", 1, None, "the outcome of a request was unknown; flagged")],
+        checked=0,
     ),
     Case(
         "a group that two endpoints took",

@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline.transforms.audit import audit, findings
 from analytics.vocabulary import vocabulary
-from tests.correct_broker import Broker, History, Waiting, announced, steadily
+from tests.broker_histories import History, Waiting, announced, steadily
+from tests.correct_broker import Broker
 from tests.frames import DAY, Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
@@ -84,7 +85,10 @@ def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds:
         "published at the same time",
         "released",
         "set aside before it was sent",
-        "not active",
+        "not active or paused",
+        "subscriber not active or concurrent",
+        "not yet due",
+        "made later",
         "the outcome of a request was unknown; flagged",
     }
 

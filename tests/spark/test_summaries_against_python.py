@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -15,6 +15,7 @@ from analytics.pipeline.transforms.facts import Silver
 from analytics.pipeline.transforms.silver import silver
 from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 from analytics.vocabulary import vocabulary
+from delivery.rules.outcomes import Meaning
 from tests.frames import DAY, WINDOW, Row, facts, frame, rows_of
 from tests.plain_summaries import PlainSummaries
 
@@ -41,6 +42,9 @@ MOMENTS = st.integers(0, 3 * 3600 * 1000).map(lambda ms: DAY + dt.timedelta(hour
 TIMES = st.integers(0, 22).map(lambda power: 2**power // 2).flatmap(lambda low: st.integers(low, 2 * low))
 STATUS_CODES = st.sampled_from([None, 100, 200, 204, 302, 404, 500, 503, 599, 600])
 ERRORS = st.sampled_from(["", "no answer: Could not resolve x", "Resolving timed out after 1 ms", "TLS: no", "broke"])
+MEANINGS = st.sampled_from([None, None, *(meaning.value for meaning in Meaning)])
+DELAYS = st.sampled_from([None, None, 0.1, 0.5, 1.1])
+"""The share of the time between its publish and its end in which it was not due."""
 REPEATED = st.sampled_from([1, 1, 1, 2])
 
 ATTEMPTS = st.fixed_dictionaries(
@@ -50,6 +54,7 @@ ATTEMPTS = st.fixed_dictionaries(
         "duration_ms": TIMES,
         "status_code": STATUS_CODES,
         "error": ERRORS,
+        "meaning": MEANINGS,
     }
 )
 DELIVERIES = st.fixed_dictionaries(
@@ -60,6 +65,7 @@ DELIVERIES = st.fixed_dictionaries(
         "status": st.sampled_from(WORDS.statuses),
         "attempts": st.integers(0, 3),
         "finished_at": MOMENTS,
+        "delay": DELAYS,
     }
 )
 MESSAGES = st.fixed_dictionaries(
@@ -81,7 +87,7 @@ def document(histories: list[Any]) -> dict[str, list[Row]]:
     """Return the facts of many histories side by side, each with ids of its own."""
     rows: dict[str, list[Row]] = {table.name: list(WORLD.get(table.name, [])) for table in BRONZE}
     for number, (delivery, ms, attempts, message, callback, times) in enumerate(histories):
-        whole = {**delivery, "id": number, "created_at": delivery["finished_at"] - dt.timedelta(milliseconds=ms)}
+        whole = lasting(dt.timedelta(milliseconds=ms), **delivery, id=number)
         is_open = delivery["status"] in WORDS.unfinished
         rows["unfinished"] += [{**whole, "finished_at": None}] * (times if is_open else times - 1)
         rows["deliveries"] += [whole] * (0 if is_open else times)
@@ -93,7 +99,13 @@ def document(histories: list[Any]) -> dict[str, list[Row]]:
     return rows
 
 
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
+    """Return a delivery that took so long, from its publish on, and was delayed for a share of it."""
+    created_at = delivery["finished_at"] - took
+    return {**delivery, "created_at": created_at, "not_before": delay and created_at + took * delay}
+
+
+@settings(phases=[Phase.generate], max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(histories=st.lists(HISTORIES, min_size=10, max_size=60))
 def test_summaries_are_those_of_plain_python(spark: SparkSession, histories: list[Any]) -> None:
     rows = document(histories)

@@ -38,7 +38,10 @@ WITH RECURSIVE found (first) AS (
 SELECT first / {IDS_PER_DAY} FROM found WHERE first IS NOT NULL
 """
 """A look into the index for each day, however many deliveries there are."""
-FIRST_MADE: Final = "SELECT created_at FROM {leaf} ORDER BY id LIMIT 1"
+FIRST_MADE: Final = f"""
+SELECT LEAST(created_at, to_date(lpad((id / {IDS_PER_DAY})::text, 6, '0'), 'YYMMDD')) FROM {{leaf}} ORDER BY id LIMIT 1
+"""
+"""A backfill draws its ids before it makes what gets them, maybe days before: then the id tells of the others."""
 STANDS: Final = "SELECT FROM delivery_storageday WHERE day = %s AND dropped_at IS NULL"
 
 

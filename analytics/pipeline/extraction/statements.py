@@ -61,7 +61,9 @@ SOURCES: Final = {
     tables.MESSAGES: Source(MESSAGES, "published_at"),
     tables.CALLBACKS: Source("delivery_callback", "created_at"),
     tables.STATUS_CHANGES: Source("subscriptions_statuschange", "at"),
-    tables.RELEASES: Source("delivery_lineevent", "at", only="r.kind = 'RELEASED'"),
+    tables.RELEASES: Source(
+        "delivery_lineevent", "at", only="r.kind IN ('RELEASED', 'RESUMED') AND r.delivery_id IS NOT NULL"
+    ),
     tables.SUBSCRIBERS: Source("subscriptions_subscriber", "id"),
     tables.SUBSCRIPTIONS: Source("subscriptions_subscription", "id", {"endpoint": ENDPOINT}),
     tables.EVENT_TYPES: Source("subscriptions_eventtype", "id"),

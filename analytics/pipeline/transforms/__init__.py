@@ -3,7 +3,8 @@
 said: `facts` (what goes in, and what summaries are made of) · `shapes` (a table's columns, hours)
 silver: `whose` (names for ids) · `answers` (what an attempt came to) · `silver`
 gold: `counts` · `histograms` · `reliability` · `latency` · `endpoints` · `volume` · `callbacks` ·
-`backlog` · `senders` · `shares` · `inversions`, `duplicates`, `audit`; of days: `budgets` · `anomalies`
+`backlog` · `senders` · `shares` · `explanations`, `inversions`, `duplicates`, `audit`; of days: `budgets` ·
+`anomalies`
 all of them: `summaries`
 
 None loses or multiplies a row for an id that is not known (any more), so that totals are those of PostgreSQL.

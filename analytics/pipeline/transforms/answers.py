@@ -35,13 +35,30 @@ def failed() -> Column:
 
 
 def holds(words: Vocabulary) -> Column:
-    """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (behaviour 4.7, 4.8)."""
-    return _is_among(words.holding)
+    """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (behaviour 4.7, 4.8, 5.1).
+
+    As its retry policy said then (`meaning`), or else by the rules of its kind; what is of no kind holds nothing.
+    """
+    has_kind = F.coalesce("kind", F.lit("")) != ""
+    return F.coalesce(has_kind & (F.col("meaning") == words.means_hold), _is_among(words.holding))
 
 
 def ends(words: Vocabulary) -> Column:
-    """Return whether the delivery, of this `kind`, is never sent again (behaviour 4.3 to 4.5); after 2xx none is."""
-    return ~failed() | _is_among(words.ending)
+    """Return whether the delivery, of this `kind`, is never sent again (behaviour 4.3 to 4.5, 5.1); after 2xx none is.
+
+    As its retry policy said then (`meaning`), or else by the rules of its kind.
+    """
+    return ~failed() | F.coalesce(F.col("meaning") == words.means_end, _is_among(words.ending))
+
+
+def sets_aside_numbered(words: Vocabulary) -> Column:
+    """Return whether the next one went and the delivery, which has its number by then, stayed.
+
+    What could not be sent at all has none yet where it is set aside, and has one where it is tried again apart.
+    """
+    is_aside = (F.col("meaning") == words.means_aside) & F.col("status_code").isNotNull()
+    said = (F.col("meaning") == words.means_apart) | is_aside
+    return F.coalesce(said, ~holds(words) & ~ends(words))
 
 
 def _is_among(statuses_of_kinds: Sequence[tuple[str, Sequence[int]]]) -> Column:

@@ -24,7 +24,7 @@ def duplicates(deliveries: DataFrame, attempts: DataFrame, words: Vocabulary) ->
     - possible duplicate: a request of it was, or may have been, sent and its outcome is unknown, as the next was told
     """
     again = _sent_again(attempts, words)
-    return again.unionByName(_taken_twice(deliveries, words)).unionByName(_possible(deliveries))
+    return again.unionByName(_taken_twice(deliveries, words)).unionByName(_possible(deliveries, words))
 
 
 def _sent_again(attempts: DataFrame, words: Vocabulary) -> DataFrame:
@@ -49,9 +49,10 @@ def _taken_twice(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     )
 
 
-def _possible(deliveries: DataFrame) -> DataFrame:
-    """What is neither numbered nor of a group, a SYNC call, is asked once."""
-    flagged = deliveries.where("uncertain AND finished_at IS NOT NULL AND coalesce(sequence, group_id) IS NOT NULL")
+def _possible(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
+    """A SYNC call is asked once. It has neither number nor group; nor has what is sent in no order (behaviour 4.13)."""
+    may_be_repeated = F.expr("coalesce(sequence, group_id) IS NOT NULL") | ~F.col("kind").isin(words.sync_kind, "")
+    flagged = deliveries.where("uncertain AND finished_at IS NOT NULL").where(may_be_repeated)
     return flagged.withColumn("at", F.col("finished_at")).select(
         *_found(POSSIBLE, F.col("id"), F.lit(None), explanation=FLAGGED)
     )

@@ -41,7 +41,8 @@ def silver(facts: Facts, words: Vocabulary) -> Silver:
 def deliveries(facts: Facts, words: Vocabulary) -> DataFrame:
     """Return the finished and the unfinished deliveries, a row each, with whose they are and how long they took."""
     known = facts.deliveries.unionByName(facts.unfinished).transform(_latest)
-    latency = F.timestamp_diff("MILLISECOND", "created_at", "finished_at")
+    due = F.least(F.greatest("created_at", "not_before"), "finished_at")
+    latency = F.timestamp_diff("MILLISECOND", due, "finished_at")
     return shaped(with_owner(known, facts, words).withColumn("latency_ms", latency), SILVER_DELIVERIES)
 
 
