@@ -10,7 +10,7 @@ from rest_framework.exceptions import ParseError
 from delivery.intake.drafts import Draft
 from delivery.intake.raw_json import JsonCursor, NotAsExpected
 from delivery.intake.refusals import InvalidMetadata, Refusal
-from delivery.intake.terms import moment_of, ttl_of
+from delivery.intake.terms import time_of
 
 FIELDS: Final = (
     "event",
@@ -61,7 +61,7 @@ def _draft(item: dict[str, tuple[Any, str]], now: datetime) -> Draft | Refusal:
         for field in item:
             if field not in FIELDS:
                 raise InvalidMetadata(f"There is no field {field[:100]!r}; the fields are {', '.join(FIELDS)}.")
-        ttl, not_before = _text(item, "ttl"), _text(item, "not_before")
+        ttl, not_before = time_of(_text(item, "ttl"), _text(item, "not_before"), now=now)
         return Draft(
             event_type=_text(item, "event") or "",
             body=_body(item),
@@ -71,8 +71,8 @@ def _draft(item: dict[str, tuple[Any, str]], now: datetime) -> Draft | Refusal:
             idempotency_key=_text(item, "idempotency_key"),
             callback_url=_text(item, "callback_url"),
             destination=_text(item, "destination"),
-            ttl=None if ttl is None else ttl_of(ttl),
-            not_before=None if not_before is None else moment_of(not_before, now=now),
+            ttl=ttl,
+            not_before=not_before,
         )
     except Refusal as refusal:
         return refusal

@@ -10,7 +10,7 @@ from delivery.api.batches import drafts_of
 from delivery.intake.cloud_events import opened, opened_batch
 from delivery.intake.drafts import Draft
 from delivery.intake.refusals import InvalidMetadata, Refusal
-from delivery.intake.terms import moment_of, ttl_of
+from delivery.intake.terms import time_of
 from subscriptions.api.parsing import body_of
 
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
@@ -66,7 +66,8 @@ def cloud_events_in(request: Request) -> list[Draft | Refusal]:
 
 
 def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
-    ttl, not_before = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
+    said = (request.headers.get(name) for name in ("Broker-TTL", "Broker-Not-Before"))
+    ttl, not_before = time_of(*said, now=timezone.now())
     return Draft(
         event_type=event_type,
         body=body,
@@ -76,8 +77,8 @@ def _draft_of(request: Request, event_type: str, body: bytes) -> Draft:
         idempotency_key=request.META.get("HTTP_IDEMPOTENCY_KEY"),
         callback_url=request.META.get("HTTP_CALLBACKURL"),
         destination=request.headers.get("Broker-Destination"),
-        ttl=None if ttl is None else ttl_of(ttl),
-        not_before=None if not_before is None else moment_of(not_before, now=timezone.now()),
+        ttl=ttl,
+        not_before=not_before,
     )
 
 

@@ -34,6 +34,22 @@ def durability_of(text: str | None) -> str:
     return said
 
 
+def time_of(ttl: str | None, not_before: str | None, *, now: datetime) -> tuple[float | None, datetime | None]:
+    """Return how many seconds a message lives from `now` on, and before when it is not sent; None: not said.
+
+    Raises:
+        InvalidMetadata: one of them cannot be read, or it would not live until it may be sent.
+
+    """
+    seconds = None if ttl is None else ttl_of(ttl)
+    moment = None if not_before is None else moment_of(not_before, now=now)
+    if seconds is not None and moment is not None and now + timedelta(seconds=seconds) <= moment:
+        raise InvalidMetadata(
+            "Its time to live, which counts from now on, ends before it may be sent: let it live longer."
+        )
+    return seconds, moment
+
+
 def ttl_of(text: str) -> float:
     """Return the seconds that a time to live says: `90`, `90s`, `15m`, `12h` or `4d`.
 

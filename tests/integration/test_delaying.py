@@ -141,8 +141,17 @@ def test_released_before_its_time_it_waits_for_that(event_type: EventType) -> No
 
 
 @pytest.mark.behaviour("2.13", "2.10")
+def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(client: Client, event_type: EventType) -> None:
+    moment = tomorrow().isoformat()
+    item = f'{{"event": "{EVENT}", "body": {{}}, "not_before": "{moment}", "ttl": "1h"}}'
+    assert problem(publish(client, Broker_Not_Before=moment, Broker_TTL="1h")) == (400, "invalid_metadata")
+    assert problem(batch(client, f'{{"events": [{item}]}}')) == (422, "invalid_items")
+    assert Message.objects.count() == 0
+
+
+@pytest.mark.behaviour("2.13", "2.10")
 def test_it_may_expire_before_its_time(event_type: EventType, wanting: Subscription) -> None:
-    publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=60.0)
+    publish_bodies(event_type, b"0", not_before=tomorrow(), ttl=172_800.0)
     Delivery.objects.update(expires_at=Now())
 
     assert (expire_overdue(), statuses(wanting)) == (1, ["EXPIRED"])

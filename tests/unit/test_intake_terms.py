@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.intake.refusals import InvalidMetadata
-from delivery.intake.terms import moment_of, ttl_of
+from delivery.intake.terms import durability_of, moment_of, time_of, ttl_of
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 CHRISTMAS_EVE = datetime(2026, 12, 24, 18, tzinfo=UTC)
@@ -80,6 +80,45 @@ def test_a_moment_may_be_past_and_thirty_days_ahead() -> None:
 def test_what_is_no_moment(text: str) -> None:
     with pytest.raises(InvalidMetadata, match="given with its zone"):
         moment_of(text, now=NOW)
+
+
+@pytest.mark.behaviour("2.10")
+@pytest.mark.behaviour("2.13")
+@pytest.mark.parametrize(
+    ("ttl", "not_before", "expected"),
+    [
+        (None, None, (None, None)),
+        ("60", None, (60.0, None)),
+        (None, "2026-12-24T18:00:00Z", (None, CHRISTMAS_EVE)),
+        ("24d", "2026-12-24T18:00:00Z", (2_073_600.0, CHRISTMAS_EVE)),
+        ("1", "2026-12-01T00:00:00Z", (1.0, NOW)),
+    ],
+)
+def test_a_time_in_which_it_may_be_sent(ttl: str | None, not_before: str | None, expected: object) -> None:
+    assert time_of(ttl, not_before, now=NOW) == expected
+
+
+@pytest.mark.behaviour("2.10")
+@pytest.mark.behaviour("2.13")
+@pytest.mark.parametrize(("ttl", "not_before"), [("1", "2026-12-01T00:00:01Z"), ("23d", "2026-12-24T18:00:00Z")])
+def test_a_time_to_live_that_ends_before_it_may_be_sent_is_refused(ttl: str, not_before: str) -> None:
+    with pytest.raises(InvalidMetadata, match="ends before it may be sent"):
+        time_of(ttl, not_before, now=NOW)
+
+
+@pytest.mark.behaviour("2.9")
+@pytest.mark.parametrize(
+    ("text", "expected"), [(None, "guaranteed"), ("guaranteed", "guaranteed"), ("volatile", "volatile")]
+)
+def test_a_durability(text: str | None, expected: str) -> None:
+    assert durability_of(text) == expected
+
+
+@pytest.mark.behaviour("2.9")
+@pytest.mark.parametrize("text", ["", "Volatile", "volatile ", "volatile,guaranteed", "none"])
+def test_what_is_no_durability(text: str) -> None:
+    with pytest.raises(InvalidMetadata):
+        durability_of(text)
 
 
 @given(st.text(max_size=40))
