@@ -64,10 +64,10 @@ def header_value(value: str) -> str:
     return quote(value, safe=_SAFE)
 
 
-def attribute_value(header: str) -> str:
+def attribute_value(header: str, errors: str = "replace") -> str:
     """Return the attribute's value that stands in a header; bytes that are no UTF-8 are replaced."""
     quoted = _QUOTED.fullmatch(header)
-    return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else header)
+    return unquote(re.sub(r"\\(.)", r"\1", quoted[1]) if quoted else header, errors=errors)
 
 
 def attributes_in(headers: Mapping[str, str]) -> dict[str, str]:
@@ -77,6 +77,16 @@ def attributes_in(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name.lower().startswith(PREFIX)
     }
+
+
+def check_encoding(headers: Mapping[str, str]) -> None:
+    """Raise `InvalidCloudEvent` where attributes are not UTF-8: with replaced bytes two would seem to be the same."""
+    for name, value in headers.items():
+        if name.lower().startswith(PREFIX):
+            try:
+                attribute_value(value, errors="strict")
+            except UnicodeDecodeError:
+                raise InvalidCloudEvent(f"The header {name[:100]!r} is not percent-encoded UTF-8.") from None
 
 
 def idempotency_key_of(attributes: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from delivery.intake.cloud_event_attributes import (
     PREFIX,
     attributes_in,
     check_attributes,
+    check_encoding,
     header_value,
     idempotency_key_of,
 )
@@ -53,7 +54,9 @@ def opened(draft: Draft) -> Draft:
         return _made_of(members_of(draft.body), draft)
     if media_type.startswith(ANY):
         raise UnsuitableContentType(f"Send a CloudEvent as {STRUCTURED}, or a batch as {BATCHED} to /events.")
-    attributes = attributes_in(dict(draft.headers))
+    headers = dict(draft.headers)
+    check_encoding(headers)
+    attributes = attributes_in(headers)
     check_attributes(attributes)
     return _addressed(draft, attributes)
 

@@ -65,6 +65,21 @@ def test_a_quoted_header_is_what_it_quotes() -> None:
     assert attribute_value(r'"a\"b%20c"') == 'a"b c'
 
 
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("header", ["ce-id", "Ce-Source", "ce-extension"])
+@pytest.mark.parametrize("value", ["a%FF", "%ED%A0%80", '"a%C3"'])
+def test_an_attribute_that_is_no_utf_8_is_refused(header: str, value: str) -> None:
+    headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/", "ce-type": "Order"}
+    sent = {name: text for name, text in headers.items() if name != header.lower()} | {header: value}
+    with pytest.raises(InvalidCloudEvent, match=f"'{header}' is not percent-encoded UTF-8"):
+        opened(Draft("", b"{}", "application/json", [*sent.items()]))
+
+
+def test_a_header_that_is_no_attribute_may_be_anything() -> None:
+    draft = Draft("Order", b"{}", "application/json", [("ce-id", "a%FF")])
+    assert opened(draft) is draft
+
+
 PAYLOADS = [
     ('"data": {"b":1, "a" :2.50}', "application/json", b'{"b":1, "a" :2.50}'),
     ('"data": null', "application/json", b"null"),
