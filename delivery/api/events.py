@@ -1,13 +1,11 @@
 """Publishing over HTTP: one event, or a batch (behaviour 2)."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,10 +13,10 @@ from rest_framework.views import APIView
 
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
 from delivery.api.calls import answer_to, refuse_unsuitable
-from delivery.api.published import AcceptedBatch, AcceptedEvent, EventBatch, answer_of
+from delivery.api.event_requests import HEADERS, ONE_EVENT, SEVERAL_EVENTS
+from delivery.api.published import AcceptedBatch, AcceptedEvent, answer_of
 from delivery.api.requested import cloud_events_in, content_type_of, event_in, events_in
 from delivery.api.volatile_events import (
-    DURABILITY,
     RESPONSES,
     answer_to_volatile,
     is_volatile,
@@ -36,25 +34,6 @@ from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind
 
 
-def _header(name: str, text: str) -> OpenApiParameter:
-    return OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
-
-
-HEADERS: Final = [
-    _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
-    _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
-    _header("CallbackURL", "Where the result of a QUEUE event is to be posted."),
-    _header(
-        "Broker-Destination",
-        "TOPIC: the subscriber that alone gets it, by the first of its subscriptions that qualifies; `default`: each "
-        "subscriber once.",
-    ),
-    _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
-    _header(DURABILITY, "TOPIC: `guaranteed`, which is meant without it, or `volatile`: stored nowhere, sent once."),
-    _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
-]
-
-
 class Publish(APIView):
     """Publish one event: the body is the payload."""
 
@@ -64,7 +43,7 @@ class Publish(APIView):
     @extend_schema(
         operation_id="publish_event",
         parameters=HEADERS,
-        request={"application/json": OpenApiTypes.ANY, "*/*": OpenApiTypes.BINARY},
+        request=ONE_EVENT,
         responses={202: AcceptedEvent, **RESPONSES},
     )
     def post(self, request: Request, event_type: str) -> HttpResponseBase:
@@ -81,9 +60,18 @@ class PublishBatch(APIView):
     permission_classes = [MayPublish]
     parser_classes = [RawParser]
 
-    @extend_schema(operation_id="publish_batch", request=EventBatch, responses={202: AcceptedBatch})
+    @extend_schema(
+        operation_id="publish_batch",
+        parameters=HEADERS,
+        request=SEVERAL_EVENTS,
+        responses={202: PolymorphicProxySerializer("Accepted", [AcceptedBatch, AcceptedEvent], None), **RESPONSES},
+    )
     def post(self, request: Request) -> HttpResponseBase:
-        """Store the events in their order in one transaction; answer for each."""
+        """Store the events in their order in one transaction; answer for each.
+
+        One CloudEvent is answered as where its event type is named in the address. Headers speak of CloudEvents only:
+        an item of the broker's own form has fields for what it says.
+        """
         content_type = content_type_of(request)
         if is_cloud_event(content_type, request.headers) and not is_batch(content_type):
             return answer_to_one(request, event_in(request))

@@ -77,7 +77,12 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
     """
     _check(request, message)
     handed = hand_over(message, now=time.time())
-    answer: dict[str, object] = {"id": None, "outcome": str(handed.outcome), "deliveries": handed.deliveries, "durability": VOLATILE}
+    answer: dict[str, object] = {
+        "id": None,
+        "outcome": str(handed.outcome),
+        "deliveries": handed.deliveries,
+        "durability": VOLATILE,
+    }
     if detail := ASTRAY.get(handed.outcome):
         answer["detail"] = detail
     return Response(answer, status.HTTP_202_ACCEPTED)

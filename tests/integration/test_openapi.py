@@ -36,6 +36,22 @@ def test_every_operation_says_in_short_what_it_does_and_nothing_of_how_it_was_bu
     assert "behaviour" not in answer.content.decode()
 
 
+@pytest.mark.parametrize(
+    ("path", "content_types"),
+    [
+        ("/api/v1/events/{event_type}", ["application/json", "application/cloudevents+json", "*/*"]),
+        (
+            "/api/v1/events",
+            ["application/json", "application/cloudevents-batch+json", "application/cloudevents+json", "*/*"],
+        ),
+    ],
+)
+def test_publishing_says_in_which_forms_it_takes_events(path: str, content_types: list[str]) -> None:
+    operation = Client().get("/api/v1/openapi.json").json()["paths"][path]["post"]
+    assert sorted(operation["requestBody"]["content"]) == sorted(content_types)
+    assert "Broker-Durability" in {parameter["name"] for parameter in operation["parameters"]}
+
+
 @pytest.mark.parametrize("method", ["patch", "delete"])
 def test_whatever_changes_a_version_takes_if_match(method: str) -> None:
     paths = Client().get("/api/v1/openapi.json").json()["paths"]
