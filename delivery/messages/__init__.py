@@ -1,6 +1,6 @@
 """Publishing: from what was sent in to a stored message with a delivery for everybody who is to get it.
 
-`accepting` (checked against its event type) · `publishing` (in one transaction, once for a key) · `documents` (what
-filters see) · `routing` (for whom) · `queue_groups`, `placing` (in which groups, and in whose lines) ·
-`store_statements`, `storing`.
+`publishable` (which event types there are, and for whom) · `accepting` (what is sent in, checked against its own) ·
+`publishing` (in one transaction, once for a key) · `documents` (what filters see) · `routing` (for whom) ·
+`queue_groups`, `placing` (in which groups, and in whose lines) · `store_statements`, `storing`.
 """
