@@ -3,6 +3,7 @@
 Everything follows from a message's number `n` and a seed. Of ten messages seven are for a TOPIC type, two for a QUEUE
 type, one is a SYNC call. Receivers come in pairs, one half by event type, the other by pattern: TOPIC message `m` goes
 to pair m modulo the pairs, and has the number m / pairs + 1 in both their lines. Replies have numbers below nought.
+Of every forty messages some go to two others as well, late, again, or in no order.
 """
 
 from typing import Final
@@ -20,9 +21,13 @@ CREATE TEMP TABLE life (
   n bigint, g bigint, kind text, type_id bigint, line_id bigint, subscription_id bigint, group_of bigint,
   answers bigint, status text, planned int, failing int, last int, made timestamptz, first timestamptz,
   pause interval, last_ms int, sequence bigint, uncertain boolean,
-  ended timestamptz, made_attempts int, is_over boolean)
+  ended timestamptz, made_attempts int, is_over boolean,
+  lined_up timestamptz, not_before timestamptz, resubmit_of bigint, replay_id bigint, meaning text)
 """
-"""`failing`, `last`: what its attempts but the last, and the last, are answered with; below nought: an error text."""
+"""`failing`, `last`: what its attempts but the last, and the last, are answered with; below nought: an error text.
+
+`lined_up`: when it was made of a message that is older; `meaning`: what is recorded of its attempts but the last.
+"""
 
 PUBLISHED: Final = """
 TRUNCATE life, published;
@@ -87,6 +92,31 @@ SELECT n, 2 * n, 'SYNC', %(sync_type)s, NULL, (%(sync_subscriptions)s::bigint[])
        made, made, interval '0', pg_temp.draw(n, 21, 2000), NULL, fate = 0
   FROM (SELECT x.*, pg_temp.draw(n, 22, 20) AS fate FROM published x WHERE n %% 10 = 9) x
 """
+LATER: Final = """
+INSERT INTO life
+SELECT n + 10 * message, 100000000 + 2 * (n + 10 * place) + half, 'TOPIC',
+       (%(topic_types)s::bigint[])[1 + (n / 10 + message) * 7 / %(pairs)s %% cardinality(%(topic_types)s::bigint[])],
+       (%(later_lines)s::bigint[])[line], (%(later_subscriptions)s::bigint[])[subscription], NULL, NULL,
+       'DELIVERED', planned, 404, 200, made + 10 * message * %(step)s,
+       made + 10 * first * %(step)s + interval '10 ms', 5 * %(step)s, 20, n / 40 * 5 + number, number IS NULL,
+       NULL, NULL, NULL, CASE WHEN made_at > message THEN made + 10 * made_at * %(step)s END,
+       CASE WHEN first > made_at THEN made + 10 * first * %(step)s END,
+       CASE WHEN what = 'again' THEN pg_temp.id_of(made, 100000000 + 2 * n) END,
+       CASE WHEN made_at > message THEN 1 END, CASE WHEN planned > 1 THEN 'apart' END
+  FROM published, (VALUES
+         ('retried apart', 0, 0, 0, 2, 1, 2, 0, 0.0, 1),
+         ('delayed',       1, 1, 0, 1, 1, 1, 1, 2.5, 3),
+         ('overtakes',     2, 2, 0, 1, 2, 1, 2, 2.0, 2),
+         ('backfilled',    1, 1, 1, 1, 1, 1, 3, 3.0, 4),
+         ('again',         0, 3, 0, 1, 1, 1, 3, 3.0, 5),
+         ('in no order',   3, 3, 1, 3, 3, 1, 3, 3.0, NULL))
+       AS l (what, message, place, half, line, subscription, planned, made_at, first, number)
+ WHERE n %% 40 = 0 AND k <= %(per_hour)s - 40 AND made + 40 * %(step)s <= %(until)s
+"""
+"""`message`, `made_at`, `first`: of which of four messages, with which it was made, and from when on it was sent.
+
+Ids go by `place` and `half`, and so what is backfilled has an older one than what overtakes it.
+"""
 LIVED: Final = """
 UPDATE life SET ended = z.ended, is_over = status = ANY (%(final)s) AND z.ended <= %(until)s,
        made_attempts = CASE WHEN z.ended <= %(until)s OR interval '0' = pause THEN CASE WHEN
@@ -109,4 +139,4 @@ SELECT -n, -2 * n, 'REPLY', type_id, -n, NULL, NULL, pg_temp.id_of(made, n), 'DE
 """
 """Of every fifth group; four in ten have a callback. Their lines are gone."""
 
-AN_HOUR: Final = (PUBLISHED, TOPIC, QUEUE, SYNC, LIVED, REPLIES, LIVED)
+AN_HOUR: Final = (PUBLISHED, TOPIC, QUEUE, SYNC, LATER, LIVED, REPLIES, LIVED)

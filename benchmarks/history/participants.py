@@ -4,7 +4,16 @@ import datetime as dt
 from typing import Any, Final
 
 from delivery.models import Delivery, Lane, Line, LineEvent, LineEventKind
-from subscriptions.models import EventKind, EventType, Publisher, Status, StatusChange, Subscriber, Subscription
+from subscriptions.models import (
+    EventKind,
+    EventType,
+    Processing,
+    Publisher,
+    Status,
+    StatusChange,
+    Subscriber,
+    Subscription,
+)
 
 SECRET: Final = "whsec_" + "A" * 43 + "="
 TOPICS: Final = 3
@@ -33,7 +42,17 @@ def participants(count: int) -> tuple[dict[str, Any], Subscription]:
         "senders": senders,
         "queue_subscriptions": [_subscription(one, queue).pk for one in receivers],
         "sync_subscriptions": [_subscription(receivers[0], sync).pk, leaving.pk],
+        **_later(),
     }, leaving
+
+
+def _later() -> dict[str, Any]:
+    """Return who is sent to late and again, with two subscriptions and both lines, and who in no order."""
+    late = Subscriber.objects.create(name="history-late")
+    unordered = Subscriber.objects.create(name="history-unordered", processing=Processing.CONCURRENT)
+    wishes = [_subscription(one, None, event_pattern="History.*").pk for one in (late, late, unordered)]
+    lines = [(late, Lane.MAIN), (late, Lane.RETRY), (unordered, Lane.MAIN)]
+    return {"later_subscriptions": wishes, "later_lines": [one.lines.get(lane=lane).pk for one, lane in lines]}
 
 
 def _wishes(number: int, one: Subscriber, topics: list[EventType], pairs: int) -> list[tuple[int, int, int, int]]:

@@ -16,30 +16,34 @@ SELECT pg_temp.id_of(%(hour)s, 500000000 + %(first)s + number), %(queue_type)s, 
 """
 DELIVERIES: Final = """
 INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                               times_set_aside, due_at, sequence, uncertain, created_at, finished_at, closed_on)
+                               times_set_aside, due_at, sequence, uncertain, not_before, resubmit_of, replay_id,
+                               created_at, finished_at, closed_on)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of, status, 100, planned,
        CASE WHEN is_set_aside THEN planned - 1 ELSE 0 END,
        CASE WHEN is_set_aside THEN first + (planned - 1) * pause END,
-       CASE WHEN planned > 0 THEN sequence END, uncertain, made, ended, (ended AT TIME ZONE 'UTC')::date
+       CASE WHEN planned > 0 THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
+       COALESCE(lined_up, made), ended, (ended AT TIME ZONE 'UTC')::date
   FROM (SELECT l.*, kind = 'TOPIC' AND planned > 1 AND failing > 0 AS is_set_aside FROM life l WHERE is_over) l;
 INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
-                           times_set_aside, due_at, sequence, uncertain, created_at)
+                           times_set_aside, due_at, sequence, uncertain, not_before, resubmit_of, replay_id, created_at)
 SELECT pg_temp.id_of(made, g), pg_temp.id_of(made, n), line_id, subscription_id, group_of,
        CASE WHEN status = ANY (%(unfinished)s) THEN status
             WHEN first + made_attempts * pause <= %(until)s AND planned > made_attempts THEN 'IN_FLIGHT'
             ELSE 'PENDING' END, 100, made_attempts, made_attempts,
        CASE WHEN status = 'HELD' THEN '9999-12-31 00:00+00'
             WHEN made_attempts > 0 THEN first + made_attempts * pause END,
-       CASE WHEN planned > 0 AND first <= %(until)s THEN sequence END, uncertain, made
+       CASE WHEN planned > 0 AND first <= %(until)s THEN sequence END, uncertain, not_before, resubmit_of, replay_id,
+       COALESCE(lined_up, made)
   FROM life WHERE NOT is_over
 """
 ATTEMPTS: Final = """
 INSERT INTO delivery_attempt (id, delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,
-                              answer_excerpt)
+                              answer_excerpt, meaning)
 SELECT pg_temp.id_of(started + last_ms * interval '1 ms', 16 * (2 * abs(g) + (g < 0)::int) + number),
        pg_temp.id_of(made, g), number, started, last_ms, CASE WHEN code > 0 THEN code END,
        CASE WHEN code > 0 THEN ''
-            ELSE (%(errors)s::text[])[1 + (-1 - code + number) %% cardinality(%(errors)s::text[])] END, '', ''
+            ELSE (%(errors)s::text[])[1 + (-1 - code + number) %% cardinality(%(errors)s::text[])] END, '', '',
+       CASE WHEN number < planned THEN meaning END
   FROM (SELECT l.*, number, first + (number - 1) * pause AS started,
                CASE WHEN number < planned THEN failing ELSE last END AS code
           FROM life l, generate_series(1, made_attempts) number) l

@@ -16,6 +16,8 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
+from analytics.pipeline.transforms.duplicates import FLAGGED
+from analytics.pipeline.transforms.explanations import MADE_LATER, NOT_DUE
 from benchmarks import in_sql
 from benchmarks.history import History
 from tests.spark.summaries import Summarizer, database_address, job
@@ -60,11 +62,23 @@ def test_every_total_is_that_of_sql(
     for table in (*in_sql.HOURLY, *in_sql.DAILY):
         assert count_of(connection, table) > 0, table.name
         assert differences(connection, table) == [], table.name
+    assert unexplained(connection) == []
+    assert explanations(connection) >= {NOT_DUE, MADE_LATER, FLAGGED}
 
 
 def count_of(connection: psycopg.Connection[Any], table: Table) -> int:
     ((count,),) = connection.execute(SQL("SELECT count(*) FROM pg_temp.{}").format(Identifier(table.name)))
     return int(count)
+
+
+def unexplained(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    return connection.execute(
+        "SELECT subscriber, finding, delivery_id, other_id FROM analytics_findings WHERE explanation = ''"
+    ).fetchall()
+
+
+def explanations(connection: psycopg.Connection[Any]) -> set[str]:
+    return {text for (text,) in connection.execute("SELECT DISTINCT explanation FROM analytics_findings")}
 
 
 def differences(connection: psycopg.Connection[Any], table: Table) -> list[tuple[Any, ...]]:
