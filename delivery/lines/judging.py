@@ -11,7 +11,7 @@ from delivery.lines.hands import InHand
 from delivery.lines.steps import Sent
 from delivery.rules.outcomes import Answered, Decision, Outcome, Unreachable
 from delivery.rules.reasons import SUSPENDED, USED_UP
-from delivery.rules.retry_policies import Verdict
+from delivery.rules.retry_policies import HOLDING, Verdict
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.settlements import Further, Settlement
 
@@ -45,7 +45,7 @@ def settlement_of(
         line_id=line_id,
         delivery_id=delivery.id,
         status=decision.final_status or DeliveryStatus.PENDING,
-        pause=None if decision is Decision.HOLD_THE_LINE else verdict.pause,
+        pause=None if decision in HOLDING else verdict.pause,
         uncertain=isinstance(outcome, Unreachable) and outcome.was_sent,
         unsent=_gives_number_back(delivery, outcome, decision),
         reason="" if decision is Decision.DELIVERED else _reason(outcome, verdict),

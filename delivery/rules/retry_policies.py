@@ -5,7 +5,8 @@ from functools import lru_cache
 from typing import Final
 
 from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
-from delivery.rules.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
+from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.rules.spacings import Spacing
 from subscriptions import retry_terms
 from subscriptions.retry_terms import Action, InTheEnd, Terms
 
@@ -27,23 +28,8 @@ IN_THE_END: Final = {
 }
 """What becomes of a delivery whose retries are used up."""
 
-MOST_DOUBLINGS: Final = 64
-"""Pauses have reached their longest by then, whatever they grow by; beyond, a power might be no number any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spacing:
-    """How long a delivery waits before each of its retries; all in seconds."""
-
-    first: float
-    factor: float
-    """By which each pause is longer than the one before it."""
-    longest: float
-    jitter: float
-    """The share by which a pause may be shorter."""
-    schedule: tuple[float, ...] = ()
-    """The pauses one by one, instead of `first`, `factor` and `longest`; empty: there is none."""
-    honours_retry_after: bool = True
+HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
+"""What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +71,7 @@ class Verdict:
 
     decision: Decision
     pause: float | None
-    """Seconds: of the line where it is held, of the delivery otherwise; None where nothing waits."""
+    """Seconds: of the line where it is stopped, of the delivery otherwise; None where nothing waits."""
     is_used_up: bool = False
     """Whether it would have been tried again, had it not been tried as often as it may be."""
 
@@ -95,14 +81,13 @@ def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: fl
     decision = decide(outcome, policy.rules)
     if decision.final_status:
         return Verdict(decision, None)
-    if _is_used_up(policy, history):
-        return Verdict(IN_THE_END[policy.in_the_end], None, is_used_up=True)
-    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
-    if history.is_apart:
+    is_used_up = _is_used_up(policy, history)
+    if is_used_up:
+        decision = IN_THE_END[policy.in_the_end]
+    elif history.is_apart:
         decision = Decision.RETRY_APART
-    if policy.spacing:
-        return Verdict(decision, _spaced(policy.spacing, decision, history.attempts + 1, retry_after, chance))
-    return Verdict(decision, _default_pause(decision, history, retry_after, chance))
+    pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
+    return Verdict(decision, pause, is_used_up)
 
 
 def _is_used_up(policy: RetryPolicy, history: History) -> bool:
@@ -112,24 +97,15 @@ def _is_used_up(policy: RetryPolicy, history: History) -> bool:
     return policy.most_retries is not None and history.attempts >= policy.most_retries
 
 
-def _default_pause(decision: Decision, history: History, retry_after: float | None, chance: float) -> float:
+def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
+    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
+    if policy.spacing:
+        holds = decision in HOLDING
+        return policy.spacing.pause(history.attempts + 1, retry_after=retry_after, holds=holds, chance=chance)
     if decision is Decision.SET_ASIDE:
         return aside_pause(history.times_set_aside + 1)
     failures = history.attempts if history.is_apart else history.failures
     return hold_pause(failures + 1, retry_after=retry_after, chance=chance)
-
-
-def _spaced(spacing: Spacing, decision: Decision, retry: int, retry_after: float | None, chance: float) -> float:
-    """Return the seconds before the `retry`-th try after the first one; what the endpoint asks for only lengthens."""
-    if spacing.schedule:
-        pause = spacing.schedule[min(retry, len(spacing.schedule)) - 1]
-    else:
-        pause = min(spacing.longest, spacing.first * spacing.factor ** min(retry - 1, MOST_DOUBLINGS))
-    pause *= 1.0 - spacing.jitter * chance
-    if retry_after is None or not spacing.honours_retry_after:
-        return pause
-    most = LONGEST_RETRY_AFTER_SECONDS if decision is Decision.HOLD_THE_LINE else spacing.longest
-    return max(pause, min(retry_after, most))
 
 
 @lru_cache(maxsize=1024)

@@ -197,7 +197,7 @@ def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
     suspends = policy_of(replace(PRESETS[M], in_the_end=InTheEnd.SUSPEND))
     on_trial = replace(FIRST, on_trial=True)
     assert judge(Answered(503), suspends, FIRST, chance=0.0).decision is HOLD
-    assert judge(Answered(503), suspends, on_trial, chance=0.0) == Verdict(SUSPEND, None, is_used_up=True)
+    assert judge(Answered(503), suspends, on_trial, chance=0.0) == Verdict(SUSPEND, 10.0, is_used_up=True)
     assert judge(Answered(200), suspends, on_trial, chance=0.0) == Verdict(TAKEN, None)
     assert judge(Answered(503), policy_of(PRESETS[M]), on_trial, chance=0.0).decision is HOLD
 
@@ -208,6 +208,16 @@ def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
 def test_what_waits_apart_stays_apart_under_whatever_policy(name: str, outcome: Outcome) -> None:
     history = History(attempts=1, times_set_aside=1, failures=0, is_apart=True)
     assert judge(outcome, policy_of(PRESETS[name]), history, chance=0.0).decision is APART
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("factor", "retry", "pause"),
+    [(1.0, 10_000, 1.0), (1.05, 168, 1.05**167), (1.05, 169, HOURS), (2.0, 12, 2_048.0), (2.0, 10_000, HOURS)],
+)
+def test_a_pause_grows_until_it_is_the_longest_however_slowly(factor: float, retry: int, pause: float) -> None:
+    policy = policy_of(replace(PRESETS[W], first_pause=1.0, factor=factor, longest_pause=HOURS, most_retries=10_000))
+    assert judge(Answered(500), policy, replace(FIRST, attempts=retry - 1), chance=0.0).pause == pause
 
 
 @given(
@@ -224,8 +234,7 @@ def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
     policy = policy_of(replace(terms, factor=factor))
     history = History(attempts, attempts, attempts, is_apart=is_apart)
     verdict = judge(outcome, policy, history, chance=chance)
-    ends = verdict.decision.final_status is not None or verdict.decision is SUSPEND
-    assert (verdict.pause is None) == ends
+    assert (verdict.pause is None) == (verdict.decision.final_status is not None)
     if verdict.pause is not None:
         assert 0.1 <= verdict.pause <= max(LONGEST_RETRY_AFTER_SECONDS, terms.longest_pause)
         assert not is_apart or verdict.decision is APART
