@@ -40,6 +40,7 @@ def further_of(line: Ledger, delivery: InHand, decision: Decision) -> Further | 
         to_line_id=line.claim.sister_id if moves else None,
         suspends=suspends,
         resumes=on_trial and not suspends,
+        stamp=delivery.destination.stamp if suspends else None,
         probe=policy.probe_seconds if suspends else None,
         announces=(on_trial or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
         meaning=decision.meaning if is_told else None,

@@ -9,7 +9,7 @@ from delivery.lines.readying import next_ready
 from delivery.lines.steps import Ended, Hold, Read, Rest, Send, Sent
 from delivery.lines.strands import DrivenLine, Story, Strand
 from delivery.rules.outcomes import Decision, Outcome
-from delivery.rules.retry_policies import Verdict
+from delivery.rules.retry_policies import HOLDING, Verdict
 from delivery.settling.settlements import Settlement
 
 
@@ -33,7 +33,7 @@ def topic_line(strand: Strand, chance: Callable[[], float]) -> Story:
         outcome = outcome_of(sent)
         verdict = verdict_on(line, delivery, outcome, chance=chance())
         ended = _settlement(line, delivery, sent, outcome, verdict)
-        if verdict.decision is Decision.HOLD_THE_LINE:
+        if verdict.decision in HOLDING and not line.is_apart:
             line.holds(delivery, _hold(delivery, outcome, verdict))
             continue
         line.passed(delivery)
@@ -51,5 +51,7 @@ def _settlement(line: DrivenLine, delivery: InHand, sent: Sent, outcome: Outcome
 
 
 def _hold(delivery: InHand, outcome: Outcome, verdict: Verdict) -> Hold:
+    """Return how long the line waits, under which configuration; one that a trial has let go on has the next."""
     assert verdict.pause is not None  # noqa: S101 - what is held waits
-    return Hold(verdict.pause, str(outcome), delivery.destination.stamp)
+    goes_on = delivery.destination.on_trial and verdict.decision is Decision.HOLD_THE_LINE
+    return Hold(verdict.pause, str(outcome), delivery.destination.stamp + goes_on)

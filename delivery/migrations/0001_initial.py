@@ -208,7 +208,10 @@ class Migration(migrations.Migration):
                 (
                     "line",
                     models.ForeignKey(
-                        on_delete=django.db.models.deletion.CASCADE, related_name="events", to="delivery.line"
+                        db_constraint=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="events",
+                        to="delivery.line",
                     ),
                 ),
             ],

@@ -121,9 +121,12 @@ class LineEventKind(models.TextChoices):
 
 
 class LineEvent(models.Model):
-    """One thing worth knowing in a line's history; append-only."""
+    """One thing worth knowing in a line's history; append-only.
 
-    line = models.ForeignKey(Line, models.CASCADE, related_name="events")
+    Without a constraint on the line, whose check would wait for whoever claims it: a driver waits for nobody.
+    """
+
+    line = models.ForeignKey(Line, models.CASCADE, related_name="events", db_constraint=False)
     at = models.DateTimeField(db_default=Now())
     kind = models.CharField(max_length=24, choices=LineEventKind)
     sequence = models.BigIntegerField(null=True)

@@ -2,8 +2,10 @@
 
 import atexit
 import os
+from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from requests import Response
 
@@ -18,27 +20,45 @@ MOST_ANSWER_BYTES: Final = 1
 SUCCESS: Final = range(200, 300)
 
 
+class Asked(NamedTuple):
+    """A monitor that was asked, and of which pause."""
+
+    answer: Future[Any]
+    since: datetime
+    """When its subscription was suspended: a later suspension is not ended by what it says."""
+
+
 class Monitors:
     """The monitors that a process has asked, and what has come of it; for one thread."""
 
     def __init__(self) -> None:
         self._loop: CallLoop | None = None
         self._process = 0
-        self._asked: dict[int, Future[Any]] = {}
+        self._asked: dict[int, Asked] = {}
         """By subscription."""
 
-    def ask(self, subscription_id: int, url: str) -> None:
+    def ask(self, subscription_id: int, url: str, since: datetime) -> None:
         """Send a GET, unless one to the same subscription's is under way."""
         loop = self._running()
-        if subscription_id not in self._asked:
+        before = self._asked.get(subscription_id)
+        if before is None or before.answer.done():
             request = EncodedRequest("GET", url, [f"User-Agent: {USER_AGENT}".encode()], b"")
-            self._asked[subscription_id] = loop.take(request)
+            self._asked[subscription_id] = Asked(loop.take(request), since)
 
-    def working(self) -> list[int]:
-        """Return the subscriptions whose monitors have answered 2xx since; forget all that have been answered."""
-        done = [one for one, future in [*self._asked.items()] if future.done()]
-        answers = {one: self._asked.pop(one).result().result for one in done}
-        return sorted(one for one, answer in answers.items() if _is_fine(answer))
+    def working(self) -> dict[int, datetime]:
+        """Return the subscriptions whose monitors have answered 2xx, with since when they were suspended.
+
+        Forget the others that have been answered; these are to be forgotten by whoever has let them go on.
+        """
+        done = {one: asked for one, asked in self._asked.items() if asked.answer.done()}
+        working = {one: asked.since for one, asked in done.items() if _is_fine(asked.answer.result().result)}
+        self.forget(done.keys() - working)
+        return working
+
+    def forget(self, subscription_ids: Iterable[int]) -> None:
+        """Forget what came of asking these."""
+        for one in subscription_ids:
+            self._asked.pop(one, None)
 
     def _running(self) -> CallLoop:
         """Return the loop of this process: no thread survives a fork."""

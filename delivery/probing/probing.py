@@ -4,40 +4,66 @@ A trial lets its oldest delivery out: what comes of it is settled like any other
 pause. Where it has a monitor, that is asked instead.
 """
 
-from collections.abc import Sequence
+from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import transaction
 
 from delivery.probing.monitors import Monitors
-from delivery.rules.due_times import FIRST_SENTINEL
-from delivery.settling.pausing import resume
+from delivery.settling.pausing import end_suspensions
 from delivery.waking import wakeups
 from subscriptions.database import rows
-from subscriptions.models.pausable import PausedBy
 from subscriptions.retry_terms import TEAMFORGE
+
+LOOK_SECONDS: Final = 30.0
+"""After so long at most it is looked whether a trial still has something to try: longer than a lease."""
 
 BEGIN: Final = f"""
 WITH due AS MATERIALIZED (
-  SELECT s.id, s.monitor_url, COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds}) AS seconds,
+  SELECT s.id, s.paused_since, s.monitor_url, COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds}) AS seconds,
          (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main') AS line_id
-    FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   WHERE s.probe_due_at <= clock_timestamp() AND s.paused_by = 'POLICY'
+    FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+   WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY'
+     AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
    ORDER BY s.probe_due_at LIMIT 500 FOR NO KEY UPDATE OF s SKIP LOCKED),
 begun AS (
   UPDATE subscriptions_subscription s
-     SET on_trial = d.monitor_url = '', probe_due_at = clock_timestamp() + make_interval(secs => d.seconds)
+     SET on_trial = d.monitor_url = '',
+         probe_due_at = clock_timestamp() + make_interval(
+           secs => CASE d.monitor_url WHEN '' THEN LEAST(d.seconds, {LOOK_SECONDS}) ELSE d.seconds END)
     FROM due d WHERE s.id = d.id)
-SELECT d.id, d.monitor_url, d.line_id,
+SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
        (SELECT o.id FROM delivery_open o
          WHERE o.subscription_id = d.id AND o.due_at IS NULL ORDER BY o.id LIMIT 1) IS NOT NULL
        OR (SELECT o.id FROM delivery_open o
-            WHERE o.subscription_id = d.id AND o.line_id = d.line_id AND o.due_at < {FIRST_SENTINEL}
+            WHERE o.subscription_id = d.id AND o.line_id = d.line_id AND o.due_at <= (SELECT clock_timestamp())
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL
   FROM due d
 """
-"""A trial that nothing has come of yet is looked at again after as long: what it was to send may be gone."""
+"""What is not active is not tried before it is again.
+
+A trial that nothing has come of yet is looked at again: what it was to send may be gone.
+"""
+
+STILL_SUSPENDED: Final = """
+SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
+  JOIN subscriptions_subscription s ON s.id = w.id AND s.paused_since = w.since AND s.paused_by = 'POLICY'
+"""
+
+
+class Due(NamedTuple):
+    """A subscription whose probe was due."""
+
+    subscription_id: int
+    since: datetime
+    """When it was suspended."""
+    monitor_url: str
+    line_id: int
+    has_work: bool
+    """Whether its subscriber's main line has something of it that can be tried now."""
+
 
 monitors: Final = Monitors()
 
@@ -47,18 +73,25 @@ def probe() -> int:
 
     One of which nothing waits that could be tried goes on at once, or what waits apart would wait for ever.
     """
-    _go_on(monitors.working(), "its monitor answers")
+    _end_what_monitors_say_works()
     with transaction.atomic():
-        due = rows(BEGIN)
-        _go_on([one for one, url, _, has_work in due if not url and not has_work], "nothing is left to be tried")
-        lines = sorted({line_id for _, url, line_id, has_work in due if not url and has_work})
+        due = [Due(*columns) for columns in rows(BEGIN)]
+        tried = [one for one in due if not one.monitor_url]
+        idle = {one.subscription_id: one.since for one in tried if not one.has_work}
+        if idle:
+            end_suspensions(idle, reason="nothing is left to be tried")
+        lines = sorted({one.line_id for one in tried if one.has_work})
         transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, lines), robust=True)
-    for subscription_id, url, *_ in due:
-        if url:
-            monitors.ask(subscription_id, url)
+    for one in due:
+        if one.monitor_url:
+            monitors.ask(one.subscription_id, one.monitor_url, one.since)
     return len(due)
 
 
-def _go_on(subscription_ids: Sequence[int], reason: str) -> None:
-    if subscription_ids:
-        resume(subscription_ids, reason=reason, paused_by=[PausedBy.POLICY])
+def _end_what_monitors_say_works() -> None:
+    """Let those go on whose monitors have answered; of one that somebody has locked the answer is kept."""
+    working = monitors.working()
+    if working:
+        end_suspensions(working, reason="its monitor answers")
+        locked = {one for (one,) in rows(STILL_SUSPENDED, [[*working], [*working.values()]])}
+        monitors.forget(working.keys() - locked)

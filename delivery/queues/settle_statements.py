@@ -4,6 +4,7 @@ from functools import cache
 from typing import Final, LiteralString
 
 from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_GROUPS
 from delivery.settling.line_statements import OWNED, RESULT, WRITTEN
 from delivery.settling.outcome_statements import ANSWER, ENDED, OPEN, RECORDED
 
@@ -112,8 +113,9 @@ UPDATE delivery_queuegroup g
 
 
 @cache
-def queue_settle_statement(*, stays: bool, writes: bool) -> LiteralString:
-    """Return the statement for a round: in it not every message was taken; lines are let go or renewed."""
-    optional = (WRITTEN,) if writes else ()
+def queue_settle_statement(*, stays: bool, writes: bool, rejects: bool) -> LiteralString:
+    """Return the statement for a round: in it not all was taken; lines are let go or renewed; endpoints reject."""
+    optional = [WRITTEN] if writes else []
+    optional += [ENDS_ANNOUNCED + OF_GROUPS] if rejects else []
     parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_ANSWERED, RECORDED, STARTED, *optional)
     return "WITH" + ",".join(parts) + RESULT

@@ -27,7 +27,9 @@ def settle_groups(
 
     """
     statement = queue_settle_statement(
-        stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements), writes=bool(states)
+        stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
+        writes=bool(states),
+        rejects=any(one.status is DeliveryStatus.REJECTED for one in settlements),
     )
     return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
 

@@ -4,10 +4,12 @@ One statement, since two would not be atomic and cost twice. What a round has no
 every part up anew each time it runs, which for a single line costs more than the work itself.
 """
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Final, LiteralString
 
-from delivery.settling.mark_statements import MARKED, REPLIES, STARTED, UNLESS_PAUSED
+from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_LINES
+from delivery.settling.mark_statements import MARKED, REPLIES, STARTED
 from delivery.settling.outcome_statements import (
     FILED,
     ONLY_GONE,
@@ -19,7 +21,7 @@ from delivery.settling.outcome_statements import (
     WITHHELD,
 )
 from delivery.settling.pace_statements import IN_ITS_SLOT, PACED, RESULT_OF_PACED, SLOTS
-from delivery.settling.pause_statements import PAUSED, PAUSED_BY_GONE
+from delivery.settling.suspension_statements import RESUMED, SUSPENDED, UNLESS_SUSPENDED
 
 GIVEN: Final = """
 settled AS MATERIALIZED (
@@ -77,31 +79,45 @@ UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
 """
 
 
-@cache
-def settle_statement(
-    *,
-    stays: bool,
-    writes: bool,
-    withholds: bool = False,
-    replies: bool = False,
-    ends_unanswered: bool = False,
-    leads_further: bool = False,
-    keeps_pace: bool = False,
-) -> LiteralString:
-    """Return the statement for a round.
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a round has use for beyond filing what has ended, and marking what is sent next."""
 
-    In it something stays pending, lines are let go or renewed, scripts have brought nothing to send, replies to
-    callbacks are sent next, something ends that has had no answer, or leads to more than a status, or what is sent
-    next has a rate to keep to.
-    """
-    parts = [GIVEN + OWNED, FILED, STAYED if stays else ONLY_GONE]
-    parts += [RECORDED_WITH_MEANING, PAUSED if stays else PAUSED_BY_GONE] if leads_further else [RECORDED]
-    slots, in_its_slot = (SLOTS, IN_ITS_SLOT) if keeps_pace else ("", "")
-    parts += [slots + STARTED + (UNLESS_PAUSED if stays and leads_further else "") + in_its_slot + MARKED]
-    parts += [PACED] if keeps_pace else []
-    parts += [TOLD_OF_GONE] if stays or ends_unanswered else []
-    parts += [WRITTEN] if writes else []
-    parts += [WITHHELD] if withholds else []
-    parts += [REPLIES] if replies else []
-    result = RESULT + (RESULT_OF_REPLIES if replies else "") + (RESULT_OF_PACED if keeps_pace else "")
+    stays: bool = False
+    """Something stays pending."""
+    writes: bool = False
+    """Lines are let go or renewed."""
+    withholds: bool = False
+    """Scripts have brought nothing to send."""
+    replies: bool = False
+    """Replies to callbacks are sent next."""
+    keeps_pace: bool = False
+    """What is sent next has a rate to keep to."""
+    ends_unanswered: bool = False
+    """Something ends that has had no answer."""
+    means: bool = False
+    """An answer came to something else than it would by default."""
+    turns: bool = False
+    """A subscription is suspended, or goes on after a trial."""
+    announces: bool = False
+    """What has ended may be announced."""
+
+
+@cache
+def settle_statement(needs: Needs) -> LiteralString:
+    """Return the statement for a round with these needs."""
+    result = RESULT
+    parts = [GIVEN + OWNED, FILED, STAYED if needs.stays else ONLY_GONE]
+    parts += [RECORDED_WITH_MEANING if needs.means else RECORDED]
+    parts += [SUSPENDED if needs.stays else RESUMED] if needs.turns else []
+    parts += [ENDS_ANNOUNCED + OF_LINES] if needs.announces else []
+    slots, in_its_slot = (SLOTS, IN_ITS_SLOT) if needs.keeps_pace else ("", "")
+    parts += [slots + STARTED + (UNLESS_SUSPENDED if needs.turns else "") + in_its_slot + MARKED]
+    parts += [TOLD_OF_GONE] if needs.stays or needs.ends_unanswered else []
+    parts += [WRITTEN] if needs.writes else []
+    parts += [WITHHELD] if needs.withholds else []
+    if needs.keeps_pace:
+        parts, result = [*parts, PACED], result + RESULT_OF_PACED
+    if needs.replies:
+        parts, result = [*parts, REPLIES], result + RESULT_OF_REPLIES
     return "WITH" + ",".join(parts) + result

@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString
 import orjson
 
 from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.line_statements import settle_statement
+from delivery.settling.line_statements import Needs, settle_statement
 from delivery.settling.settlements import NEVER_CONFIGURED, LineState, Mark, Settled, Settlement, Withheld
 from delivery.waking.claiming import LEASE_SECONDS
 from subscriptions.database import rows
@@ -24,8 +24,8 @@ SELECT l.id FROM delivery_line l
 
 MICROSECONDS: Final = 1_000_000
 """In a second."""
-RETRIES_USED_UP: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
-"""How a delivery can end that was never answered."""
+IN_VAIN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
+"""How a delivery can end that was not taken: without an answer too, once its retries are used up."""
 
 
 def settle(
@@ -42,16 +42,25 @@ def settle(
         django.db.Error: nothing, or everything, has been recorded.
 
     """
-    statement = settle_statement(
+    needs = _needs_of(settlements, marks, states, withheld)
+    return settled_by(settle_statement(needs), epochs, arguments_of(epochs, settlements, marks, states, withheld))
+
+
+def _needs_of(
+    settlements: Sequence[Settlement], marks: Sequence[Mark], states: Sequence[LineState], withheld: Sequence[Withheld]
+) -> Needs:
+    furthers = [one.further for one in settlements if one.further]
+    return Needs(
         stays=any(one.status is DeliveryStatus.PENDING for one in settlements),
         writes=bool(states),
         withholds=bool(withheld),
         replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
-        ends_unanswered=any(one.status in RETRIES_USED_UP and one.status_code is None for one in settlements),
-        leads_further=any(one.further for one in settlements),
         keeps_pace=any(mark.slot for mark in marks),
+        ends_unanswered=any(one.status in IN_VAIN and one.status_code is None for one in settlements),
+        means=any(further.meaning for further in furthers),
+        turns=any(further.suspends or further.resumes for further in furthers),
+        announces=any(one.status in IN_VAIN and one.further and one.further.announces for one in settlements),
     )
-    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states, withheld))
 
 
 def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:

@@ -13,8 +13,6 @@ started AS (
      AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
      AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
      AND d.status IN ('PENDING', 'IN_FLIGHT')"""
-UNLESS_PAUSED: Final = """
-     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM told_of WHERE suspends))"""
 MARKED: Final = """
   RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)"""
 """What is sent next: as it was read, or marked already by this statement, its commit not heard of."""

@@ -21,6 +21,8 @@ class Further:
     """Whether its subscription is paused."""
     resumes: bool = False
     """Whether its subscription, on trial, goes on."""
+    stamp: int | None = None
+    """What its configuration was then, where it suspends: what has changed since is not judged by it (4.15)."""
     probe: float | None = None
     """Seconds until a subscription that is paused is tried."""
     announces: bool = False

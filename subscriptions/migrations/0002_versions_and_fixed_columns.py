@@ -17,7 +17,11 @@ CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_eventtype FOR EACH R
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_publisher FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_retrypolicy FOR EACH ROW EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscriber FOR EACH ROW EXECUTE FUNCTION raise_version();
-CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW EXECUTE FUNCTION raise_version();
+-- When the next probe is due says nothing of how it is sent.
+CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
+  WHEN (OLD.probe_due_at IS NOT DISTINCT FROM NEW.probe_due_at
+        OR (OLD.paused_by, OLD.on_trial) IS DISTINCT FROM (NEW.paused_by, NEW.on_trial))
+  EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, revoked_at ON subscriptions_apikey
   FOR EACH ROW EXECUTE FUNCTION raise_version();
 """
@@ -41,9 +45,11 @@ CREATE TRIGGER kept BEFORE DELETE ON subscriptions_retrypolicy FOR EACH ROW
 """
 
 POLICY_CHANGES = """
--- Lines tell by the version of a subscription that what they have in hand is out of date.
+-- Lines tell by the version of a subscription that what they have in hand is out of date. Locked in the order in which
+-- whoever pauses many does.
 CREATE FUNCTION raise_versions_of_followers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  PERFORM FROM subscriptions_subscription WHERE retry_policy_id = NEW.id ORDER BY id FOR NO KEY UPDATE;
   UPDATE subscriptions_subscription SET updated_at = clock_timestamp() WHERE retry_policy_id = NEW.id;
   RETURN NULL;
 END $$;

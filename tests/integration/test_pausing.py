@@ -129,7 +129,10 @@ def test_a_pause_by_hand_is_in_the_history_and_announced_once(wanted: Subscripti
         (line, "PAUSED", f"subscription {wanted.pk}: moving house"),
         (line, "RESUMED", f"subscription {wanted.pk}"),
     ]
-    assert told() == [("Broker.Line.Paused", {"reason": "moving house"}), ("Broker.Line.Resumed", {"reason": ""})]
+    assert told() == [
+        ("Broker.Line.Paused", {"pause": "BY_HAND", "reason": "moving house"}),
+        ("Broker.Line.Resumed", {"pause": "BY_HAND", "reason": ""}),
+    ]
     assert {*Announcement.objects.values_list("line", "subscription")} == {(line, wanted.pk)}
 
 
@@ -150,7 +153,7 @@ def test_by_hand_wins_over_a_policy(wanted: Subscription) -> None:
     assert told() == [], "that it is paused had been announced"
     paused_otherwise(wanted, PausedBy.POLICY)
     assert resume([wanted.pk]) == [wanted.pk]
-    assert told() == [("Broker.Line.Resumed", {"reason": ""})]
+    assert told() == [("Broker.Line.Resumed", {"pause": "SUSPENDED", "reason": ""})]
 
 
 @pytest.mark.behaviour("5.8")

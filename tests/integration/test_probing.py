@@ -12,11 +12,20 @@ from delivery.models import Announcement, Delivery, LineEvent
 from delivery.probing import monitors, probing
 from delivery.probing.probing import probe
 from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.pausing import pause
+from delivery.settling.pausing import pause, resume
 from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
-from tests.driving import inactivate, line_of, publish_numbered, retry_line_of, statuses, wait_until_done, working
+from tests.driving import (
+    activate,
+    inactivate,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+    wait_until_done,
+    working,
+)
 from tests.receiver import Receiver, answer, hang, wait_until
 
 SUSPENDS: dict[str, Any] = {"most_retries": 0, "in_the_end": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
@@ -57,6 +66,11 @@ def pause_of(subscription: Subscription) -> tuple[str, bool, bool]:
     """Return who paused it, whether it is on trial, and whether a probe is due one day."""
     subscription.refresh_from_db()
     return subscription.paused_by, subscription.on_trial, subscription.probe_due_at is not None
+
+
+def version_of(subscription: Subscription) -> int:
+    subscription.refresh_from_db()
+    return subscription.version
 
 
 def probe_until(condition: Any) -> None:
@@ -185,11 +199,71 @@ def test_what_is_paused_by_hand_is_never_tried(suspended: Subscription) -> None:
 
 
 @pytest.mark.behaviour("1.7", "5.6")
-def test_what_is_inactive_is_tried_only_when_it_is_active_again(suspended: Subscription, receiver: Receiver) -> None:
-    inactivate(suspended)
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_inactive_is_tried_as_soon_as_it_is_active_again(suspended: Subscription, *, whole: bool) -> None:
+    thing = suspended.subscriber if whole else suspended
+    inactivate(thing)
     make_probe_due(suspended)
+    before = version_of(suspended)
+    assert (probe(), pause_of(suspended), version_of(suspended)) == (0, ("POLICY", False, True), before)
+    activate(thing)
+    assert (probe(), pause_of(suspended)) == (1, ("POLICY", True, True))
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_is_looked_after_soon_however_seldom_it_is_tried_and_is_one_change(suspended: Subscription) -> None:
+    make_probe_due(suspended)
+    before = version_of(suspended)
+    assert (probe(), version_of(suspended)) == (1, before + 1)
+    soon = Now() + timedelta(seconds=probing.LOOK_SECONDS)
+    assert Subscription.objects.filter(pk=suspended.pk, probe_due_at__lte=soon).exists()
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended), version_of(suspended)) == (1, ("POLICY", True, True), before + 1)
+
+
+@pytest.mark.behaviour("5.6")
+def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.on("/health", answer(503))
+    before = version_of(monitored)
+    make_probe_due(monitored)
     probe()
-    assert (lines_with_due_work(), pause_of(suspended)[0]) == ([], "POLICY")
+    probe_until(lambda: not probing.monitors._asked)
+    assert version_of(monitored) == before
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/health")
+    make_probe_due(monitored)
+    probe()
+    wait_until(lambda: receiver.of("/health"))
+    resume([monitored.pk])
+    Subscription.objects.filter(pk=monitored.pk).update(paused_since=Now(), paused_by=PausedBy.POLICY)
+    gate.open()
+    probe_until(lambda: not probing.monitors._asked)
+    assert pause_of(monitored) == ("POLICY", False, False)
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_locked(
+    monitored: Subscription, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    make_probe_due(monitored)
+    probe()
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [monitored.pk])
+    wait_until(lambda: all(one.answer.done() for one in probing.monitors._asked.values()))
+    for _ in range(2):
+        assert (probe(), pause_of(monitored)) == (0, ("POLICY", False, True))
+    elsewhere.rollback()
+    assert (probe(), pause_of(monitored)) == (0, ("", False, False))
+    assert (len(receiver.of("/health")), probing.monitors._asked) == (1, {})
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_is_set_aside_and_not_due_for_hours_is_nothing_to_try(suspended: Subscription) -> None:
+    Delivery.objects.open().filter(subscription=suspended).update(due_at=Now() + timedelta(hours=1))
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended)) == (1, ("", False, False))
 
 
 def test_who_has_it_locked_is_not_waited_for(suspended: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:

@@ -15,7 +15,7 @@ from delivery.lines.steps import Hold, Rest, Send
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.line_statements import settle_statement
+from delivery.settling.line_statements import Needs, settle_statement
 from delivery.settling.lines import settle
 from delivery.settling.outages import Outage
 from delivery.settling.settlements import Settled
@@ -146,9 +146,9 @@ def in_thread(act: Callable[[], object]) -> threading.Thread:
 
 def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
-    assert settle_statement(stays=True, writes=True).count(OWNED) == 1
+    assert settle_statement(Needs(stays=True, writes=True)).count(OWNED) == 1
     monkeypatch.setattr(
-        "delivery.settling.lines.settle_statement", lambda **parts: settle_statement(**parts).replace(OWNED, LATE)
+        "delivery.settling.lines.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
     )
     thread = in_thread(act)
     with connection.cursor() as cursor:

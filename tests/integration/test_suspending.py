@@ -10,6 +10,8 @@ from django.utils import timezone
 
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
 from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.pausing import resume
+from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import PausedBy, Subscription
 from subscriptions.retry_terms import InTheEnd
 from tests.driving import (
@@ -34,6 +36,9 @@ SUSPENDS: dict[str, Any] = LIKE_WEBMETHODS | {
     "in_the_end": InTheEnd.SUSPEND,
     "probe_seconds": 86_400.0,
 }
+
+
+LOCK = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
     assert wanted.probe_due_at
     assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
     assert (oldest.due_at, oldest.line_id, oldest.attempts, oldest.sequence) == (None, line.pk, 3, 1)
-    assert (line.head_id, line.held_since, line.due_at) == (None, None, None)
+    assert (line.head_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
 
 
@@ -111,8 +116,8 @@ def test_a_suspension_and_its_end_are_recorded_to_be_announced(
     delivery = Delivery.objects.get()
     rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
     assert rows == [
-        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"reason": "suspended: answered 503"}),
-        ("Broker.Line.Resumed", wanted.pk, delivery.pk, {"reason": ""}),
+        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": "suspended: answered 503"}),
+        ("Broker.Line.Resumed", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": ""}),
     ]
 
 
@@ -246,14 +251,80 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
 def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspended_afterwards(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [wanted.pk])
+    policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "longest_pause": 3600.0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    elsewhere.execute(LOCK, [wanted.pk])
     receiver.on("/a", answer(503))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: Attempt.objects.count() >= 3 and not worker.driver.lines)
+        elsewhere.rollback()
+        make_due()
+        wait_until_suspended(wanted)
+    assert (statuses(wanted), len(receiver.log)) == ([PENDING], 4), "it waits for its pause before it is tried again"
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    elsewhere.execute(LOCK, [wanted.pk])
+    with working():
+        wait_until_done()
+        wanted.refresh_from_db()
+        assert wanted.on_trial
+        elsewhere.rollback()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, receiver.bodies("/a")[3:]) == ("", [b"0", b"1"])
+
+
+@pytest.mark.behaviour("4.15", "5.6")
+@pytest.mark.parametrize("on_trial", [False, True])
+def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None, *, on_trial: bool
+) -> None:
+    policy = retry_policy(**SUSPENDS | {"most_retries": 0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    if on_trial:
+        suspend(receiver, wanted, messages=1)
+        begin_trial(wanted)
+    else:
+        publish_numbered(wanted.event_type, 1)
+    sent = len(receiver.log)
+    gate = receiver.gate("/a", answer(503))
+    with working():
+        wait_until(lambda: len(receiver.log) > sent)
+        Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/b"))
+        resume([wanted.pk])
+        gate.open()
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
+    told = Announcement.objects.order_by("id").values_list("kind", flat=True)
+    assert [*told] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * on_trial
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main_one(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_APART", "most_retries": 1})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    receiver.on("/a", answer(500))
     with working():
         publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: len(receiver.log) > 3)
-        elsewhere.rollback()
+        wait_until(lambda: Attempt.objects.exists() and line_of(wanted.subscriber).lease_until is None)
+        elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(wanted.subscriber).pk])
+        make_due()
         wait_until_suspended(wanted)
-    assert statuses(wanted) == [PENDING]
+        assert Delivery.objects.get().line_id == line_of(wanted.subscriber).pk
+        elsewhere.rollback()
+    assert LineEvent.objects.get().line_id == line_of(wanted.subscriber).pk
 
 
 @pytest.mark.behaviour("5.5")

@@ -11,7 +11,7 @@ import requests
 from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.runs import Run
-from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.lines.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
 from delivery.lines.strands import DrivenLine, Strand
 from delivery.lines.topic_sending import topic_line
 from delivery.rules.retry_policies import policy_of
@@ -238,16 +238,43 @@ def test_it_reads_on_when_its_hand_is_low_as_much_as_it_will_send_in_its_turn() 
     assert (step.ended.delivery_id, send(go(line, hand=Hand(fresh=fresh(20, 21)))).id) == (19, 20)
 
 
-@pytest.mark.behaviour("5.6")
-def test_what_suspends_its_subscription_has_the_page_read_anew_before_anything_else_goes() -> None:
-    suspends = policy_of(replace(PRESETS["webMethods"], most_retries=0, in_the_end=InTheEnd.SUSPEND))
+def suspending(*, on_trial: bool = False) -> InHand:
+    """Return a delivery whose policy suspends at the first failure."""
+    policy = policy_of(replace(PRESETS["webMethods"], most_retries=0, in_the_end=InTheEnd.SUSPEND))
     delivery = in_hand(1)
-    delivery = replace(delivery, destination=replace(delivery.destination, policy=suspends))
-    sent, step = run(a_line(head=1, failures=4), Hand(head=delivery, fresh=fresh(2)), [503])
-    assert (sent, isinstance(step, Read)) == ([1], True)
+    return replace(delivery, destination=replace(delivery.destination, policy=policy, on_trial=on_trial))
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("on_trial", [False, True])
+def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, on_trial: bool) -> None:
+    line = a_line(head=1, failures=4)
+    sent, step = run(line, Hand(head=suspending(on_trial=on_trial), fresh=fresh(2)), [503])
+    assert (sent, isinstance(step, Rest)) == ([1], True)
     assert isinstance(step.ended, Settlement)
     assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
-    assert step.ended.further == Further(suspends=True, probe=60.0, announces=True, meaning="suspend")
+    assert step.ended.further == Further(suspends=True, stamp=2, probe=60.0, announces=True, meaning="suspend")
+    assert (line.head_id, line.hold) == (1, Hold(10.0, "answered 503", 2))
+
+
+@pytest.mark.behaviour("5.6")
+def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
+    line = a_line()
+    line.claim = replace(line.claim, lane="retry", sister_id=7)
+    sent, step = run(line, Hand(aside=[replace(suspending(), is_aside=True), *aside(2)]), [503])
+    assert (sent, isinstance(step, Read), line.hold) == ([1], True, None)
+    assert isinstance(step.ended, Settlement)
+    assert step.ended.further
+    assert (step.ended.further.to_line_id, step.ended.further.suspends) == (7, True)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_the_same() -> None:
+    line, delivery = a_line(), suspending()
+    held = replace(delivery.destination, policy=policy_of(PRESETS["webMethods"]), on_trial=True)
+    _, step = run(line, Hand(fresh=[replace(delivery, destination=held)]), [503])
+    assert isinstance(step, Rest)
+    assert line.hold == Hold(10.0, "answered 503", 3), "the version it has once it goes on"
 
 
 @pytest.mark.behaviour("11.1")
