@@ -48,7 +48,7 @@ def sweep() -> None:
 @shared_task(name="delivery.attend")
 def attend() -> None:
     """Do once what becomes due by the clock alone, as every worker does."""
-    attending.attend()
+    attending.attend(but=attending.OF_ONE_THREAD)
 
 
 @shared_task(name="delivery.maintain")

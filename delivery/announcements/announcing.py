@@ -22,6 +22,13 @@ JSON: Final = "application/json"
 
 ALONE: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('announcements', 0))"
 """Two at a time would not keep the order."""
+ALONE_WITH_LINES: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended('held lines', 0))"
+"""One at a time is enough."""
+
+HOLDS: Final = """
+       (h.status IN ('PENDING', 'IN_FLIGHT')
+        AND (h.subscription_id IS NULL OR s.status = 'ACTIVE' AND s.paused_since IS NULL AND u.status = 'ACTIVE'))"""
+"""Whether a line's head, `h`, holds anything up: one cancelled, paused, even if on trial, or inactivated does not."""
 
 TAKE: Final = f"""
 WITH taken AS (
@@ -49,28 +56,28 @@ WITH held AS MATERIALIZED (
        FROM delivery_message m WHERE m.id = h.message_id LIMIT 1) m
     LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
     LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE l.held_since <= clock_timestamp() - make_interval(secs => {HELD_SECONDS}) AND l.paused_told_at IS NULL
-     AND h.status IN ('PENDING', 'IN_FLIGHT') AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}')
-     AND (h.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE')
+   WHERE l.held_since <= (SELECT clock_timestamp()) - make_interval(secs => {HELD_SECONDS})
+     AND l.paused_told_at IS NULL AND NOT starts_with(COALESCE(m.event_type, ''), '{OWN_EVENTS}') AND {HOLDS}
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 noted AS (UPDATE delivery_line l SET paused_told_at = clock_timestamp() FROM held h WHERE l.id = h.id)
 INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
 SELECT '{OWN_EVENTS}Line.Paused', id, subscription_id, head_id,
-       jsonb_build_object('reason', held_reason, 'since', held_since)
+       jsonb_build_object('pause', 'HELD', 'reason', held_reason, 'since', held_since)
   FROM held ORDER BY id RETURNING id
 """
-"""Lines held for a head that can be sent: one cancelled, paused or inactivated meanwhile holds nothing up."""
 
 TELL_OF_FREE: Final = f"""
 WITH free AS MATERIALIZED (
   SELECT l.id FROM delivery_line l
    WHERE l.paused_told_at IS NOT NULL AND (
      l.held_since IS NULL OR l.held_since > l.paused_told_at
-     OR (SELECT d.id FROM delivery_open d WHERE d.id = l.head_id AND d.closed_on = '9999-12-31' LIMIT 1) IS NULL)
+     OR (SELECT h.id FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
+           LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+          WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND {HOLDS} LIMIT 1) IS NULL)
    ORDER BY l.id LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
 noted AS (UPDATE delivery_line l SET paused_told_at = NULL FROM free f WHERE l.id = f.id)
 INSERT INTO delivery_announcement (kind, line_id, details)
-SELECT '{OWN_EVENTS}Line.Resumed', id, '{{}}' FROM free ORDER BY id RETURNING id
+SELECT '{OWN_EVENTS}Line.Resumed', id, '{{"pause": "HELD"}}' FROM free ORDER BY id RETURNING id
 """
 
 
@@ -96,8 +103,13 @@ def announce() -> int:
 
 
 def tell_of_held_lines() -> int:
-    """Record of lines held for over a minute that they are, and of others told of that they go on; return how many."""
-    return len(rows(TELL_OF_HELD)) + len(rows(TELL_OF_FREE))
+    """Record of lines held for over a minute that they are, and of others told of that they go on; return how many.
+
+    Nothing where somebody else is at it.
+    """
+    with transaction.atomic():
+        ((is_alone,),) = rows(ALONE_WITH_LINES)
+        return len(rows(TELL_OF_HELD)) + len(rows(TELL_OF_FREE)) if is_alone else 0
 
 
 def _wanted(kinds: Collection[str]) -> dict[str, int]:

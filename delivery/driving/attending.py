@@ -5,7 +5,8 @@ at once, in any number of processes, and any of them may be killed.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -19,6 +20,7 @@ from delivery.waking import delaying
 from subscriptions.database import forget_connection
 
 EVERY_SECONDS: Final = 1.0
+SELDOM_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.0
 
 Chore = Callable[[], int]
@@ -34,14 +36,27 @@ CHORES: Final[dict[str, Chore]] = {
     "probe": probing.probe,
 }
 
+SELDOM: Final = frozenset({"tell_of_held_lines"})
+"""What takes a look at all there is, and is in no hurry."""
+OF_ONE_THREAD: Final = frozenset({"probe"})
+"""What remembers whom it has asked: for the attendant alone."""
+
 log = structlog.get_logger(__name__)
 
 
 def attend(
-    *, is_stopping: Callable[[], bool] = lambda: False, on_failure: Callable[[str], object] = lambda _: None
+    *,
+    but: Container[str] = (),
+    is_stopping: Callable[[], bool] = lambda: False,
+    on_failure: Callable[[str], object] = lambda _: None,
 ) -> int:
-    """Do each chore once; return how much was done. One that fails, by its name on `on_failure`, stops no other."""
-    return sum(_done(name, chore, on_failure) for name, chore in CHORES.items() if not is_stopping())
+    """Do each chore once, but for some; return how much was done.
+
+    One that fails, by its name on `on_failure`, stops no other.
+    """
+    return sum(
+        _done(name, chore, on_failure) for name, chore in CHORES.items() if name not in but and not is_stopping()
+    )
 
 
 def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
@@ -66,9 +81,12 @@ class Attendant(threading.Thread):
 
     def run(self) -> None:
         """Attend until told to stop."""
-        done = 0
+        done, seldom_at = 0, 0.0
         while not self._stopping.wait(0.0 if done else EVERY_SECONDS):
-            done = attend(is_stopping=self._stopping.is_set, on_failure=self._on_failure)
+            but: Container[str] = SELDOM
+            if monotonic() >= seldom_at:
+                but, seldom_at = (), monotonic() + SELDOM_SECONDS
+            done = attend(but=but, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
         forget_connection()
 
     def wait_until_stopped(self) -> None:

@@ -14,7 +14,7 @@ from delivery.announcements.announcing import announce, tell_of_held_lines
 from delivery.models import Announcement, Delivery, Line, Message
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.pausing import pause, resume
-from subscriptions.models import EventType, Subscription
+from subscriptions.models import EventKind, EventType, PausedBy, Subscription
 from tests import factories
 from tests.driving import (
     inactivate,
@@ -88,6 +88,59 @@ def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, 
         wait_until(lambda: receiver.of("/ops"))
         wait_until_done()
     assert [(kind, says["status"], says["attempts"]) for kind, says in told(receiver)] == [(FAILED, "FAILED", 1)]
+
+
+@pytest.mark.behaviour("5.7", "6.4")
+def test_each_queue_endpoint_that_rejects_a_job_is_told_of_even_where_another_takes_it(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
+    jobs = factories.event_type("Shop.Job", EventKind.QUEUE)
+    for _ in range(3):
+        factories.subscription(wanted.subscriber, jobs, receiver.url("/jobs"))
+    receiver.on("/jobs", answer(404), answer(410), answer(200))
+    with working():
+        publish_numbered(jobs, 1)
+        wait_until(lambda: len(receiver.of("/ops")) == 2)
+        wait_until_done()
+    rejected = Delivery.objects.filter(status="REJECTED").order_by("finished_at")
+    about = {"status": "REJECTED", "attempts": 1, "subscriber": "shop", "events": "Shop.Job"}
+    assert told(receiver) == [
+        (REJECTED, about | {"delivery": one.pk, "subscription": one.subscription_id, "reason": one.reason})
+        for one in rejected
+    ]
+    assert [one.reason for one in rejected] == ["answered 404", "answered 410"]
+
+
+@pytest.mark.behaviour("5.7", "6.5")
+def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+    jobs = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
+    receiver.on("/jobs", answer(404))
+    with working():
+        publish_numbered(jobs, 1)
+        wait_until(lambda: receiver.of("/ops"))
+    assert [kind for kind, _ in told(receiver)] == [REJECTED]
+
+
+@pytest.mark.behaviour("5.7")
+@pytest.mark.parametrize(
+    ("pattern", "rows"), [("Broker.*", 1), ("Broker.Delivery.*", 1), ("", 1), ("Broker.Line.*", 0), ("*", 0)]
+)
+@pytest.mark.parametrize("kind", ["TOPIC", "QUEUE"])
+def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
+    storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: str
+) -> None:
+    event_type = factories.event_type(kind=kind)
+    wanted = factories.subscription(event_type=event_type, endpoint=receiver.url("/hook"))
+    named = None if pattern else EventType.objects.get(name=REJECTED)
+    factories.subscription(event_type=named, event_pattern=pattern)
+    for inactive in (factories.subscription(event_pattern="Broker.*"), factories.subscriber()):
+        inactivate(inactive)
+    receiver.on("/hook", answer(404))
+    with working():
+        publish_numbered(event_type, 1)
+        wait_until(lambda: statuses(wanted) == ["REJECTED"])
+    assert Announcement.objects.count() == rows
 
 
 @pytest.mark.behaviour("5.7")
@@ -212,24 +265,45 @@ def test_a_line_held_for_less_is_only_interrupted(held: Line) -> None:
     assert (tell_of_held_lines(), announced()) == (0, [])
 
 
-@pytest.mark.parametrize("how", ["inactive", "paused", "cancelled"])
-@pytest.mark.behaviour("5.7")
-def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, how: str) -> None:
+def stop(wanted: Subscription, how: str) -> None:
+    """Let what is at a line's head hold nothing up any more."""
     if how == "inactive":
         inactivate(wanted)
-    elif how == "paused":
-        pause([wanted.pk], reason="")
-        Announcement.objects.all().delete()
-    else:
+    elif how == "inactive with its subscriber":
+        inactivate(wanted.subscriber)
+    elif how == "cancelled":
         cancel_deliveries_of(wanted.pk, reason="")
+    else:
+        paused = Subscription.objects.filter(pk=wanted.pk)
+        paused.update(paused_since=Now(), paused_by=PausedBy.POLICY, on_trial=how == "on trial")
+
+
+OTHERWISE = ["inactive", "inactive with its subscriber", "suspended", "on trial", "cancelled"]
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+@pytest.mark.behaviour("5.7")
+def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, how: str) -> None:
+    stop(wanted, how)
     assert (tell_of_held_lines(), announced()) == (0, [])
 
 
+@pytest.mark.parametrize("how", OTHERWISE)
 @pytest.mark.behaviour("5.7")
-def test_a_line_that_was_told_of_and_has_nothing_left_goes_on(held: Line, wanted: Subscription) -> None:
+def test_a_line_that_was_told_of_and_is_held_for_nobody_any_more_goes_on(
+    held: Line, wanted: Subscription, how: str
+) -> None:
     tell_of_held_lines()
-    cancel_deliveries_of(wanted.pk, reason="")
+    stop(wanted, how)
     assert (tell_of_held_lines(), announced()) == (1, [PAUSED, RESUMED])
+    assert {one.details["pause"] for one in Announcement.objects.all()} == {"HELD"}
+
+
+def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
+    elsewhere.execute(announcing.ALONE_WITH_LINES)
+    assert tell_of_held_lines() == 0
+    elsewhere.rollback()
+    assert tell_of_held_lines() == 1
 
 
 @pytest.mark.behaviour("5.7")
@@ -257,5 +331,5 @@ def test_a_pause_by_hand_reaches_whoever_subscribes(
         pause([wanted.pk], reason="moving house")
         resume([wanted.pk])
         wait_until(lambda: len(receiver.of("/ops")) == 2)
-    about = {"subscriber": "shop", "subscription": wanted.pk, "events": EVENT}
+    about = {"subscriber": "shop", "subscription": wanted.pk, "events": EVENT, "pause": "BY_HAND"}
     assert told(receiver) == [(PAUSED, {**about, "reason": "moving house"}), (RESUMED, about)]

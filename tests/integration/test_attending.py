@@ -84,6 +84,37 @@ def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypat
     assert next(slices) == 8, "a slice of it was done"
 
 
+def test_what_takes_a_look_at_everything_is_in_no_hurry(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = iter([3, 2, 1])
+    calls: list[str] = []
+
+    def often() -> int:
+        calls.append("often")
+        return next(slices, 0)
+
+    def seldom() -> int:
+        calls.append("seldom")
+        return 0
+
+    only(monkeypatch, often=often, tell_of_held_lines=seldom)
+    monkeypatch.setattr(attending, "SELDOM_SECONDS", ONE_DAY)
+    stopping = threading.Event()
+    attendant = Attendant(stopping)
+    attendant.start()
+    wait_until(lambda: calls.count("often") == 4)
+    stopping.set()
+    attendant.join(PATIENCE)
+    assert calls[:5] == ["often", "seldom", "often", "often", "often"]
+
+
+def test_the_task_leaves_to_the_attendant_what_it_remembers(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    chores = {name: lambda name=name: calls.append(name) or 0 for name in attending.CHORES}
+    monkeypatch.setattr(attending, "CHORES", chores)
+    tasks.attend()
+    assert calls == [name for name in chores if name != "probe"]
+
+
 def test_where_nothing_is_due_nothing_is_done(storage: None) -> None:
     broken: list[str] = []
     assert attend(on_failure=broken.append) == 0
