@@ -15,12 +15,13 @@ from django.utils.safestring import SafeString
 
 from delivery.admin.backfilling import BackfillingAdmin
 from delivery.admin.read_only import link_to, link_to_list
+from delivery.admin.replayable import replay_address
 from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
 from delivery.models import Lane
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.admin.subscribers import SubscriberAdmin
 from subscriptions.admin.theme import ActionVariant, action, display
-from subscriptions.models import Subscriber, Subscription
+from subscriptions.models import EventKind, Subscriber, Subscription
 
 CANCELLING = "Cancel unfinished deliveries"
 
@@ -54,10 +55,20 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
 
 @admin.register(Subscription)
 class DeliveredSubscriptionAdmin(BackfillingAdmin):
-    """A subscription, with its deliveries, which can be cancelled here."""
+    """A subscription, with its deliveries, which can be cancelled and sent again from here."""
 
     actions = (*BackfillingAdmin.actions, "cancel_chosen")
-    actions_detail = (*BackfillingAdmin.actions_detail, "test_filter", "cancel")
+    actions_detail = (*BackfillingAdmin.actions_detail, "replay", "test_filter", "cancel")
+
+    def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may send things again."""
+        return request.user.has_perm("delivery.replay")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Offer replaying of all but SYNC subscriptions, whose callers have had their answers."""
+        offered = super().get_actions_detail(request, object_id)
+        is_sync = self.only(object_id).filter(kind=EventKind.SYNC).exists()
+        return [one for one in offered if one.path != "replay"] if is_sync else offered
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
         """Return the link too."""
@@ -67,6 +78,11 @@ class DeliveredSubscriptionAdmin(BackfillingAdmin):
     def delivery_list(self, subscription: Subscription) -> SafeString:
         """Return a link to its deliveries."""
         return link_to_list("delivery_delivery", "its deliveries", subscription__id__exact=subscription.pk)
+
+    @action(description="Replay", permissions=["replay"], icon="replay")
+    def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
+        """Lead to the form of replays, with this one."""
+        return HttpResponseRedirect(replay_address(subscription=object_id))
 
     @action(description="Test filter", permissions=["view"], icon="science")
     def test_filter(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature

@@ -1,19 +1,26 @@
 """Dead letters in the admin: in one list what came to nothing, by how it ended; what is done about it, on its page."""
 
+from typing import Any, Final
+
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
+from delivery.admin.line_work import counted
 from delivery.admin.narrowing import searched
-from delivery.admin.read_only import STATUS_COLOURS, ReadOnlyAdmin, is_id, link_to
+from delivery.admin.read_only import STATUS_COLOURS, is_id, link_to
+from delivery.admin.replayable import ReplayableAdmin
 from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
 from delivery.looking.standing import COUNTED_AT_MOST
-from delivery.models import OPEN_SHELF, DeadLetter
+from delivery.models import OPEN_SHELF, DeadLetter, MessageOutcome
 from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display
+
+TO_NOBODY: Final = str(MessageOutcome.DEAD_LETTERED)
 
 
 class ReasonFilter(admin.SimpleListFilter):
@@ -25,7 +32,8 @@ class ReasonFilter(admin.SimpleListFilter):
     def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
         """Return the choices, with how many there are of each."""
         counts = counts_of(None)
-        return [(reason, f"{reason} ({_counted(counts[reason])})") for reason in REASONS]
+        of_deliveries = [(reason, f"{reason} ({counted(counts[reason])})") for reason in REASONS]
+        return [*of_deliveries, (TO_NOBODY, f"{TO_NOBODY}: messages to nobody ({counted(counts[TO_NOBODY])})")]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> QuerySet[DeadLetter]:
         """Return those of the choice, as many as are shown."""
@@ -39,7 +47,7 @@ class ReasonFilter(admin.SimpleListFilter):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
+class DeadLetterAdmin(ReplayableAdmin[DeadLetter]):
     """Which deliveries came to nothing, and why."""
 
     list_display = (
@@ -56,6 +64,13 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
     list_filter = (ReasonFilter, ("subscription", AutocompleteSelectFilter))
     list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     search_help_text = f"An id, with or without {WEBHOOK_ID_PREFIX}"
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show the list; messages to nobody have no delivery, and stand in a list of their own."""
+        if request.GET.get(ReasonFilter.parameter_name) == TO_NOBODY:
+            messages = reverse("admin:delivery_message_changelist")
+            return HttpResponseRedirect(f"{messages}?outcome__exact={TO_NOBODY}")
+        return super().changelist_view(request, extra_context)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[DeadLetter]:
         """Return those that have ended without success."""
@@ -93,7 +108,3 @@ class DeadLetterAdmin(ReadOnlyAdmin[DeadLetter]):
     def event_type(self, delivery: DeadLetter) -> str:
         """Return what its subscription is for, or what a reply answers."""
         return events_of(delivery)
-
-
-def _counted(number: int) -> str:
-    return f"{number} or more" if number == COUNTED_AT_MOST else str(number)

@@ -11,6 +11,7 @@ from delivery.admin.attempts import attempts_table
 from delivery.admin.narrowing import narrowed, searched
 from delivery.admin.queue_groups import mates_table
 from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
+from delivery.admin.replayable import ReplayableAdmin
 from delivery.admin.resubmitting import ResubmittingAdmin
 from delivery.looking.listing import in_group
 from delivery.models import Delivery
@@ -19,7 +20,7 @@ from subscriptions.admin.theme import AutocompleteSelectFilter, display
 
 
 @admin.register(Delivery)
-class DeliveryAdmin(ResubmittingAdmin):
+class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     """Where each delivery stands."""
 
     list_display = (

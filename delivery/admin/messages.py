@@ -7,9 +7,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.callbacks import callbacks_table
-from delivery.admin.filter_lab import FilterLabAdmin
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
 from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, status_badge, subscription_link
+from delivery.admin.republishing import RepublishingAdmin
 from delivery.admin.verdicts import terms_list, verdict_label
 from delivery.looking.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
@@ -19,7 +19,7 @@ OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "war
 
 
 @admin.register(Message)
-class MessageAdmin(FilterLabAdmin):
+class MessageAdmin(RepublishingAdmin):
     """What was published."""
 
     list_display = ("id", "event_type", "outcome_label", "deliveries_count", "size", "publisher", "published_at")
@@ -27,7 +27,7 @@ class MessageAdmin(FilterLabAdmin):
     list_select_related = ("event_type", "publisher")
     fields = (
         *("id", "event_type", "publisher", "published_at", "outcome_label", "filter_string", "content_type", "size"),
-        *("destination", "expires_at", "not_before"),
+        *("destination", "expires_at", "not_before", "copy_link"),
         *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
     readonly_fields = (*fields, "answers_link")
@@ -49,6 +49,11 @@ class MessageAdmin(FilterLabAdmin):
     def answers_link(self, message: Message) -> SafeString | str:
         """Return a link to the message that a reply answers."""
         return link_to("delivery_message", message.answers, message.answers)
+
+    @display(description="copy of")
+    def copy_link(self, message: Message) -> SafeString | str:
+        """Return a link to the message that somebody resubmitted as this one."""
+        return link_to("delivery_message", message.copy_of, message.copy_of)
 
     @display(description="outcome", ordering="outcome", label=OUTCOME_COLOURS)
     def outcome_label(self, message: Message) -> str:

@@ -101,7 +101,8 @@ def _text_of(delivery: Delivery) -> str | None:
 
 def _edit(text: str | None, given: str) -> Edit | None:
     """Return what was changed, None for nothing: browsers send other ends of lines than they were given."""
-    lines = given.replace("\r\n", "\n")
-    if text is None or lines == text.replace("\r\n", "\n"):
-        return None
-    return Edit(lines.encode())
+    return None if text is None or _lines(given) == _lines(text) else Edit(_lines(given).encode())
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")

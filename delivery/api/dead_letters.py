@@ -1,6 +1,6 @@
 """Deliveries that came to nothing, in one place, by how they ended (behaviour 5.3)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from delivery.models import OPEN_SHELF, Delivery
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import OneOfField
-from subscriptions.models import ApiKey, Subscription
+from subscriptions.models import ApiKey, EventType, Subscription
 
 
 class DeadLetterQuery(PageQuery):
@@ -29,6 +29,7 @@ class DeadLetterQuery(PageQuery):
 
     reason = OneOfField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
+    event_type = serializers.CharField(required=False, help_text="An event type's name: what was published as that.")
 
 
 class DeadLetters(Records[Delivery]):
@@ -46,12 +47,17 @@ class DeadLetters(Records[Delivery]):
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for, found reason by reason."""
         reasons = [query["reason"]] if "reason" in query else REASONS
-        ids = _subscriptions(key_of(self.request), query)
+        rows = self.get_queryset().filter(closed_on__lt=OPEN_SHELF)
+        event_type = EventType.objects.filter(name=query.get("event_type", "")).first()
+        if "event_type" in query and event_type is None:
+            return page_of(rows.none(), self.order, query)
+        ids = _subscriptions(key_of(self.request), query.get("subscriber"), event_type)
+        wanted = event_type.pk if event_type else None
 
         def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
-            return rows.filter(pk__in=dead_letters(reasons, ids, **asdict(stretch)))
+            return rows.filter(pk__in=dead_letters(reasons, ids, event_type_id=wanted, **asdict(stretch)))
 
-        return page_of(self.get_queryset().filter(closed_on__lt=OPEN_SHELF), self.order, query, find)
+        return page_of(rows, self.order, query, find)
 
 
 class DeadLetterCounts(APIView):
@@ -68,15 +74,21 @@ class DeadLetterCounts(APIView):
     )
     def get(self, request: Request) -> Response:
         """Return how many there are, by how they ended: for management of all, for a subscriber its own."""
-        return Response(counts_of(_subscriptions(key_of(request), {})))
+        return Response(counts_of(_subscriptions(key_of(request))))
 
 
-def _subscriptions(key: ApiKey, query: Mapping[str, Any]) -> Sequence[int] | None:
+def _subscriptions(
+    key: ApiKey, subscriber: str | None = None, event_type: EventType | None = None
+) -> Sequence[int] | None:
     """Return the subscriptions whose dead letters are asked for, None where it is all of them."""
     asked: dict[str, Any] = {"subscriber": key.subscriber_id} if key.subscriber_id else {}
-    if "subscriber" in query:
-        asked["subscriber__name"] = query["subscriber"]
-    return [*Subscription.objects.filter(**asked).values_list("pk", flat=True)] if asked else None
+    if subscriber is not None:
+        asked["subscriber__name"] = subscriber
+    if not asked and event_type is None:
+        return None
+    everything = Subscription.objects.all()
+    reached = everything.reached_by(event_type) if event_type else everything
+    return [*reached.filter(**asked).values_list("pk", flat=True)]
 
 
 urlpatterns: Final = [

@@ -46,6 +46,9 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
         read_only=True,
         help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it.",
     )
+    copy_of = serializers.IntegerField(
+        read_only=True, allow_null=True, help_text="The message that somebody resubmitted as this one."
+    )
     answers = serializers.IntegerField(
         read_only=True, allow_null=True, help_text="Of a reply to a callback: the message that it answers."
     )
@@ -65,6 +68,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
             "not_before",
             "outcome",
             "deliveries",
+            "copy_of",
             "answers",
         )
 

@@ -87,12 +87,18 @@ def _edit_of(request: Request) -> Edit | None:
     return Edit(given["body_base64"], given.get("content_type")) if "body_base64" in given else None
 
 
+class ResubmittedEvent(AcceptedEvent):
+    """What is answered to a message published again."""
+
+    copy_of = serializers.IntegerField(help_text="The message that this one is a copy of; of a copy, its original.")
+
+
 class ResubmitMessage(APIView):
     """A message that nobody got."""
 
     permission_classes = [MayPublish]
 
-    @extend_schema(operation_id="resubmit_message", request=None, responses={202: AcceptedEvent})
+    @extend_schema(operation_id="resubmit_message", request=None, responses={202: ResubmittedEvent})
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """Publish it again, as a copy, to whoever qualifies now; the old one stays as it is."""
         key, messages = key_of(request), Message.objects.all()
@@ -104,7 +110,9 @@ class ResubmitMessage(APIView):
             callbacks=callback_terms(),
         )
         location = reverse("message", args=[accepted.id])
-        return Response(answer_of(accepted), status.HTTP_202_ACCEPTED, headers={"Location": location})
+        (copy_of,) = messages.values_list("copy_of", flat=True).filter(pk=accepted.id)
+        answer = {**answer_of(accepted), "copy_of": copy_of}
+        return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})
 
 
 urlpatterns = [

@@ -1,6 +1,7 @@
 """What came to nothing, by how it ended, however much there is that came to something (behaviour 5.3)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from delivery.looking.listing import LARGEST_ID, deliveries_of
@@ -32,19 +33,24 @@ SELECT 'DEAD_LETTERED', (SELECT count(*) FROM (
 
 
 def dead_letters(
-    statuses: Sequence[str], subscription_ids: Sequence[int] | None, *, key: int | None, downwards: bool, limit: int
+    statuses: Sequence[str],
+    subscription_ids: Sequence[int] | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
 ) -> list[int]:
-    """Return the ids of deliveries that ended so, of these subscriptions, or of all.
+    """Return the ids of deliveries that ended so, of these subscriptions, or of all; or of theirs of one event type.
 
     As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
     """
     if subscription_ids is None:
         return _of_all(statuses, key=key, downwards=downwards, limit=limit)
-    found = [
-        delivery_id
-        for status in statuses
-        for delivery_id in deliveries_of(subscription_ids, status, key=key, downwards=downwards, limit=limit)
-    ]
+    find = partial(
+        deliveries_of, subscription_ids, key=key, downwards=downwards, limit=limit, event_type_id=event_type_id
+    )
+    found = [delivery_id for status in statuses for delivery_id in find(status)]
     return sorted(found, reverse=downwards)[:limit]
 
 

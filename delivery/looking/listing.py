@@ -42,6 +42,10 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
 """
 LARGEST_ID: Final = 2**63 - 1
 WITH_STATUS: Final = "d.status = %(status)s"
+OF_EVENT_TYPE: Final = """
+    (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
+     OR EXISTS (SELECT FROM delivery_message m WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
+"""Of a subscription to a pattern, the message says of which event type it is."""
 FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
 ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
 DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
@@ -73,21 +77,28 @@ def apart_in(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> li
 
 
 def deliveries_of(
-    subscription_ids: Sequence[int], status: str | None, *, key: int | None, downwards: bool, limit: int
+    subscription_ids: Sequence[int],
+    status: str | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
 ) -> list[int]:
-    """Return the ids of deliveries of these subscriptions, with that status if one is given.
+    """Return the ids of deliveries of these subscriptions, with that status, or of that event type, if one is given.
 
     As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
     """
     order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
     end = LARGEST_ID if downwards else 0
+    wanted = [*([WITH_STATUS] if status else ()), *([OF_EVENT_TYPE] if event_type_id else ())]
     parts = [
-        PART.format(source=source, shelf=shelf if status is None else f"{shelf} AND {WITH_STATUS}", **order)
-        for source, shelf in _shelves(status)
+        PART.format(source=source, shelf=" AND ".join([shelf, *wanted]), **order) for source, shelf in _shelves(status)
     ]
     arguments = {
         "subscriptions": [*subscription_ids],
         "status": status,
+        "event_type": event_type_id,
         "key": end if key is None else key,
         "limit": limit,
     }

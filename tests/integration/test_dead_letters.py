@@ -47,14 +47,14 @@ def ended(subscription: Subscription, theirs: Subscription) -> dict[str, list[in
     return found
 
 
-def file(subscription: Subscription, status: str) -> int:
+def file(subscription: Subscription, status: str, message_id: int = 1) -> int:
     with connection.cursor() as cursor:
         cursor.execute(
             """
             INSERT INTO delivery_delivery (message_id, line_id, subscription_id, status, size, closed_on, finished_at)
-            VALUES (1, %s, %s, %s, 1, current_date, now()) RETURNING id
+            VALUES (%s, %s, %s, %s, 1, current_date, now()) RETURNING id
             """,
-            [line_of(subscription.subscriber).pk, subscription.pk, status],
+            [message_id, line_of(subscription.subscriber).pk, subscription.pk, status],
         )
         return int(cursor.fetchone()[0])
 
@@ -85,6 +85,25 @@ def test_what_nobody_took_is_listed_newest_first_and_nothing_else(
 def test_dead_letters_are_found_by_how_they_ended(management: Client, ended: dict[str, list[int]], reason: str) -> None:
     assert listed(management, reason=reason) == ended[reason]
     assert listed(management, reason=reason, subscriber="theirs") == ended[reason][:1]
+
+
+@pytest.mark.behaviour("5.3", "1.9")
+def test_dead_letters_are_found_by_what_they_were_published_as(
+    management: Client, ended: dict[str, list[int]], subscription: Subscription
+) -> None:
+    placed, paid = (factories.event_type(f"Order.{name}") for name in ("Placed", "Paid"))
+    by_name = factories.subscription(subscription.subscriber, placed)
+    by_pattern = factories.subscription(subscription.subscriber, event_pattern="Order.*")
+    messages = [
+        Message.objects.create(event_type=one, body=b"1", size=1, content_type="text/plain", outcome="ROUTED").pk
+        for one in (placed, paid)
+    ]
+    own = [file(by_name, "FAILED", messages[0]), *(file(by_pattern, "REJECTED", one) for one in messages)]
+    assert listed(management, event_type="Order.Placed") == [own[1], own[0]]
+    assert listed(management, event_type="Order.Paid", subscriber="shop") == [own[2]]
+    assert listed(management, event_type="Order.Paid", subscriber="theirs") == []
+    assert listed(management, event_type="Order.Placed", reason="FAILED") == [own[0]]
+    assert listed(management, event_type="Unknown") == []
 
 
 @pytest.mark.behaviour("5.3", "1.2")
@@ -146,4 +165,7 @@ def test_the_admin_lists_them_by_how_they_ended(
     assert shown(q=ended["DELIVERED"][0]) == []
     page = admin.get(LIST).content.decode()
     assert "FAILED (2)" in page
+    assert "DEAD_LETTERED: messages to nobody (0)" in page
+    to_nobody = admin.get(LIST, {"reason": "DEAD_LETTERED"})
+    assert to_nobody["Location"] == "/admin/delivery/message/?outcome__exact=DEAD_LETTERED"
     assert f"/admin/delivery/delivery/{dead[0]}/change/" in page

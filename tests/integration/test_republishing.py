@@ -8,7 +8,7 @@ from django.test import Client
 from delivery.models import Message
 from subscriptions.models import Publisher
 from tests import factories
-from tests.clients import client_of
+from tests.clients import client_of, client_of_admin
 from tests.driving import publish_bodies, statuses, wait_until_done, working
 from tests.publishing import EVENT, problem, publish
 from tests.receiver import Receiver
@@ -36,7 +36,12 @@ def test_what_was_unrouted_goes_to_whoever_qualifies_now(shop: Publisher, receiv
     )
     answered = again(client_of(shop))
     copy = Message.objects.latest("id")
-    assert (answered.status_code, answered.json()) == (202, {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1})
+    assert (answered.status_code, answered.json()) == (
+        202,
+        {"id": copy.pk, "outcome": "ROUTED", "deliveries": 1, "copy_of": old.pk},
+    )
+    shown = {one["id"]: one["copy_of"] for one in client_of(shop).get("/api/v1/messages").json()["items"]}
+    assert shown == {old.pk: None, copy.pk: old.pk}
     assert answered["Location"] == f"/api/v1/messages/{copy.pk}"
     assert (copy.copy_of, copy.publisher_id, bytes(copy.body)) == (old.pk, shop.pk, b'{"n": 1.0}')
     with working():
@@ -76,3 +81,20 @@ def test_only_its_publisher_and_management_may(shop: Publisher) -> None:
     assert again(client_of(factories.publisher())).status_code == 404
     assert again(client_of(factories.subscriber())).status_code == 403
     assert again(client_of(shop)).status_code == 202
+
+
+def test_in_the_admin_it_is_published_again_from_its_page(shop: Publisher, receiver: Receiver) -> None:
+    admin, old = client_of_admin(), Message.objects.get()
+    page = f"/admin/delivery/message/{old.pk}/"
+    assert f"{page}resubmit/" in admin.get(f"{page}change/").content.decode()
+    factories.subscription(event_type=old.event_type, endpoint=receiver.url("/hook"))
+    shown = admin.post(f"{page}resubmit/", {"_form_submitted": "on"}, follow=True).content.decode()
+    copy = Message.objects.latest("id")
+    assert (copy.copy_of, copy.outcome) == (old.pk, "ROUTED")
+    assert f"This message is a copy of {old.pk}." in shown
+    assert f'href="{page}change/"' in shown
+    taken = f"/admin/delivery/message/{copy.pk}/"
+    assert f"{taken}resubmit/" not in admin.get(f"{taken}change/").content.decode()
+    refused = admin.post(f"{taken}resubmit/", {"_form_submitted": "on"}, follow=True).content.decode()
+    assert "Somebody got it" in refused
+    assert Message.objects.count() == 2
