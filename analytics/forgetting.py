@@ -26,8 +26,8 @@ def forget(lake: str, *, keep_days: int) -> None:
 
     """
     first = storage_days.today() - keep_days * DAY
-    rows = sum(_forget_rows(table, first) for table in GOLD)
-    HourTotal.objects.filter(hour__lt=midnight(first)).delete()
+    totals, _ = HourTotal.objects.filter(hour__lt=midnight(first)).delete()
+    rows = totals + sum(_forget_rows(table, first) for table in GOLD)
     runs, _ = Run.objects.filter(ended_at__lt=midnight(first)).delete()
     log.info("summaries.forgotten", before=str(first), rows=rows, runs=runs)
     if lake:

@@ -4,6 +4,7 @@ import datetime as dt
 from pathlib import Path
 
 from django.apps import apps
+from structlog.testing import capture_logs
 
 from analytics.forgetting import forget
 from analytics.models import Backlog, ErrorBudget, HourTotal, Reliability, Run, RunKind, RunState
@@ -26,7 +27,9 @@ def test_summaries_and_runs_of_days_past_their_time_are_removed(db: None) -> Non
         )
         HourTotal.objects.create(hour=at)
         Run.objects.create(kind=RunKind.HOURS, state=RunState.PASSED, ended_at=at)
-    forget("", keep_days=KEEP_DAYS)
+    with capture_logs() as told:
+        forget("", keep_days=KEEP_DAYS)
+    assert [(one["rows"], one["runs"]) for one in told] == [(4, 1)], "each table had one row too old"
     assert [*Reliability.objects.values_list("hour", flat=True)] == [first]
     assert [*Backlog.objects.values_list("at", flat=True)] == [first]
     assert [*HourTotal.objects.values_list("hour", flat=True)] == [first]
