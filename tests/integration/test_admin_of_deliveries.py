@@ -8,6 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import timezone
 
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import (
@@ -23,6 +24,7 @@ from delivery.models import (
     Message,
     QueueGroup,
     Replay,
+    ReplayState,
     StorageDay,
     VolatileCount,
 )
@@ -80,7 +82,9 @@ def message() -> Message:
         Callback(group_id=one.pk, message=one, url="https://a.example", token_hash=b"%d" % one.pk, expires_at=now)
         for one in stored
     )
-    Replay.objects.bulk_create(Replay(subscription=made) for _ in stored)
+    Replay.objects.bulk_create(
+        Replay(subscription=made, state=ReplayState.DONE, finished_at=timezone.now()) for _ in stored
+    )
     Announcement.objects.bulk_create(
         Announcement(kind="Broker.Line.Paused", line=line, subscription=made) for _ in stored
     )
