@@ -1,9 +1,12 @@
 """Pausing by hand, and what it means: over the API, in the admin, in a line, in a queue."""
 
+import threading
 from typing import Any
 
+import psycopg
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -12,16 +15,18 @@ from delivery.models import Announcement, Lane, LineEvent
 from delivery.settling.pausing import pause, resume
 from delivery.waking.claiming import claim
 from delivery.waking.sweeping import lines_with_due_work
-from subscriptions.models import EventKind, Subscription
+from subscriptions.database import forget_connection, rows
+from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.pausable import PausedBy
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.driving import hand_of, line_of, publish_bodies, publish_numbered, statuses, wait_until_done, working
 from tests.publishing import EVENT
-from tests.receiver import Receiver, answer, wait_until
+from tests.receiver import PATIENCE, Receiver, answer, wait_until
 
 ADMIN = "/admin/subscriptions/subscription"
 JSON = "application/json"
+SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False, "probe_due_at": None}
 
 
@@ -99,6 +104,30 @@ def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: R
         pause([wanted.pk], reason="")
         wait_until(lambda: statuses(other) == ["DELIVERED"])
     assert statuses(wanted) == ["PENDING"]
+
+
+@pytest.mark.behaviour("1.6", "4.9")
+def test_an_edited_policy_locks_its_followers_in_the_order_in_which_many_are_paused(
+    wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    policy, newer = factories.retry_policy(), factories.subscription()
+    for one in (newer, wanted):  # so the older one is found behind the newer
+        Subscription.objects.filter(pk=one.pk).update(retry_policy=policy)
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [wanted.pk])
+
+    def edit() -> None:
+        RetryPolicy.objects.filter(pk=policy.pk).update(description="edited")
+        forget_connection()
+
+    editing = threading.Thread(target=edit)
+    editing.start()
+    wait_until(lambda: rows(SOMEBODY_WAITS))
+    with transaction.atomic():
+        free = Subscription.objects.filter(pk=newer.pk).select_for_update(no_key=True, skip_locked=True)
+        assert [*free] == [newer]
+    elsewhere.rollback()
+    editing.join(PATIENCE)
+    assert {*Subscription.objects.filter(retry_policy=policy).values_list("version", flat=True)} == {3}
 
 
 @pytest.mark.behaviour("1.6")

@@ -7,9 +7,10 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from delivery.models import Delivery
+from delivery.probing.probing import probe
 from delivery.settling.expiring import expire_overdue
 from delivery.waking.delaying import begin_delayed
-from subscriptions.models import Subscription
+from subscriptions.models import PausedBy, Subscription
 from tests import factories
 from tests.driving import line_of, publish_bodies, statuses
 from tests.plans import explaining, too_much
@@ -22,6 +23,14 @@ SELECT n, %s, %s, 'PENDING', 2, CASE n %% 2 WHEN 0 THEN '9999-12-29 00:00:00+00'
   FROM generate_series(1, %s) n
 """
 """Every other one is delayed, and of either kind every other one will expire."""
+SUSPENDED = """
+INSERT INTO subscriptions_subscription (subscriber_id, event_pattern, endpoint, headers, signing_secret, paused_since,
+                                        header_filter_string, filter, filter_term, script, position, status,
+                                        paused_by, probe_due_at)
+SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '{}', 'whsec_', now(), '', '', '', '', 0,
+       CASE n %% 2 WHEN 0 THEN 'ACTIVE' ELSE 'INACTIVE' END, 'POLICY', now() + interval '1 day'
+  FROM generate_series(1, %s) n
+"""
 HOUR = 3_600.0
 
 
@@ -36,6 +45,23 @@ def let_many_wait() -> None:
         cursor.execute(WAIT, [line_of(other.subscriber).pk, other.pk, WAITING])
         # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
         cursor.execute("VACUUM delivery_open")
+
+
+@pytest.mark.behaviour("5.6")
+def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanting.event_type, b"0")
+    with connection.cursor() as cursor:
+        cursor.execute(SUSPENDED, [factories.subscriber().pk, WAITING])
+        cursor.execute("VACUUM subscriptions_subscription")
+    ours = Subscription.objects.filter(pk=wanting.pk)
+    ours.update(paused_since=Now(), paused_by=PausedBy.POLICY, probe_due_at=Now())
+
+    with explaining(monkeypatch) as statements:
+        assert probe() == 1
+
+    assert ours.get().on_trial
+    looks = [node for one in statements for node in one.nodes() if node.get("Index Name") == "subscription_probes"]
+    assert [node["Shared Hit Blocks"] + node["Shared Read Blocks"] < 20 for node in looks] == [True]
 
 
 @pytest.mark.behaviour("2.10", "2.13", "11.4")
