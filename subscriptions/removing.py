@@ -50,6 +50,8 @@ def _why(refused: IntegrityError) -> str:
     """Say what still needs a row; only unfinished deliveries refuse a deletion by themselves (behaviour 1.8)."""
     cause = refused.__cause__
     table = cause.diag.table_name if isinstance(cause, psycopg.Error) else None
+    if table == "delivery_replay":
+        return "A replay or backfill of it is under way; cancel that, or wait until it has ended."
     if table == "delivery_open":
         return (
             "It has unfinished deliveries; inactivate it and wait until they have ended, or cancel them (in the admin "

@@ -40,10 +40,11 @@ class BackfillingAdmin(PausingAdmin):
         try:
             if request.method == "POST":
                 return self._begin(request, subscription)
-            found = reserving.count(subscription, None)
+            counted = reserving.count(subscription, None)
         except REFUSED as refused:
             self.message_user(request, str(refused), messages.WARNING)
             return HttpResponseRedirect(self.page_of(object_id))
+        found = f"{counted.messages}{'' if counted.complete else ' or more'}"
         context = {
             **self.admin_site.each_context(request),
             "title": f"{QUESTION} There are {found} to look at, before any filter.",
@@ -55,5 +56,5 @@ class BackfillingAdmin(PausingAdmin):
 
     def _begin(self, request: HttpRequest, subscription: Subscription) -> HttpResponse:
         begun = reserving.begin(subscription.pk, since=None, created_by=str(request.user))
-        self.log_change(request, subscription, f"Backfilled, of {begun.total}.")
+        self.log_change(request, subscription, "Backfilled.")
         return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))

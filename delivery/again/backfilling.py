@@ -9,76 +9,58 @@ done: the order of ids is the order of sending.
 import datetime as dt
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from django.db import transaction
-from django.utils.dateparse import parse_datetime
 
-from delivery.again.missed import next_of
-from delivery.again.reserving import end
+from delivery.again.ending import end, go_on_ending
+from delivery.again.locating import newest, published_before
+from delivery.again.missed import event_types_of, next_of
+from delivery.again.placing import place
+from delivery.again.reserving import reserve
+from delivery.again.stepping import step
 from delivery.models import ReplayState
-from delivery.rules.due_times import DUE_LATER, RELEASED
+from delivery.settling.cancelling import BETWEEN_SECONDS
 from delivery.waking import wakeups
 from subscriptions.database import rows
 from subscriptions.models import Subscription
 
 SLICE: Final = 1000
-FILTERED_SLICE: Final = 50
-"""Messages whose bodies are read: each may have a megabyte."""
+"""Messages that one transaction looks at, and deliveries that it makes, at most."""
 
 OUT_OF_IDS: Final = "more was published while it began than ids were kept for; try again when less is published"
 
-TAKE: Final = """
-SELECT id, state, subscription_id, selection, cursor_id, newest_before, newest_filed FROM delivery_replay
+TAKE: Final = f"""
+SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, sliced_at, event_types,
+       newest_filed, (created_at AT TIME ZONE 'UTC')::date - 1
+  FROM delivery_replay
  WHERE finished_at IS NULL AND kind = 'BACKFILL'
-   AND (state <> 'WAITING' OR NOT EXISTS (
+   AND (state <> ALL (ARRAY['CANCELLING', 'FAILING'])
+        OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
+   AND (state <> ALL (ARRAY['WAITING', 'CANCELLING', 'FAILING']) OR sliced_at IS NULL OR NOT EXISTS (
      SELECT FROM pg_stat_activity a
       WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND a.pid <> pg_backend_pid()
         AND a.xact_start < sliced_at))
- ORDER BY sliced_at NULLS FIRST, id LIMIT 1 FOR UPDATE SKIP LOCKED
+ ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
 """
-"""One that waits is taken once nobody is left who may have published without seeing its subscription."""
+"""One that waits is taken once nobody is left who may have published seeing its subscription as it was.
 
-WAIT: Final = "UPDATE delivery_replay SET state = 'WAITING', sliced_at = clock_timestamp() WHERE id = %s"
-"""In a transaction that began after the subscription was activated: so does everybody who begins later."""
+Of one that is being cancelled, the next slice is taken a little later: what is sent meanwhile is settled in between.
+"""
+
+WAIT: Final = "UPDATE delivery_replay SET sliced_at = clock_timestamp(), updated_at = clock_timestamp() WHERE id = %s"
+"""In a transaction that began after the subscription was changed: so does everybody who begins later."""
 FILE: Final = """
-UPDATE delivery_replay SET state = 'FILING', sliced_at = clock_timestamp(), updated_at = clock_timestamp(),
-                           newest_filed = (SELECT last_value FROM delivery_message_id_seq)
- WHERE id = %s
+UPDATE delivery_replay
+   SET state = 'FILING', event_types = %(event_types)s::bigint[], cursor_id = %(cursor)s, newest_filed = %(newest)s,
+       updated_at = clock_timestamp()
+ WHERE id = %(id)s
 """
-
-LINE_UP: Final = f"""
-WITH job AS MATERIALIZED (SELECT id, ids, COALESCE(last_given, 0) AS last_given FROM delivery_replay WHERE id = %(id)s),
-wanted AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY w.message_id) AS place, w.*
-    FROM unnest(%(messages)s::bigint[], %(failures)s::text[]) AS w (message_id, failure)
-   WHERE w.message_id <= %(newest_before)s OR NOT EXISTS (
-     SELECT FROM delivery_delivery d WHERE d.message_id = w.message_id AND d.subscription_id = %(subscription)s)),
-given AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY g.id) AS place, g.id FROM (
-    SELECT i.id FROM job CROSS JOIN LATERAL unnest(job.ids) AS r (span)
-     CROSS JOIN LATERAL (SELECT GREATEST(lower(r.span), job.last_given + 1)) AS f (first)
-     CROSS JOIN LATERAL generate_series(f.first, LEAST(upper(r.span) - 1, f.first + {SLICE})) AS i (id)
-     ORDER BY i.id LIMIT (SELECT count(*) FROM wanted)) g),
-lined_up AS (
-  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, status, size, reason, due_at, expires_at,
-                             not_before, replay_id)
-  SELECT g.id, m.id, l.id, s.id, CASE w.failure WHEN '' THEN 'PENDING' ELSE 'HELD' END, m.size, w.failure,
-         CASE WHEN w.failure <> '' THEN {RELEASED} WHEN m.not_before > clock_timestamp() THEN {DUE_LATER} END,
-         m.expires_at, m.not_before, %(id)s
-    FROM wanted w JOIN given g USING (place) JOIN delivery_message m ON m.id = w.message_id
-    JOIN subscriptions_subscription s ON s.id = %(subscription)s
-    JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
-   ORDER BY g.id
-  RETURNING id)
-SELECT (SELECT count(*) FROM wanted), (SELECT count(*) FROM lined_up), (SELECT max(id) FROM lined_up)
-"""
-"""Where both could have made it, whoever published has: a message and its deliveries are seen together."""
 
 MOVE: Final = """
 UPDATE delivery_replay
    SET cursor_id = %(cursor)s, filed = filed + %(filed)s, last_given = COALESCE(%(last_given)s, last_given),
-       sliced_at = clock_timestamp(), updated_at = clock_timestamp()
+       failures = 0, reason = '', updated_at = clock_timestamp()
  WHERE id = %(id)s
 """
 DONE: Final = """
@@ -100,43 +82,56 @@ class _Job:
     subscription_id: int
     since: dt.datetime | None
     cursor: int
-    newest_before: int
+    reason: str
+    sliced_at: dt.datetime | None
+    event_types: list[int] | None
     newest: int | None
+    first_day: dt.date
+    """Nothing that it had ended before that day."""
 
 
 def go_on() -> int:
-    """Take a backfill under way that nobody else is at one step further; return how much that was, 0 for nothing."""
-    with transaction.atomic():
-        found = rows(TAKE)
-        if not found:
-            return 0
-        ((replay_id, state, subscription_id, selection, *rest),) = found
-        since = selection["since"] and parse_datetime(selection["since"])
-        job = _Job(replay_id, state, subscription_id, since, *rest)
-        if job.state != "FILING":
-            rows(WAIT if job.state == "RESERVED" else FILE, [job.id])
-            return 1
-        return _slice(job)
+    """Take a backfill under way that nobody else is at one step further; return 0 where there is none."""
+    return step(TAKE, lambda *columns: _go_on(_Job(*columns)))
 
 
-def _slice(job: _Job) -> int:
+def _go_on(job: _Job) -> None:
+    if job.state == ReplayState.COUNTING:
+        reserve(job.id, job.subscription_id, cursor=job.cursor, since=job.since)
+    elif job.state == ReplayState.FILING:
+        _slice(job)
+    elif job.sliced_at is None:
+        rows(WAIT, [job.id])
+    elif job.state == ReplayState.WAITING:
+        _begin_filing(job)
+    else:
+        go_on_ending(job.id, job.subscription_id, cursor=job.cursor, reason=job.reason)
+
+
+def _begin_filing(job: _Job) -> None:
+    """Look at all there is by now: what comes later, and what is of later event types, its publishers have seen."""
+    last = newest()
+    event_types = event_types_of(Subscription.objects.get(pk=job.subscription_id))
+    before = published_before(job.since)
+    rows(FILE, {"id": job.id, "newest": last, "event_types": event_types, "cursor": before})
+
+
+def _slice(job: _Job) -> None:
     """File what comes next, and say so, in the one transaction; or let the subscription go, once nothing does."""
     subscription = Subscription.objects.get(pk=job.subscription_id)
-    limit = FILTERED_SLICE if subscription.filter else SLICE
-    stretch = next_of(subscription, cursor=job.cursor, newest=job.newest or 0, since=job.since, limit=limit)
+    stretch = next_of(
+        subscription,
+        job.event_types or [],
+        cursor=job.cursor,
+        newest=job.newest or 0,
+        since=job.since,
+        limit=SLICE,
+    )
     if stretch.last_id is None:
         for (line_id,) in rows(DONE, [job.id]):
             transaction.on_commit(partial(wakeups.wake, wakeups.TOPIC, [line_id]), robust=True)
-        return 0
-    arguments: dict[str, Any] = {
-        "id": job.id,
-        "subscription": job.subscription_id,
-        "newest_before": job.newest_before,
-        "messages": [one.message_id for one in stretch.missed],
-        "failures": [one.failure for one in stretch.missed],
-    }
-    ((wanted, filed, last_given),) = rows(LINE_UP, arguments)
-    rows(MOVE, {"id": job.id, "cursor": stretch.last_id, "filed": filed, "last_given": last_given})
-    if filed < wanted:
+        return
+    placed = place(stretch.missed, replay_id=job.id, subscription_id=job.subscription_id, first_day=job.first_day)
+    rows(MOVE, {"id": job.id, "cursor": stretch.last_id, "filed": placed.filed, "last_given": placed.last_id})
+    if placed.filed < placed.wanted:
         end(job.id, ReplayState.FAILED, reason=OUT_OF_IDS)
-    return 1

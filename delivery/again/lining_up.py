@@ -60,7 +60,7 @@ class Old(NamedTuple):
     message_id: int
     subscription_id: int
     group_id: int | None
-    """Its QUEUE group."""
+    """Its QUEUE group; or that of what it was made into, where a reply is still expected of that."""
 
 
 class New(NamedTuple):

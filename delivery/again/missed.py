@@ -4,6 +4,7 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from delivery.again.walking import LARGEST_ID, WALK, each_of, taken
 from delivery.messages.documents import document_of
 from subscriptions.candidates import Candidate
 from subscriptions.database import rows
@@ -12,27 +13,48 @@ from subscriptions.matching import qualified
 from subscriptions.models import EventKind, EventType, Subscription
 from subscriptions.patterns import patterns_of
 
-KEPT: Final = """
-(SELECT m.id FROM delivery_message m
-  WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s AND m.published_at >= %(since)s::timestamptz
-    AND m.answers IS NULL AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp())
-  ORDER BY m.id LIMIT %(limit)s)"""
+ARMS: Final = """
+SELECT e.place AS arm, x.*
+  FROM unnest(%(event_types)s::bigint[]) WITH ORDINALITY AS e (id, place)
+ CROSS JOIN LATERAL (
+   SELECT m.id, m.published_at >= %(since)s::timestamptz AND m.answers IS NULL AND m.copy_of IS NULL
+                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted
+     FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
+    ORDER BY m.id LIMIT %(each)s) x"""
+"""Not what is somebody else's: what was sent to a destination, and what was made of a message when it was sent again.
 
-NUMBER: Final = f"""
-SELECT count(*) FROM unnest(%(event_types)s::bigint[]) AS e (id) CROSS JOIN LATERAL {KEPT} m
+A message that was published again is there itself; one with another body was for whoever got that.
 """
-NEXT: Final = f"""
+
+KEPT: Final = WALK.format(arms=ARMS)
+COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
+NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
+READ: Final = """
 SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
-  FROM delivery_message m
- WHERE m.id = ANY (ARRAY(
-   SELECT x.id FROM unnest(%(event_types)s::bigint[]) AS e (id) CROSS JOIN LATERAL {KEPT} x
-    ORDER BY x.id LIMIT %(limit)s))
- ORDER BY m.id FOR KEY SHARE
+  FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
 """
 """Locked: the day that they are of is not dropped before their deliveries are there to need them."""
 
-LARGEST_ID: Final = 2**63 - 1
 EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
+FILTERED_SLICE: Final = 50
+"""Messages whose bodies are read at once: each may have a megabyte."""
+
+
+class Looked(NamedTuple):
+    """A message on the way of a backfill."""
+
+    met_id: int
+    is_wanted: bool
+
+
+class Counted(NamedTuple):
+    """Some of the messages on the way, counted."""
+
+    messages: int
+    last_id: int
+    """Up to where."""
+    is_end: bool
+    """Whether there is nothing beyond."""
 
 
 class Missed(NamedTuple):
@@ -59,19 +81,28 @@ def event_types_of(subscription: Subscription) -> list[int]:
     return [pk for pk, name in names if subscription.event_pattern in patterns_of(name)]
 
 
-def number_of(subscription: Subscription, *, newest: int, since: dt.datetime | None) -> int:
-    """Count the messages of its event types up to `newest`, whatever its filters say."""
-    arguments = _arguments(subscription, 0, newest, since) | {"limit": LARGEST_ID}
-    ((count,),) = rows(NUMBER, arguments)
-    return int(count)
+def counted(event_types: Sequence[int], *, cursor: int, since: dt.datetime | None, limit: int) -> Counted:
+    """Count, of about the next `limit` messages after `cursor`, those that are kept for who comes later."""
+    ((messages, last_id, is_end),) = rows(COUNT, _arguments(event_types, cursor, LARGEST_ID, since, limit))
+    return Counted(messages, last_id or cursor, is_end)
 
 
-def next_of(subscription: Subscription, *, cursor: int, newest: int, since: dt.datetime | None, limit: int) -> Stretch:
+def next_of(
+    subscription: Subscription,
+    event_types: Sequence[int],
+    *,
+    cursor: int,
+    newest: int,
+    since: dt.datetime | None,
+    limit: int,
+) -> Stretch:
     """Return which of the next messages after `cursor` the subscription would have got."""
+    arguments = _arguments(event_types, cursor, newest, since, limit)
+    met = [Looked(*one) for one in rows(NEXT, arguments | {"limit": limit})]
     reads = bool(subscription.filter)
-    arguments = _arguments(subscription, cursor, newest, since) | {"limit": limit, "reads": reads}
-    found = rows(NEXT, arguments)
-    return Stretch(_missed(subscription, found), found[-1][0] if found else None)
+    looked, last_id = taken(met, FILTERED_SLICE if reads else limit)
+    found = rows(READ, {"messages": [one.met_id for one in looked], "reads": reads})
+    return Stretch(_missed(subscription, found), last_id)
 
 
 def _missed(subscription: Subscription, found: Sequence[tuple[Any, ...]]) -> list[Missed]:
@@ -85,6 +116,13 @@ def _missed(subscription: Subscription, found: Sequence[tuple[Any, ...]]) -> lis
     return missed
 
 
-def _arguments(subscription: Subscription, cursor: int, newest: int, since: dt.datetime | None) -> dict[str, Any]:
-    event_types = event_types_of(subscription)
-    return {"event_types": event_types, "cursor": cursor, "newest": newest, "since": since or EVER}
+def _arguments(
+    event_types: Sequence[int], cursor: int, newest: int, since: dt.datetime | None, limit: int
+) -> dict[str, Any]:
+    return {
+        "event_types": [*event_types],
+        "cursor": cursor,
+        "newest": newest,
+        "since": since or EVER,
+        "each": each_of(limit, len(event_types)),
+    }

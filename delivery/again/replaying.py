@@ -1,47 +1,63 @@
 """Replays: many deliveries made again, a slice at a time (behaviour 5.8)."""
 
 import datetime as dt
+from collections import Counter
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from django.conf import settings
-from django.db import transaction
 
+from delivery.again.ending import end
+from delivery.again.families import ONE_AT_A_TIME
 from delivery.again.lining_up import line_up
-from delivery.again.reserving import end
-from delivery.again.selecting import Met, Selection, counted, next_of
+from delivery.again.selecting import Stretch, counted, next_of
+from delivery.again.selections import Selection
+from delivery.again.stepping import step
+from delivery.again.walking import taken
 from delivery.models import Replay, ReplayState
 from subscriptions.database import rows
 
 SLICE: Final = 1000
-"""Rows that one transaction reads and makes at most."""
+"""Rows that one transaction meets and makes at most."""
+COUNT_SLICE: Final = 50_000
+"""Rows that one statement counts."""
+MOST_COUNTED: Final = 500_000
+"""Rows that are looked at for whoever waits for the count."""
 BEHIND_SECONDS: Final = 2
 """A paced replay makes up for so much: what stood still for longer is not made up for in one go."""
 
 NOW: Final = "SELECT clock_timestamp()"
 TAKE: Final = f"""
-SELECT id, selection, until, cursor_id, total, filed + skipped, pace,
+SELECT id, state, selection, until, cursor_id, total, filed + skipped, pace,
        LEAST(extract(epoch FROM clock_timestamp() - sliced_at), {BEHIND_SECONDS})::float8
   FROM delivery_replay
- WHERE finished_at IS NULL AND kind = 'REPLAY'
-   AND (pace IS NULL OR clock_timestamp() >= sliced_at + make_interval(secs => LEAST(1.0, {SLICE}.0 / pace)))
- ORDER BY sliced_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+ WHERE finished_at IS NULL AND kind = 'REPLAY' AND pg_try_advisory_xact_lock({ONE_AT_A_TIME})
+   AND (state = 'COUNTING' OR pace IS NULL
+        OR clock_timestamp() >= sliced_at + make_interval(secs => LEAST(1.0, {SLICE}.0 / pace)))
+ ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED
+"""
+COUNTED: Final = """
+UPDATE delivery_replay
+   SET total = total + %(count)s::bigint, failures = 0,
+       cursor_id = CASE WHEN %(is_end)s THEN 0 ELSE %(last_id)s::bigint END,
+       state = CASE WHEN %(is_end)s THEN 'RUNNING' ELSE state END, reason = '', updated_at = clock_timestamp(),
+       sliced_at = clock_timestamp()
+ WHERE id = %(id)s
 """
 MOVE: Final = f"""
 UPDATE delivery_replay
-   SET cursor_id = %(cursor)s, filed = filed + %(filed)s, skipped = skipped + %(skipped)s, reason = %(reason)s,
+   SET cursor_id = COALESCE(%(cursor)s::bigint, cursor_id), filed = filed + %(filed)s::bigint,
+       skipped = skipped + %(skipped)s::bigint,
        sliced_at = CASE WHEN pace IS NULL THEN clock_timestamp()
                         ELSE GREATEST(sliced_at, clock_timestamp() - make_interval(secs => {BEHIND_SECONDS}))
-                             + make_interval(secs => %(most)s::float8 / pace) END,
-       updated_at = clock_timestamp(), state = CASE WHEN %(is_done)s THEN 'DONE' ELSE state END,
-       finished_at = CASE WHEN %(is_done)s THEN clock_timestamp() END
+                             + make_interval(secs => (%(filed)s::bigint + %(skipped)s::bigint)::float8 / pace) END,
+       failures = 0, reason = %(reason)s, updated_at = clock_timestamp(),
+       state = CASE WHEN %(cursor)s::bigint IS NULL THEN 'DONE' ELSE state END,
+       finished_at = CASE WHEN %(cursor)s::bigint IS NULL THEN clock_timestamp() END
  WHERE id = %(id)s
 """
-CANCEL: Final = """
-UPDATE delivery_replay SET state = 'CANCELLED', reason = %s, updated_at = clock_timestamp(),
-                           finished_at = clock_timestamp()
- WHERE id = %s AND kind = 'REPLAY' AND finished_at IS NULL RETURNING id
-"""
+"""What was met and is not wanted costs nothing of its pace."""
 
 
 class ReplayFinished(Exception):
@@ -49,10 +65,11 @@ class ReplayFinished(Exception):
 
 
 class Counted(NamedTuple):
-    """What a replay would be of, and the moment that counts for it."""
+    """What a replay would be of."""
 
     by_status: dict[str, int]
-    until: dt.datetime
+    complete: bool
+    """Whether that is all: where there is very much, only the oldest is counted."""
 
     @property
     def total(self) -> int:
@@ -75,20 +92,21 @@ class _Job:
 def count(selection: Selection) -> Counted:
     """Count what a replay would be of, if it were asked for now."""
     ((until,),) = rows(NOW)
-    return Counted(counted(selection, until), until)
+    found: Counter[str] = Counter()
+    stretch = Stretch({}, 0, is_end=False)
+    for _ in range(MOST_COUNTED // COUNT_SLICE):
+        stretch = counted(selection, until, cursor=stretch.last_id, limit=COUNT_SLICE)
+        found.update(stretch.by_status)
+        if stretch.is_end:
+            break
+    return Counted(dict(found), stretch.is_end)
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
-    """Count, and store the job, which the workers do; `pace`: how many new deliveries a second at most, None: any."""
-    found = count(selection)
+    """Store the job, which the workers count and then do; `pace`: new deliveries a second at most, None: any."""
+    ((until,),) = rows(NOW)
     return Replay.objects.create(
-        subscription_id=subscription_id,
-        selection=selection.kept(),
-        pace=pace,
-        total=found.total,
-        until=found.until,
-        sliced_at=found.until,
-        created_by=created_by,
+        subscription_id=subscription_id, selection=selection.kept(), pace=pace, until=until, created_by=created_by
     )
 
 
@@ -99,49 +117,34 @@ def cancel(replay_id: int, *, reason: str) -> None:
         ReplayFinished: it has ended otherwise.
 
     """
-    if rows(CANCEL, [reason, replay_id]) or end(replay_id, ReplayState.CANCELLED, reason=reason):
+    if end(replay_id, ReplayState.CANCELLED, reason=reason):
         return
     state = Replay.objects.values_list("state", flat=True).filter(pk=replay_id).first()
-    if state != ReplayState.CANCELLED:
+    if state not in {ReplayState.CANCELLED, ReplayState.CANCELLING}:
         raise ReplayFinished(f"It is {state}; what it has made can be cancelled by its subscription.")
 
 
 def go_on() -> int:
-    """File the next slice of a replay that is due and nobody else is at; return how many deliveries that looked at."""
-    with transaction.atomic():
-        found = rows(TAKE)
-        if not found:
-            return 0
-        ((replay_id, selection, until, cursor, total, done, pace, seconds),) = found
-        most = SLICE if pace is None else min(SLICE, int(pace * seconds))
-        job = _Job(replay_id, Selection.of(selection), until, cursor, total, done, most)
-        return _slice(job, settings.QUEUE_SENDERS)
+    """Do the next step of a replay that is due and nobody else is at; return 0 where there is none."""
+    return step(TAKE, partial(_go_on, settings.QUEUE_SENDERS))
 
 
-def _slice(job: _Job, senders: int) -> int:
+def _go_on(senders: int, replay_id: int, state: str, selection: dict[str, Any], until: dt.datetime, *rest: Any) -> None:
+    cursor, total, done, pace, seconds = rest
+    chosen = Selection.of(selection)
+    if state == ReplayState.COUNTING:
+        stretch = counted(chosen, until, cursor=cursor, limit=COUNT_SLICE)
+        rows(COUNTED, {**stretch._asdict(), "id": replay_id, "count": sum(stretch.by_status.values())})
+        return
+    most = SLICE if pace is None else min(SLICE, int(pace * seconds))
+    _slice(_Job(replay_id, chosen, until, cursor, total, done, most), senders)
+
+
+def _slice(job: _Job, senders: int) -> None:
     """Make new deliveries of what comes next, and say so, in the one transaction: neither is ever without the other."""
-    met = next_of(job.selection, job.until, cursor=job.cursor, limit=SLICE)
-    taken, cursor = _taken(met, job)
-    made = line_up([one.old for one in taken if not one.is_anothers], senders=senders, replay_id=job.id)
-    is_done = len(met) < SLICE and (not met or cursor == met[-1].old.id)
-    missing = job.total - job.done - len(taken)
-    moved = {
-        "id": job.id,
-        "cursor": cursor,
-        "filed": len(made),
-        "skipped": len(taken) - len(made),
-        "most": job.most,
-        "is_done": is_done,
-        "reason": f"{missing} of those counted were past their time before it came to them" * (is_done and missing > 0),
-    }
-    rows(MOVE, moved)
-    return len(met)
-
-
-def _taken(met: list[Met], job: _Job) -> tuple[list[Met], int]:
-    """Return what is made again of those met, no more than the job may; and up to where it then is."""
-    wanted = [one for one in met if one.is_wanted]
-    if len(wanted) > job.most:
-        wanted = wanted[: job.most]
-        return wanted, wanted[-1].old.id if wanted else job.cursor
-    return wanted, met[-1].old.id if met else job.cursor
+    wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=SLICE), job.most)
+    made = line_up([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
+    missing = job.total - job.done if cursor is None else 0
+    gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"
+    moved = {"id": job.id, "cursor": cursor, "filed": len(made), "skipped": len(wanted) - len(made)}
+    rows(MOVE, {**moved, "reason": gone if missing > 0 else ""})

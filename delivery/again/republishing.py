@@ -8,7 +8,7 @@ from delivery.again.resubmitting import NotResubmittable
 from delivery.callbacks.terms import CallbackTerms
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
-from delivery.models import Message, MessageOutcome
+from delivery.models import Delivery, Message, MessageOutcome
 from subscriptions.models import EventKind
 
 ASTRAY: Final = frozenset({MessageOutcome.UNROUTED, MessageOutcome.DISCARDED, MessageOutcome.DEAD_LETTERED})
@@ -29,7 +29,7 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
         message = found.filter(pk=message_id).first()
         if message is None or message.answers is not None:
             raise NotResubmittable("It is no message that was published, or is no longer kept.")
-        if message.outcome not in ASTRAY:
+        if message.outcome not in ASTRAY or Delivery.objects.filter(message=message).exists():  # by a backfill
             raise NotResubmittable("Somebody got it: resubmit or replay its deliveries.")
         if message.event_type is None or message.event_type.kind == EventKind.SYNC:
             raise NotResubmittable("Its event type has been deleted, or is of kind SYNC.")

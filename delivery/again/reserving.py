@@ -1,51 +1,55 @@
 """Beginning a backfill: its deliveries get their ids before anything that is published from then on (behaviour 5.8)."""
 
 import datetime as dt
-from typing import Any, Final
+from typing import Final, NamedTuple
 
-import orjson
 from django.db import transaction
+from django.db.models import Q
 
-from delivery.again.missed import number_of
-from delivery.models import Delivery, Replay, ReplayState
-from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.again.ending import end
+from delivery.again.locating import published_before
+from delivery.again.missed import Counted, counted, event_types_of
+from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from subscriptions.database import rows
 from subscriptions.models import EventKind, Status, Subscription
 
+COUNT_SLICE: Final = 50_000
+"""Messages that one statement counts, and ids that one draws, at most."""
+MOST_COUNTED: Final = 500_000
+"""Messages that are looked at for whoever waits for the count."""
 UNDER_WAY: Final = 100_000
 """Ids beyond those counted: for what is being published while they are drawn."""
 
-NEWEST: Final = "SELECT last_value FROM delivery_message_id_seq"
-RESERVE: Final = """
+DRAW: Final = """
 WITH drawn AS MATERIALIZED (
   SELECT range_agg(int8range(id, id, '[]')) AS ids
-    FROM (SELECT nextval('delivery_delivery_id_seq') AS id FROM generate_series(1, %(ids)s::bigint)) AS n),
-opened AS (
-  UPDATE subscriptions_subscription
-     SET status = 'ACTIVE', paused_since = clock_timestamp(), paused_by = 'BACKFILL',
-         paused_reason = 'what was published before it is lined up first', updated_at = clock_timestamp()
-   WHERE id = %(subscription)s)
-INSERT INTO delivery_replay (kind, state, subscription_id, selection, total, newest_before, ids, created_by)
-SELECT 'BACKFILL', 'RESERVED', %(subscription)s, %(selection)s::jsonb, %(total)s, %(newest)s, ids, %(created_by)s
-  FROM drawn
-RETURNING id
+    FROM (SELECT nextval('delivery_delivery_id_seq') AS id FROM generate_series(1, %(ids)s::bigint)) AS n)
+UPDATE delivery_replay
+   SET ids = COALESCE(ids, '{}') + COALESCE((SELECT ids FROM drawn), '{}'), total = total + %(messages)s,
+       cursor_id = %(last_id)s, failures = 0, reason = '', updated_at = clock_timestamp()
+ WHERE id = %(id)s
 """
 """One after the other, as publishers draw theirs: where those are in between, theirs are left out."""
 
-END: Final = """
-WITH ended AS (
-  UPDATE delivery_replay SET state = %(state)s, reason = %(reason)s, updated_at = clock_timestamp(),
-                             finished_at = clock_timestamp()
-   WHERE id = %(id)s AND kind = 'BACKFILL' AND finished_at IS NULL RETURNING subscription_id)
+OPEN: Final = """
+WITH reserved AS (UPDATE delivery_replay SET state = 'WAITING' WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
-   SET status = 'INACTIVE', paused_since = NULL, paused_by = '', paused_reason = '', updated_at = clock_timestamp()
-  FROM ended WHERE s.id = ended.subscription_id AND s.paused_by = 'BACKFILL'
-RETURNING s.id
+   SET status = 'ACTIVE', paused_since = clock_timestamp(), paused_by = 'BACKFILL',
+       paused_reason = 'what was published before it is lined up first', updated_at = clock_timestamp()
+  FROM reserved WHERE s.id = reserved.subscription_id
 """
 
 
+class Found(NamedTuple):
+    """What a backfill would look at."""
+
+    messages: int
+    complete: bool
+    """Whether that is all: where there is very much, only the oldest is counted."""
+
+
 class NotNew(Exception):
-    """The subscription has had deliveries: what it has missed since is not before it."""
+    """The subscription has been sent something: what it has missed since is not before it."""
 
 
 class NotInactive(Exception):
@@ -56,54 +60,76 @@ class NotBackfilled(Exception):
     """Only subscriptions to TOPIC event types have something to be filled with."""
 
 
-def count(subscription: Subscription, since: dt.datetime | None) -> int:
+def count(subscription: Subscription, since: dt.datetime | None) -> Found:
     """Count the messages that a backfill would look at.
 
     Raises:
         NotBackfilled, NotInactive, NotNew: it would not be begun.
 
     """
-    _check(subscription)
-    return number_of(subscription, newest=_newest(), since=since)
+    _check_new(subscription)
+    event_types, found = event_types_of(subscription), 0
+    stretch = Counted(0, published_before(since), is_end=False)
+    for _ in range(MOST_COUNTED // COUNT_SLICE):
+        stretch = counted(event_types, cursor=stretch.last_id, since=since, limit=COUNT_SLICE)
+        found += stretch.messages
+        if stretch.is_end:
+            break
+    return Found(found, stretch.is_end)
 
 
 def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -> Replay:
-    """Activate a new subscription, paused until the workers have lined up what is kept of before, and behind nobody.
+    """Store the job, which the workers do: they activate a new subscription, and line up what is kept of before it.
 
     Raises:
         NotBackfilled, NotInactive, NotNew: see there.
 
     """
     with transaction.atomic():
-        subscription = (
-            Subscription.objects.select_for_update(of=("self",), no_key=True)
-            .select_related("event_type", "subscriber")
-            .get(pk=subscription_id)
+        subscription = _locked(subscription_id)
+        _check_new(subscription)
+        return Replay.objects.create(
+            kind=ReplayKind.BACKFILL,
+            subscription=subscription,
+            selection={
+                "subscriber": subscription.subscriber_id,
+                "subscriptions": [subscription.pk],
+                "since": since and since.isoformat(),
+            },
+            cursor_id=published_before(since),
+            created_by=created_by,
         )
-        _check(subscription)
-        newest = _newest()
-        total = number_of(subscription, newest=newest, since=since)
-        arguments: dict[str, Any] = {
-            "subscription": subscription.pk,
-            "selection": _selection(subscription, since),
-            "total": total,
-            "ids": total + UNDER_WAY,
-            "newest": newest,
-            "created_by": created_by,
-        }
-        ((replay_id,),) = rows(RESERVE, arguments)
-        return Replay.objects.get(pk=replay_id)
 
 
-def end(replay_id: int, state: ReplayState, *, reason: str) -> bool:
-    """End a backfill under way: its subscription is INACTIVE again, and what it has is cancelled; tell whether it was.
+def reserve(replay_id: int, subscription_id: int, *, cursor: int, since: dt.datetime | None) -> None:
+    """Draw ids for the next of what there is; for the last of it too, then activate the subscription, but paused.
 
-    What was published meanwhile is cancelled with the rest.
+    What is published from then on has higher ids, waits, and is behind all that was published before. Where the
+    subscription cannot be backfilled any more, the job has failed.
     """
-    ended = rows(END, {"id": replay_id, "state": str(state), "reason": reason})
-    for (subscription_id,) in ended:
-        cancel_deliveries_of(subscription_id, reason=reason)
-    return bool(ended)
+    subscription = _locked(subscription_id)
+    stretch = counted(event_types_of(subscription), cursor=cursor, since=since, limit=COUNT_SLICE)
+    ids = stretch.messages + (UNDER_WAY if stretch.is_end else 0)
+    rows(DRAW, {**stretch._asdict(), "id": replay_id, "ids": ids})
+    if not stretch.is_end:
+        return
+    try:
+        _check(subscription)
+    except (NotBackfilled, NotInactive, NotNew) as refused:
+        end(replay_id, ReplayState.FAILED, reason=str(refused))
+    else:
+        rows(OPEN, [replay_id])
+
+
+def _locked(subscription_id: int) -> Subscription:
+    its = Subscription.objects.select_for_update(of=("self",), no_key=True).select_related("event_type", "subscriber")
+    return its.get(pk=subscription_id)
+
+
+def _check_new(subscription: Subscription) -> None:
+    _check(subscription)
+    if Replay.objects.filter(subscription=subscription, kind=ReplayKind.BACKFILL, finished_at=None).exists():
+        raise NotInactive("It is being backfilled.")
 
 
 def _check(subscription: Subscription) -> None:
@@ -114,26 +140,16 @@ def _check(subscription: Subscription) -> None:
         )
     if subscription.status == Status.ACTIVE or subscription.subscriber.status != Status.ACTIVE:
         raise NotInactive("A backfill is for an INACTIVE subscription of an ACTIVE subscriber: it activates it.")
-    if _had_any(subscription):
-        raise NotNew("It has had deliveries; a backfill is for one that never has. Make another, or use a replay.")
+    if _was_sent_any(subscription):
+        raise NotNew("It has been sent something, or will be; a backfill is for one that never was. Make another.")
 
 
-def _had_any(subscription: Subscription) -> bool:
-    """Tell whether it ever had a delivery, along the indexes that begin with the subscription."""
+def _was_sent_any(subscription: Subscription) -> bool:
+    """Tell whether it ever was sent a delivery, or has one, along the indexes that begin with the subscription.
+
+    What was cancelled before it was sent, as with a backfill, counts for nothing.
+    """
     its = Delivery.objects.filter(subscription=subscription)
     fresh, later = (its.open().filter(due_at__isnull=is_fresh) for is_fresh in (True, False))
-    return any(some.exists() for some in (fresh, later, its.final()))
-
-
-def _newest() -> int:
-    ((newest,),) = rows(NEWEST)
-    return int(newest)
-
-
-def _selection(subscription: Subscription, since: dt.datetime | None) -> str:
-    kept = {
-        "subscriber": subscription.subscriber_id,
-        "subscriptions": [subscription.pk],
-        "since": since and since.isoformat(),
-    }
-    return orjson.dumps(kept).decode()
+    sent = its.final().filter(Q(attempts__gt=0) | Q(sequence__isnull=False))
+    return any(some.exists() for some in (fresh, later, sent))

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from delivery.again.families import FAMILY, ONE_AT_A_TIME
 from delivery.again.lining_up import Old, line_up
 from delivery.again.refusals import Sent, why_not
 from delivery.intake.drafts import Draft
@@ -14,20 +15,18 @@ from delivery.models import Message, MessageOutcome
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.database import rows
 
-FACTS: Final = """
-SELECT d.id, d.message_id, d.subscription_id, d.group_id, d.status,
+FACTS: Final = f"""
+SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), d.status,
        CASE WHEN s.id IS NOT NULL THEN COALESCE(e.kind, 'TOPIC') END, d.subscription_id IS NULL,
-       s.status = 'ACTIVE' AND u.status = 'ACTIVE',
-       EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = d.group_id),
-       d.group_id IS NOT NULL AND EXISTS (
-         SELECT FROM delivery_delivery o
-          WHERE o.message_id = d.message_id AND o.group_id = d.group_id AND o.status = 'DELIVERED')
+       s.status = 'ACTIVE' AND u.status = 'ACTIVE', family.is_open, family.is_taken
   FROM delivery_delivery d
   LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
+{FAMILY.format(other="false")}
  WHERE d.id = %s
 """
+LOCK: Final = f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})"
 KEPT: Final = "SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE"
 
 
@@ -61,6 +60,7 @@ def resubmit(delivery_id: int, *, edit: Edit | None, most_bytes: int, senders: i
 
     """
     with transaction.atomic():
+        rows(LOCK)
         old = _old(delivery_id)
         if not rows(KEPT, [old.message_id]):
             raise NoLongerKept("The payload is past its time and no longer kept; publish it again.")

@@ -1,105 +1,73 @@
-"""Which deliveries a replay is of: counted before it begins, and met one after the other (behaviour 5.8)."""
+"""The deliveries that a replay is of: counted, and met one after the other (behaviour 5.8)."""
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Self
+from collections.abc import Mapping
+from typing import Any, Final, LiteralString, NamedTuple
 
-from django.utils.dateparse import parse_datetime
-
+from delivery.again.families import FAMILY
 from delivery.again.lining_up import Old
+from delivery.again.selections import Selection
+from delivery.again.walking import WALK, each_of
 from subscriptions.database import rows
 
-WANTED: Final = """
-       d.finished_at <= %(until)s::timestamptz AND d.created_at >= %(begin)s::timestamptz
-       AND d.created_at < %(end)s::timestamptz
+IN_TIME: Final = """
+       {row}.status = ANY(%(statuses)s::text[]) AND {row}.finished_at <= %(until)s::timestamptz
+       AND {row}.created_at >= %(begin)s::timestamptz AND {row}.created_at < %(end)s::timestamptz
+       AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
+"""What has been made again is not, but what it was made into: else each replay that fails would double the next."""
+
+WANTED: Final = f"""({IN_TIME.format(row="d")}
        AND (%(event_type)s::bigint IS NULL
             OR EXISTS (SELECT FROM subscriptions_subscription o
                         WHERE o.id = d.subscription_id AND o.event_type_id = %(event_type)s)
             OR EXISTS (SELECT FROM delivery_message m
-                        WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
+                        WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s)))"""
 """Of a subscription to a pattern, the message says of which event type it is."""
 
-PART: Final = """
-(SELECT d.* FROM delivery_delivery d
-  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND d.status = t.status AND {only}
-    AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
-  ORDER BY d.subscription_id, d.status, d.id LIMIT %(limit)s)"""
-"""In the order of an index that begins with the subscription: as lists of deliveries find them."""
+COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.status, d.resubmit_of, d.created_at,
+       d.finished_at"""
 
-DELIVERED: Final = "t.status = 'DELIVERED' AND d.status = 'DELIVERED'"
-OTHERWISE: Final = "t.status <> 'DELIVERED' AND d.status <> 'DELIVERED'"
+BY_STATUS: Final = f"""
+SELECT s.place * 100 + t.place AS arm, x.*
+  FROM unnest(%(subscriptions)s::bigint[]) WITH ORDINALITY AS s (id, place)
+ CROSS JOIN unnest(%(statuses)s::text[]) WITH ORDINALITY AS t (status, place)
+ CROSS JOIN LATERAL (
+   SELECT {COLUMNS} FROM delivery_delivery d
+    WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND d.status = t.status AND d.status <> 'DELIVERED'
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+    ORDER BY d.subscription_id, d.status, d.id LIMIT %(each)s) x"""
 
-NEXT: Final = f"""
-SELECT d.id, d.message_id, d.subscription_id, d.group_id, {WANTED},
-       d.group_id IS NOT NULL AND (
-         EXISTS (SELECT FROM delivery_queuegroup g WHERE g.id = d.group_id)
-         OR d.status <> 'DELIVERED' AND EXISTS (
-           SELECT FROM delivery_delivery o
-            WHERE o.message_id = d.message_id AND o.group_id = d.group_id
-              AND (o.status = 'DELIVERED' OR o.id < d.id AND o.status = ANY(%(statuses)s::text[])
-                                             AND o.subscription_id = ANY(%(subscriptions)s::bigint[]))))
-  FROM (SELECT x.* FROM unnest(%(subscriptions)s::bigint[]) AS s (id)
-         CROSS JOIN unnest(%(statuses)s::text[]) AS t (status)
-         CROSS JOIN LATERAL ({PART.format(only=OTHERWISE)} UNION ALL {PART.format(only=DELIVERED)}) x
-         ORDER BY x.id LIMIT %(limit)s) d
- ORDER BY d.id
+OF_ALL: Final = f"""
+SELECT s.place AS arm, x.*
+  FROM unnest(%(subscriptions)s::bigint[]) WITH ORDINALITY AS s (id, place)
+ CROSS JOIN LATERAL (
+   SELECT {COLUMNS} FROM delivery_delivery d
+    WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+    ORDER BY d.subscription_id, d.id LIMIT %(each)s) x"""
+"""No index is of DELIVERED ones alone: so all of them are met, and none is looked for."""
+
+NEXT: Final = (
+    f"""{WALK}
+SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), {WANTED},
+       family.is_open OR d.status <> 'DELIVERED' AND (family.is_taken OR family.is_anothers)
+  FROM (SELECT * FROM stretch ORDER BY id LIMIT %(limit)s) d
 """
-"""Along all that have the status, wanted or not: so a slice never reads more, however rare they are."""
+    + FAMILY.format(
+        other=f"""f.id < d.id AND {IN_TIME.format(row="f")}
+           AND EXISTS (SELECT FROM subscriptions_subscription s
+                         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+                        WHERE s.id = f.subscription_id AND s.id = ANY(%(subscriptions)s::bigint[])
+                          AND s.status = 'ACTIVE' AND u.status = 'ACTIVE')"""
+    )
+    + " ORDER BY d.id"
+)
 
-DAYS: Final = "SELECT day FROM delivery_storageday WHERE dropped_at IS NULL ORDER BY day"
-COUNT: Final = f"""
-SELECT d.status, count(*) FROM delivery_delivery d
- WHERE d.closed_on = %(day)s::date AND d.subscription_id = ANY(%(subscriptions)s::bigint[])
-   AND d.status = ANY(%(statuses)s::text[]) AND {WANTED}
- GROUP BY d.status
+COUNT: Final = f"""{WALK}
+SELECT d.status, count(*) FILTER (WHERE {WANTED}), max(d.id), (SELECT is_end FROM horizon)
+  FROM stretch d GROUP BY d.status
 """
-"""A day at a time: no statement takes longer than that."""
-
-EVER: Final = (dt.datetime(1, 1, 2, tzinfo=dt.UTC), dt.datetime(9999, 12, 30, tzinfo=dt.UTC))
-
-
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """What a replay is of, resolved to ids."""
-
-    subscriber_id: int
-    subscription_ids: Sequence[int]
-    statuses: Sequence[str]
-    event_type_id: int | None = None
-    begin: dt.datetime | None = None
-    """Made then or later."""
-    end: dt.datetime | None = None
-    """Made before."""
-
-    def kept(self) -> dict[str, Any]:
-        """Return it as it is stored."""
-        return {
-            "subscriber": self.subscriber_id,
-            "subscriptions": [*self.subscription_ids],
-            "statuses": [*self.statuses],
-            "event_type": self.event_type_id,
-            "from": self.begin and self.begin.isoformat(),
-            "to": self.end and self.end.isoformat(),
-        }
-
-    @classmethod
-    def of(cls, kept: dict[str, Any]) -> Self:
-        """Return what was stored."""
-        begin, end = (parse_datetime(kept[name]) if kept[name] else None for name in ("from", "to"))
-        return cls(kept["subscriber"], kept["subscriptions"], kept["statuses"], kept["event_type"], begin, end)
-
-    def arguments(self, until: dt.datetime) -> dict[str, Any]:
-        """Return what the statements ask by."""
-        return {
-            "subscriptions": [*self.subscription_ids],
-            "statuses": [*self.statuses],
-            "event_type": self.event_type_id,
-            "begin": self.begin or EVER[0],
-            "end": self.end or EVER[1],
-            "until": until,
-        }
 
 
 class Met(NamedTuple):
@@ -108,18 +76,43 @@ class Met(NamedTuple):
     old: Old
     is_wanted: bool
     is_anothers: bool
-    """Whether its QUEUE group is still open, another of it has taken the message, or is made again in its place."""
+    """Whether its QUEUE job is still under way, has been taken, or is given to another endpoint in its place."""
+
+    @property
+    def met_id(self) -> int:
+        """Return its id."""
+        return self.old.id
 
 
-def counted(selection: Selection, until: dt.datetime) -> dict[str, int]:
-    """Return how many of each status there are that had ended by then; of a status without any, nothing."""
-    found: Counter[str] = Counter()
-    for (day,) in rows(DAYS):
-        found.update(dict(rows(COUNT, {**selection.arguments(until), "day": day})))
-    return dict(found)
+class Stretch(NamedTuple):
+    """Some of what a replay is of, counted."""
+
+    by_status: Mapping[str, int]
+    """How many there are to be made again; of a status without any, nothing."""
+    last_id: int
+    """Up to where."""
+    is_end: bool
+    """Whether there is nothing beyond."""
+
+
+def counted(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> Stretch:
+    """Count, of about the next `limit` deliveries after `cursor`, those that had ended by then and are wanted."""
+    found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, limit))
+    wanted = Counter({status: count for status, count, *_ in found if count})
+    last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
+    return Stretch(wanted, last_id, all(is_end for *_, is_end in found))
 
 
 def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[Met]:
-    """Return the next deliveries after `cursor`, by id, wanted or not; fewer than `limit`: there are no more."""
-    found = rows(NEXT, {**selection.arguments(until), "cursor": cursor, "limit": limit})
+    """Return the next deliveries after `cursor`, by id, wanted or not; none: there are no more."""
+    found = rows(_along(NEXT, selection), _arguments(selection, until, cursor, limit) | {"limit": limit})
     return [Met(Old(*old), is_wanted, is_anothers) for *old, is_wanted, is_anothers in found]
+
+
+def _along(statement: LiteralString, selection: Selection) -> LiteralString:
+    return statement.format(arms=OF_ALL if selection.has_delivered else BY_STATUS)
+
+
+def _arguments(selection: Selection, until: dt.datetime, cursor: int, limit: int) -> dict[str, Any]:
+    arms = len(selection.subscription_ids) * (1 if selection.has_delivered else len(selection.statuses))
+    return {**selection.arguments(until), "cursor": cursor, "each": each_of(limit, arms)}

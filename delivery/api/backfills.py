@@ -1,5 +1,7 @@
 """Giving a new subscription what was published before it (behaviour 5.8)."""
 
+from typing import Any
+
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
 from drf_spectacular.utils import OpenApiResponse, extend_schema
@@ -32,10 +34,11 @@ class NewBackfill(StrictSerializer):
     dry_run = TruthField(default=False, help_text="Only count.")
 
 
-class MessagesCounted(serializers.Serializer[int]):
+class MessagesCounted(serializers.Serializer[Any]):
     """What a backfill would look at."""
 
     count = serializers.IntegerField(help_text="Before any filter.")
+    complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
 
 
 class BackfillSubscription(APIView):
@@ -56,7 +59,9 @@ class BackfillSubscription(APIView):
         serializer.is_valid(raise_exception=True)
         since = serializer.validated_data.get("since")
         if serializer.validated_data["dry_run"]:
-            return Response({"count": reserving.count(subscription, since)})
+            found = reserving.count(subscription, since)
+            return Response({"count": found.messages, "complete": found.complete})
         backfill = reserving.begin(subscription.pk, since=since, created_by=str(key_of(request)))
         location = reverse("replay", args=[backfill.pk])
-        return Response(ReplaySerializer(backfill).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
+        answer = ReplaySerializer(backfill, context={"request": request}).data
+        return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})

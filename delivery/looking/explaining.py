@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from delivery.messages.documents import document_of
-from delivery.models import Message
+from delivery.models import Delivery, Message
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 from subscriptions.patterns import REACHED_KIND, patterns_of
@@ -104,9 +104,14 @@ def _obstacle(subscription: Subscription, message: Message) -> str:
         return "The event type of this message does not exist any more."
     if not _is_reached(subscription, message.event_type):
         return f"The message is of {message.event_type.name}, the subscription is for {subscription.events}."
-    if subscription.created_at > message.published_at:
+    if subscription.created_at > message.published_at and not _was_backfilled(subscription, message):
         return "The subscription was made after this message was published."
     return ""
+
+
+def _was_backfilled(subscription: Subscription, message: Message) -> bool:
+    """Tell whether the subscription has it all the same: it was given what was published before it (behaviour 5.8)."""
+    return Delivery.objects.filter(message=message, subscription=subscription).exists()
 
 
 def _is_reached(subscription: Subscription, event_type: EventType) -> bool:

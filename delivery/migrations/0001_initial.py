@@ -448,29 +448,37 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         choices=[
-                            ("RESERVED", "Reserved"),
+                            ("COUNTING", "Counting"),
                             ("WAITING", "Waiting"),
                             ("FILING", "Filing"),
                             ("RUNNING", "Running"),
                             ("DONE", "Done"),
+                            ("CANCELLING", "Cancelling"),
                             ("CANCELLED", "Cancelled"),
+                            ("FAILING", "Failing"),
                             ("FAILED", "Failed"),
                         ],
-                        db_default="RUNNING",
-                        default="RUNNING",
-                        max_length=9,
+                        db_default="COUNTING",
+                        default="COUNTING",
+                        max_length=10,
                     ),
                 ),
                 ("selection", models.JSONField(db_default={}, default=dict)),
+                (
+                    "event_types",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.BigIntegerField(), blank=True, null=True, size=None
+                    ),
+                ),
                 ("pace", models.PositiveIntegerField(blank=True, null=True)),
                 ("total", models.BigIntegerField(db_default=0, default=0)),
                 ("filed", models.BigIntegerField(db_default=0, default=0)),
                 ("skipped", models.BigIntegerField(db_default=0, default=0)),
+                ("failures", models.IntegerField(db_default=0, default=0)),
                 ("cursor_id", models.BigIntegerField(db_default=0, default=0)),
                 ("until", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ("ids", delivery.models.replays.IdRanges(blank=True, null=True)),
                 ("last_given", models.BigIntegerField(blank=True, null=True)),
-                ("newest_before", models.BigIntegerField(blank=True, null=True)),
                 ("newest_filed", models.BigIntegerField(blank=True, null=True)),
                 ("sliced_at", models.DateTimeField(blank=True, null=True)),
                 ("reason", models.TextField(blank=True, db_default="", default="")),
@@ -714,10 +722,13 @@ class Migration(migrations.Migration):
             model_name="replay",
             constraint=models.CheckConstraint(
                 condition=models.Q(
-                    models.Q(("kind", "REPLAY"), ("state__in", ["CANCELLED", "DONE", "FAILED", "RUNNING"])),
+                    models.Q(("kind", "REPLAY"), ("state__in", ["CANCELLED", "COUNTING", "DONE", "FAILED", "RUNNING"])),
                     models.Q(
                         ("kind", "BACKFILL"),
-                        ("state__in", ["CANCELLED", "DONE", "FAILED", "FILING", "RESERVED", "WAITING"]),
+                        (
+                            "state__in",
+                            ["CANCELLED", "CANCELLING", "COUNTING", "DONE", "FAILED", "FAILING", "FILING", "WAITING"],
+                        ),
                         ("subscription__isnull", False),
                     ),
                     _connector="OR",
@@ -731,11 +742,20 @@ class Migration(migrations.Migration):
                 condition=models.Q(
                     models.Q(("finished_at__isnull", False), ("state__in", ["CANCELLED", "DONE", "FAILED"])),
                     models.Q(
-                        ("finished_at__isnull", True), ("state__in", ["FILING", "RESERVED", "RUNNING", "WAITING"])
+                        ("finished_at__isnull", True),
+                        ("state__in", ["CANCELLING", "COUNTING", "FAILING", "FILING", "RUNNING", "WAITING"]),
                     ),
                     _connector="OR",
                 ),
                 name="replay_finished",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="replay",
+            constraint=models.UniqueConstraint(
+                condition=models.Q(("finished_at__isnull", True), ("kind", "BACKFILL")),
+                fields=("subscription",),
+                name="replay_one_backfill",
             ),
         ),
         migrations.AddConstraint(

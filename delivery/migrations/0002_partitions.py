@@ -50,6 +50,7 @@ CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE d
 CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
 CREATE INDEX delivery_open_expiring ON delivery_open (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
+CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
 ALTER TABLE delivery_pageread SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
                                    autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2000000000,
@@ -110,6 +111,14 @@ ANALYZE delivery_open, delivery_pageread, delivery_queuegroup;
 DELETE FROM delivery_open;
 DELETE FROM delivery_queuegroup;
 DELETE FROM delivery_pageread;
+
+-- A job under way is not deleted with its subscription: whoever watches it would find it gone.
+CREATE FUNCTION refuse_job_under_way() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'replay % is under way', OLD.id USING ERRCODE = 'foreign_key_violation', TABLE = TG_TABLE_NAME;
+END $$;
+CREATE TRIGGER under_way BEFORE DELETE ON delivery_replay FOR EACH ROW
+  WHEN (OLD.finished_at IS NULL) EXECUTE FUNCTION refuse_job_under_way();
 
 -- Deleting a subscription that something unfinished still needs is refused (behaviour 1.8).
 ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_subscription

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Q
@@ -24,11 +25,11 @@ class ReplayKind(models.TextChoices):
 class ReplayState(models.TextChoices):
     """How far a job is."""
 
-    RESERVED = "RESERVED"
-    """Backfill: its deliveries have their ids, and from now on what is published is stored behind them."""
+    COUNTING = "COUNTING"
+    """What it is of is counted, a slice at a time; a backfill's deliveries get their ids with that."""
 
     WAITING = "WAITING"
-    """Backfill: until nobody is still publishing who began before that."""
+    """Backfill: until nobody is still publishing who began before its subscription was ACTIVE."""
 
     FILING = "FILING"
     """Backfill: its deliveries are made, a slice at a time."""
@@ -39,16 +40,22 @@ class ReplayState(models.TextChoices):
     DONE = "DONE"
     """All of them are made."""
 
+    CANCELLING = "CANCELLING"
+    """Backfill: somebody ended it, and what its subscription has is being cancelled, a slice at a time."""
+
     CANCELLED = "CANCELLED"
-    """Somebody ended it; what was made by then stays."""
+    """Somebody ended it; what a replay made by then stays."""
+
+    FAILING = "FAILING"
+    """Backfill: it cannot go on, and what its subscription has is being cancelled."""
 
     FAILED = "FAILED"
-    """It cannot go on; `reason` says why."""
+    """It could not go on; `reason` says why."""
 
 
 ENDED: Final = frozenset({ReplayState.DONE, ReplayState.CANCELLED, ReplayState.FAILED})
-OF_REPLAYS: Final = ENDED | {ReplayState.RUNNING}
-OF_BACKFILLS: Final = ENDED | {ReplayState.RESERVED, ReplayState.WAITING, ReplayState.FILING}
+OF_REPLAYS: Final = ENDED | {ReplayState.COUNTING, ReplayState.RUNNING}
+OF_BACKFILLS: Final = frozenset(ReplayState) - {ReplayState.RUNNING}
 
 
 class IdRanges(models.Field):  # type: ignore[type-arg]  # no brackets at run time
@@ -68,7 +75,7 @@ class Replay(models.Model):
 
     kind = models.CharField(max_length=8, choices=ReplayKind, default=ReplayKind.REPLAY, db_default=ReplayKind.REPLAY)
     state = models.CharField(
-        max_length=9, choices=ReplayState, default=ReplayState.RUNNING, db_default=ReplayState.RUNNING
+        max_length=10, choices=ReplayState, default=ReplayState.COUNTING, db_default=ReplayState.COUNTING
     )
     subscription = models.ForeignKey(
         Subscription, models.CASCADE, null=True, blank=True, db_index=False, related_name="replays"
@@ -76,28 +83,33 @@ class Replay(models.Model):
     """Of a backfill, the one that it is for; of a replay, the one that was asked for, if it was one."""
     selection = models.JSONField(default=dict, db_default={})
     """What was asked for, resolved: `subscriptions` (ids), `event_type` (id), `statuses`, `from`, `to`, `since`."""
+    event_types = ArrayField(models.BigIntegerField(), null=True, blank=True)
+    """Of a backfill: those that its subscription is for, known once nobody older is still publishing."""
     pace = models.PositiveIntegerField(null=True, blank=True)
     """New deliveries a second at most; None: as fast as it goes."""
     total = models.BigIntegerField(default=0, db_default=0)
-    """How many there were to be when it was counted, before it was made."""
+    """How many there are to be, as far as they are counted."""
     filed = models.BigIntegerField(default=0, db_default=0)
     """How many new deliveries it has made."""
     skipped = models.BigIntegerField(default=0, db_default=0)
-    """How many it has passed over: the subscription is inactive, or the payload is no longer kept."""
+    """How many it has passed over: the subscription is inactive, the payload is no longer kept, another one took it."""
+    failures = models.IntegerField(default=0, db_default=0)
+    """How often it has failed since it last got on."""
     cursor_id = models.BigIntegerField(default=0, db_default=0)
-    """The delivery, or of a backfill the message, up to which it is done."""
+    """The delivery, or of a backfill the message, up to which it is counted or done.
+
+    Once a backfill is being cancelled: the newest delivery at that moment.
+    """
     until = models.DateTimeField(db_default=Now())
     """What ends later is not part of it: nor is what it makes itself."""
     ids: "models.Field[Multirange[Any] | None, Multirange[Any] | None]" = IdRanges(null=True, blank=True)
     """Of a backfill: the ids that its deliveries are given, lower than any of what is published since."""
     last_given = models.BigIntegerField(null=True, blank=True)
     """The last of them that was given."""
-    newest_before = models.BigIntegerField(null=True, blank=True)
-    """Of a backfill: the newest message when it was reserved. Later ones may have a delivery by themselves."""
     newest_filed = models.BigIntegerField(null=True, blank=True)
     """Of a backfill: the newest message that it looks at, known once nobody older is still publishing."""
     sliced_at = models.DateTimeField(null=True, blank=True)
-    """When it made the last slice: since then its pace counts."""
+    """Of a replay: since when its pace counts. Of a backfill that waits: whoever began before that is waited for."""
     reason = models.TextField(blank=True, default="", db_default="")
     """Why it failed, was cancelled or made fewer than were counted."""
     created_by = models.CharField(max_length=255, blank=True, default="", db_default="")
@@ -117,6 +129,11 @@ class Replay(models.Model):
                 name="replay_finished",
                 condition=Q(state__in=sorted(ENDED), finished_at__isnull=False)
                 | Q(state__in=sorted({*ReplayState} - ENDED), finished_at__isnull=True),
+            ),
+            models.UniqueConstraint(
+                name="replay_one_backfill",
+                fields=["subscription"],
+                condition=Q(kind=ReplayKind.BACKFILL, finished_at__isnull=True),
             ),
         ]
         indexes = [

@@ -28,6 +28,7 @@ FILED_INDEXES: Final = """
 CREATE INDEX ON {leaf} (line_id, sequence);
 CREATE INDEX ON {leaf} (subscription_id, id);
 CREATE INDEX ON {leaf} (message_id);
+CREATE INDEX ON {leaf} (resubmit_of) WHERE resubmit_of IS NOT NULL;
 CREATE INDEX ON {leaf} (status, id) WHERE status <> 'DELIVERED';
 CREATE INDEX ON {leaf} (subscription_id, status, id) WHERE status <> 'DELIVERED';
 CREATE INDEX ON {leaf} USING brin (finished_at) WITH (pages_per_range = 32);

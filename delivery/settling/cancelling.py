@@ -88,14 +88,22 @@ def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int
     Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
     """
     ((newest,),) = rows(NEWEST)
-    arguments = {"subscription": subscription_id, "newest": newest, "reason": reason}
     ended = 0
     while True:
         with transaction.atomic():
-            driven = any(is_driven for (is_driven,) in rows(LOCK_LINES, {"subscription": subscription_id}))
-            ((slice_ended,),) = rows(CANCEL, arguments)
+            slice_ended, driven = cancel_slice(subscription_id, newest=newest, reason=reason)
             if not slice_ended:
                 return ended, len(rows(ASK, {"subscription": subscription_id}))
         ended += slice_ended
         if driven and slice_ended >= SLICE:
             sleep(BETWEEN_SECONDS)
+
+
+def cancel_slice(subscription_id: int, *, newest: int, reason: str) -> tuple[int, bool]:
+    """End some of what the subscription has unfinished up to that delivery, in the transaction that is open.
+
+    Returns how many, 0 if none are left but those under way, and whether somebody drives one of its lines.
+    """
+    driven = any(is_driven for (is_driven,) in rows(LOCK_LINES, {"subscription": subscription_id}))
+    ((ended,),) = rows(CANCEL, {"subscription": subscription_id, "newest": newest, "reason": reason})
+    return ended, driven

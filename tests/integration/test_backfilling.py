@@ -38,7 +38,11 @@ def new(kind: EventType, receiver: Receiver, **fields: Any) -> Subscription:
 
 
 def start(subscription: Subscription, since: datetime | None = None) -> Replay:
-    return begin(subscription.pk, since=since, created_by="test")
+    """Ask for it, and let it be counted: from then on the subscription gets what is published."""
+    backfill = begin(subscription.pk, since=since, created_by="test")
+    while state_of(backfill) == ReplayState.COUNTING:
+        go_on()
+    return backfill
 
 
 def run(backfill: Replay) -> None:
@@ -213,6 +217,7 @@ def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: R
         go_on()
     for _ in range(2):
         cancel(backfill.pk, reason="unwanted")
+    assert state_of(backfill) == ReplayState.CANCELLING
     run(backfill)
     one.refresh_from_db()
     assert (one.status, one.paused_by, state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
@@ -241,12 +246,12 @@ def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType, receiver:
     publish_numbered(kind, 3)
     one = new(kind, receiver)
     client = client_of(one.subscriber)
-    assert ask(client, one, dry_run=True).json() == {"count": 3}
-    assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0}
+    assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
+    assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0, "complete": True}
     assert ask(client_of(factories.subscriber()), one).status_code == 404
     assert ask(client_of(factories.publisher()), one).status_code == 403
     begun = ask(client, one)
-    assert (begun.status_code, begun.json()["state"], begun.json()["total"]) == (202, "RESERVED", 3)
+    assert (begun.status_code, begun.json()["state"], begun.json()["total"]) == (202, "COUNTING", 0)
     run(Replay.objects.get())
     assert client.get(begun["Location"]).json()["state"] == "DONE"
     assert client.get(f"/api/v1/subscriptions/{one.pk}").json()["status"] == "ACTIVE"

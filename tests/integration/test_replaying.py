@@ -3,7 +3,6 @@
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from django.db import Error
@@ -11,9 +10,8 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from delivery.again import replaying
-from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
-from delivery.again.replaying import ReplayFinished, begin, cancel, count, go_on
-from delivery.again.selecting import Selection
+from delivery.again.refusals import REPLAYABLE
+from delivery.again.replaying import ReplayFinished, cancel, count, go_on
 from delivery.driving import attending
 from delivery.models import Delivery, Message, Replay, ReplayState, VolatileCount
 from delivery.retention.maintaining import maintain
@@ -21,17 +19,10 @@ from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.database import forget_connection
 from subscriptions.models import EventKind, Subscription
 from tests import factories
-from tests.driving import (
-    inactivate,
-    publish_bodies,
-    publish_numbered,
-    statuses,
-    unfinished,
-    wait_until_done,
-    working,
-)
+from tests.driving import inactivate, publish_bodies, statuses, unfinished, wait_until_done, working
 from tests.publishing import EVENT
 from tests.receiver import Receiver, answer, wait_until
+from tests.replaying import ended, of, repeated, run, start
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -39,35 +30,6 @@ pytestmark = pytest.mark.behaviour("5.8")
 @pytest.fixture
 def shop(storage: None, receiver: Receiver) -> Subscription:
     return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
-
-
-def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
-    """Publish so many, and let their endpoint answer so."""
-    receiver.on("/hook", answer(status))
-    publish_numbered(shop.event_type, numbers)
-    with working():
-        wait_until_done()
-    receiver.on("/hook", answer(200))
-    return [*Delivery.objects.filter(subscription=shop).order_by("id")]
-
-
-def of(*subscriptions: Subscription, statuses: Any = RESUBMITTABLE, **more: Any) -> Selection:
-    return Selection(subscriptions[0].subscriber_id, [one.pk for one in subscriptions], sorted(statuses), **more)
-
-
-def start(selection: Selection, pace: int | None = None) -> Replay:
-    return begin(selection, pace=pace, subscription_id=None, created_by="test")
-
-
-def run() -> None:
-    """Do all slices that are due."""
-    while go_on():
-        pass
-
-
-def repeated() -> list[int | None]:
-    """Return which deliveries were made again, in the order of the new ones."""
-    return [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("resubmit_of", flat=True)]
 
 
 def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription, receiver: Receiver) -> None:
@@ -161,15 +123,6 @@ def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, rece
     run()
     replay.refresh_from_db()
     assert (replay.total, replay.filed, replay.skipped) == (5, 3, 2)
-
-
-def test_a_day_that_is_dropped_meanwhile_is_said(shop: Subscription, receiver: Receiver) -> None:
-    old = ended(shop, receiver, 4)
-    replay = start(of(shop))
-    Delivery.objects.filter(pk=old[0].pk).delete()
-    run()
-    replay.refresh_from_db()
-    assert (replay.state, replay.filed, replay.reason[:1]) == (ReplayState.DONE, 3, "1")
 
 
 def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: None, receiver: Receiver) -> None:

@@ -5,14 +5,16 @@ import os
 
 import pytest
 from django.db import connection
+from django.db.models.functions import Now
 
 from benchmarks import filling
-from delivery.again.replaying import begin, go_on
-from delivery.again.selecting import Selection
-from delivery.models import Delivery, Replay
+from delivery.again import backfilling, reserving
+from delivery.again.replaying import SLICE, begin, go_on
+from delivery.again.selections import Selection
+from delivery.models import Delivery, Message, Replay
 from delivery.retention.storage_days import open_days, today
-from subscriptions.models import Subscription
-from tests.driving import line_of
+from subscriptions.models import Status, Subscription
+from tests.driving import line_of, publish_numbered
 from tests.factories import event_type, subscriber, subscription
 from tests.plans import explaining, too_much
 
@@ -37,8 +39,9 @@ def history(storage: None) -> list[Subscription]:
     return made
 
 
-def start(one: Subscription, status: str) -> Replay:
-    return begin(Selection(one.subscriber_id, [one.pk], [status]), pace=None, subscription_id=one.pk, created_by="")
+def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: int | None = None) -> None:
+    selection = Selection(chosen[0].subscriber_id, [one.pk for one in chosen], [status, *more])
+    begin(selection, pace=pace, subscription_id=None, created_by="")
 
 
 @pytest.mark.behaviour("5.8")
@@ -46,8 +49,67 @@ def start(one: Subscription, status: str) -> Replay:
 def test_a_slice_reads_along_indexes(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch, status: str, made: int, most_rows: int
 ) -> None:
-    start(history[0], status)
+    start(history[0], status=status)
     with explaining(monkeypatch) as statements:
+        go_on()  # counts them
         go_on()
     assert too_much(statements, most_rows) == []
     assert Delivery.objects.open().count() == made
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.parametrize("more", [("DELIVERED", "EXPIRED"), ("EXPIRED", "FAILED")])
+def test_a_slice_of_many_subscriptions_reads_no_more_than_one_of_few(
+    history: list[Subscription], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    start(*history, status="REJECTED", more=more, pace=10)
+    go_on()
+    Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
+    with explaining(monkeypatch) as statements:
+        go_on()
+    assert too_much(statements, 3 * SLICE) == []
+    assert Delivery.objects.open().count() == 20
+
+
+@pytest.mark.behaviour("5.8")
+def test_a_backfill_looks_at_what_is_asked_for_alone(
+    history: list[Subscription], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind = history[0].event_type
+    Message.objects.update(published_at=Now() - dt.timedelta(days=3))
+    recent = publish_numbered(kind, 10)
+    late = subscription(event_type=kind, status=Status.INACTIVE)
+    backfill = reserving.begin(late.pk, since=today_begins(), created_by="")
+    with explaining(monkeypatch) as statements:
+        while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
+            backfilling.go_on()
+    assert too_much([one for one in statements if "nextval" not in one.statement]) == []
+    backfill.refresh_from_db()
+    assert (backfill.total, backfill.filed) == (len(recent), len(recent))
+
+
+@pytest.mark.behaviour("5.8")
+def test_ids_are_taken_from_the_first_of_many_ranges(
+    history: list[Subscription], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = subscription(event_type=history[0].event_type, status=Status.INACTIVE)
+    backfill = reserving.begin(late.pk, since=None, created_by="")
+    while not Replay.objects.filter(pk=backfill.pk, state="FILING").exists():
+        backfilling.go_on()
+    with connection.cursor() as cursor:
+        cursor.execute(EVERY_SECOND_ID)
+    with explaining(monkeypatch) as statements:
+        backfilling.go_on()
+    (line_up,) = (one for one in statements if "lined_up" in one.statement)
+    assert max(node["Actual Rows"] for node in line_up.nodes()) <= SLICE
+    given = Delivery.objects.open().filter(subscription=late).order_by("id").values_list("pk", flat=True)
+    assert [*given] == [2 * number for number in range(1, SLICE + 1)]
+
+
+EVERY_SECOND_ID = """
+UPDATE delivery_replay SET ids = (SELECT range_agg(int8range(n * 2, n * 2 + 1)) FROM generate_series(1, 30000) AS n)
+"""
+
+
+def today_begins() -> dt.datetime:
+    return dt.datetime.combine(today(), dt.time(), dt.UTC)

@@ -1,0 +1,46 @@
+"""One step of a job: in one transaction with how far it is, and again after the others where it fails."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Final, LiteralString
+
+from django.db import Error, transaction
+
+from delivery.again.ending import end
+from delivery.models import ReplayState
+from subscriptions.database import forget_connection, rows
+
+TRIES: Final = 10
+"""So often a job may fail in a row: what takes too long once may have been in bad company."""
+
+FAILED: Final = """
+UPDATE delivery_replay SET failures = failures + 1, reason = 'it failed: ' || %s, updated_at = clock_timestamp()
+ WHERE id = %s AND finished_at IS NULL RETURNING failures
+"""
+
+
+def step(take: LiteralString, do: Callable[..., object]) -> int:
+    """Take a job, and do its next step with what else was taken; return 1, or 0 where there is none to be taken.
+
+    `take` locks one that is due and that nobody else is at, and returns its id first. One that fails goes behind the
+    others; one that fails again and again ends.
+    """
+    replay_id = None
+    try:
+        with transaction.atomic():
+            for replay_id, *rest in rows(take):
+                do(replay_id, *rest)
+    except Error as failure:
+        if replay_id is not None:
+            _note(replay_id, str(failure).partition("\n")[0])
+        raise
+    return int(replay_id is not None)
+
+
+def _note(replay_id: int, failure: str) -> None:
+    """Write down that a job has failed, in a transaction of its own; where even that fails, nothing is known of it."""
+    forget_connection()
+    with contextlib.suppress(Error), transaction.atomic():
+        for (failures,) in rows(FAILED, [failure, replay_id]):
+            if failures >= TRIES:
+                end(replay_id, ReplayState.FAILED, reason=f"it failed {failures} times: {failure}")

@@ -1,0 +1,45 @@
+"""Replays in tests: what they are of, asked for, and done to the end."""
+
+from typing import Any
+
+from delivery.again.refusals import RESUBMITTABLE
+from delivery.again.replaying import begin, go_on
+from delivery.again.selections import Selection
+from delivery.models import Delivery, Replay
+from subscriptions.models import Subscription
+from tests.driving import publish_numbered, wait_until_done, working
+from tests.receiver import Receiver, answer
+
+
+def ended(shop: Subscription, receiver: Receiver, numbers: int, status: int = 404) -> list[Delivery]:
+    """Publish so many, and let their endpoint answer so."""
+    receiver.on("/hook", answer(status))
+    publish_numbered(shop.event_type, numbers)
+    with working():
+        wait_until_done()
+    receiver.on("/hook", answer(200))
+    return [*Delivery.objects.filter(subscription=shop).order_by("id")]
+
+
+def of(*subscriptions: Subscription, statuses: Any = RESUBMITTABLE, **more: Any) -> Selection:
+    return Selection(subscriptions[0].subscriber_id, [one.pk for one in subscriptions], sorted(statuses), **more)
+
+
+def start(selection: Selection, pace: int | None = None) -> Replay:
+    """Ask for it, and let it be counted."""
+    replay = begin(selection, pace=pace, subscription_id=None, created_by="test")
+    while Replay.objects.filter(pk=replay.pk, state="COUNTING").exists():
+        go_on()
+    replay.refresh_from_db()
+    return replay
+
+
+def run() -> None:
+    """Do all steps that are due."""
+    while go_on():
+        pass
+
+
+def repeated() -> list[int | None]:
+    """Return which deliveries were made again, in the order of the new ones."""
+    return [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("resubmit_of", flat=True)]
