@@ -8,13 +8,14 @@ import psycopg
 import pytest
 import requests
 
+from broker_project.stack.demo.records import Published
 from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
 from tests.faults.figures import Report
 from tests.faults.load import AFTERWARDS, Load
 from tests.faults.replayed import compared, total
 from tests.faults.verdicts import Verdict
-from tests.real_broker import TIMEOUT, Broker
+from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import wait_until
 
 EVENTS = 7_000
@@ -22,9 +23,9 @@ EVENTS = 7_000
 KILL_EVERY = 3.0
 STARTED_SECONDS = 15.0
 THROUGH_SECONDS = 300.0
-
-
 HELD_OPEN_SECONDS = 10.0
+KEPT = 1_000
+"""Events from before a backfill that is ended."""
 
 
 def ask(broker: Broker, path: str, **asked: object) -> str:
@@ -32,21 +33,39 @@ def ask(broker: Broker, path: str, **asked: object) -> str:
     headers = {"Authorization": f"Bearer {broker.management.token}"}
     answer = requests.post(f"{broker.web}/api/v1/{path}", json=asked, headers=headers, timeout=TIMEOUT)
     answer.raise_for_status()
-    return answer.headers["Location"].removeprefix("/api/v1/")
+    return answer.headers.get("Location", "").removeprefix("/api/v1/")
 
 
-def kill_until_done(load: Load, jobs: list[str]) -> int:
-    """Kill a worker at random, again and again, once at least; return how many were killed before all was done."""
+def kill_one(load: Load) -> None:
+    """Kill a worker at random, once it is there."""
+    (victim,) = random.sample(load.broker.workers(), 1)
+    wait_until(partial(getattr, victim, "pid"), STARTED_SECONDS)
+    with load.fault():
+        victim.kill()
+
+
+def kill_until(state: str, load: Load, jobs: list[str]) -> int:
+    """Kill again and again, once at least; return how many were killed before all of them were so."""
     broker, kills, until = load.broker, 0, time.monotonic() + THROUGH_SECONDS
-    while not all(broker.get(job)["state"] == "DONE" for job in jobs) or not kills:
+    while not all(broker.get(job)["state"] == state for job in jobs) or not kills:
         assert time.monotonic() < until, [broker.get(job) for job in jobs]
-        (victim,) = random.sample(broker.workers(), 1)
-        wait_until(partial(getattr, victim, "pid"), STARTED_SECONDS)
-        with load.fault():
-            victim.kill()
+        kill_one(load)
         kills += 1
         time.sleep(KILL_EVERY)
     return kills
+
+
+def subscribe_late(load: Load, wanted: str) -> tuple[Subscribed, int, Endpoint]:
+    """Add a subscriber with an INACTIVE subscription; return that too, and its endpoint."""
+    subscribed = load.broker.subscribe(load.receiver.url("/late"), wanted, status="INACTIVE")
+    (subscription,) = load.broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    return subscribed, subscription["id"], Endpoint("late", load.receiver)
+
+
+def of_type(load: Load, wanted: str) -> dict[int, Published]:
+    """Return what was published as that, by its number."""
+    events = (one for publisher in load.publishers for one in publisher.published)
+    return {one.number: one for one in events if one.type == wanted}
 
 
 @pytest.mark.behaviour("5.8")
@@ -63,7 +82,7 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
         endpoint.exchanges.clear()
 
     jobs = [ask(load.broker, "replays", subscriber=one.name, statuses=["DELIVERED"]) for one in load.endpoints]
-    kills = kill_until_done(load, jobs)
+    kills = kill_until("DONE", load, jobs)
     wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
 
     done = [load.broker.get(job) for job in jobs]
@@ -84,21 +103,21 @@ def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figu
     load.publish(EVENTS)
     load.start()
     wanted = load.event_types[0]
-    late = Endpoint("late", load.receiver)
-    subscribed = load.broker.subscribe(load.receiver.url("/late"), wanted, status="INACTIVE")
-    (subscription,) = load.broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    subscribed, subscription, late = subscribe_late(load, wanted)
     with psycopg.connect(load.broker.stack.environment["DATABASE_URL"]) as held_open:
         held_open.execute("SELECT 1")
-        job = ask(load.broker, f"subscriptions/{subscription['id']}/backfill")
+        job = ask(load.broker, f"subscriptions/{subscription}/backfill")
+        kill_one(load)
         load.wait_for(AFTERWARDS)
         time.sleep(HELD_OPEN_SECONDS)
         assert (load.broker.get(job)["state"], late.exchanges) == ("WAITING", [])
-    kills = kill_until_done(load, [job])
+        kill_one(load)
+    kills = 2 + kill_until("DONE", load, [job])
     load.wait_for(AFTERWARDS)
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
 
-    events = {one.number: one for publisher in load.publishers for one in publisher.published if one.type == wanted}
+    events = of_type(load, wanted)
     copies = [copy.request for copy in extra_copies(late.exchanges)]
     verdict.measured |= {"kills": kills, "copies": len(copies)}
     assert seen.broken == {}
@@ -106,3 +125,37 @@ def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figu
     assert (out_of_order(late.exchanges, events), misnumbered(late.exchanges)) == (0, 0)
     assert unexplained(late.exchanges, load.faults) == 0
     assert all(one.flagged for one in copies)
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.audited
+@pytest.mark.case("backfill-ended-killed")
+def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Report, verdict: Verdict) -> None:
+    load.publish(KEPT)
+    load.start()
+    wanted = load.event_types[0]
+    subscribed, subscription, late = subscribe_late(load, wanted)
+    with psycopg.connect(load.broker.stack.environment["DATABASE_URL"]) as held_open:
+        held_open.execute("SELECT 1")
+        ended = ask(load.broker, f"subscriptions/{subscription}/backfill")
+        wait_until(lambda: load.broker.get(ended)["state"] == "WAITING", THROUGH_SECONDS)
+        load.wait_for(AFTERWARDS)
+        ask(load.broker, f"{ended}/cancel")
+        kill_one(load)
+        load.wait_for(AFTERWARDS)
+        assert load.broker.get(ended)["state"] == "CANCELLING"
+    kills = 1 + kill_until("CANCELLED", load, [ended])
+    assert (late.exchanges, load.broker.has_finished([subscribed])) == ([], True)
+
+    again = ask(load.broker, f"subscriptions/{subscription}/backfill")
+    kills += kill_until("DONE", load, [again])
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+    events = of_type(load, wanted)
+    verdict.measured |= {"kills": kills}
+    assert seen.broken == {}
+    assert late.accepted() == events.keys()
+    assert (out_of_order(late.exchanges, events), misnumbered(late.exchanges)) == (0, 0)
+    assert unexplained(late.exchanges, load.faults) == 0
