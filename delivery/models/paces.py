@@ -8,7 +8,8 @@ from subscriptions.models import Subscription
 class Pace(models.Model):
     """One row for each subscription that has a rate limit (behaviour 1.4), whoever sends it: a trigger gives it one.
 
-    Touched with each mark of such a delivery, and by no other. The database deletes it with its subscription.
+    Touched with each mark of such a delivery, or by a volatile message in its stead, and by no other. The database
+    deletes it with its subscription.
     """
 
     subscription = models.OneToOneField(Subscription, models.DO_NOTHING, primary_key=True, db_constraint=False)

@@ -29,7 +29,7 @@ class VolatileOutcome(StrEnum):
     """Its time to live was over, or it had waited for a worker for too long."""
 
     DROPPED = "dropped"
-    """Too many were under way."""
+    """Too many were under way, or its subscription's rate limit left no room."""
 
     LOST = "lost"
     """The worker stopped, or failed, before there was an answer."""

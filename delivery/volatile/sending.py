@@ -15,13 +15,13 @@ from delivery.http.transfers import Answer
 from delivery.models import VolatileOutcome
 from delivery.volatile import tallies
 from delivery.volatile.errands import Errand, errand
+from delivery.volatile.pacing import out_of_turn
 from delivery.volatile.parcels import Parcel
 from delivery.volatile.places import Places
 from delivery.volatile.queueing import is_first
 from delivery.volatile.tallies import Counted, running_tallies
 from delivery.waking.claiming import DEADLINE_SECONDS
 from delivery.webhooks.loading import destinations_of
-from delivery.webhooks.parts import Destination
 from subscriptions.scripts.jobs import Result
 
 MOST_ANSWER_BYTES: Final = 64 * 1024
@@ -49,23 +49,21 @@ class Sender:
             return None
         try:
             destinations = destinations_of(parcel.subscription_ids)
+            waiting = out_of_turn(destinations.values())
         except Error as failure:
             return _lose(parcel, str(failure))
         for subscription_id in parcel.subscription_ids:
-            self._begin(parcel, subscription_id, destinations.get(subscription_id))
+            if subscription_id not in waiting and self._places.take(subscription_id):
+                begun = errand(parcel, destinations.get(subscription_id), time.time)
+                self._go_on(begun, None, partial(self._end, parcel, subscription_id))
+            else:
+                _count(parcel, subscription_id, VolatileOutcome.DROPPED)
         return None
 
     def stop(self) -> None:
         """Wait a moment for answers; what has none then is lost."""
         self._places.wait_until_empty(DRAIN_SECONDS)
         self._loop.stop()
-
-    def _begin(self, parcel: Parcel, subscription_id: int, destination: Destination | None) -> None:
-        if self._places.take(subscription_id):
-            begun = errand(parcel, destination, time.time)
-            self._go_on(begun, None, partial(self._end, parcel, subscription_id))
-        else:
-            _count(parcel, subscription_id, VolatileOutcome.DROPPED)
 
     def _go_on(self, begun: Errand, came: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
         """Let an errand take its next step; one that fails is lost, and no other with it."""

@@ -4,16 +4,18 @@ import base64
 import re
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
+from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 from structlog.testing import capture_logs
 
 from delivery.api.volatile_events import MOST_BYTES
-from delivery.models import Attempt, Delivery, IdempotencyKey, Message, VolatileCount, VolatileOutcome
+from delivery.models import Attempt, Delivery, IdempotencyKey, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
 from delivery.volatile import queueing, sending, tallies
 from delivery.waking import wakeups
@@ -356,6 +358,22 @@ def test_one_that_reaches_no_worker_is_refused_and_not_counted(
     answered = publish(client, **VOLATILE)
     assert (problem(answered), answered.headers["Retry-After"]) == ((503, "volatile_unavailable"), "2")
     assert (counted(shop), counted(), stored()) == ({}, {}, 0)
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_rate_limit_leaves_no_room_for_more(
+    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
+) -> None:
+    limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
+    for _ in range(3):
+        publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop", 3)
+    assert counted(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
+    Pace.objects.update(last_at=Now() - timedelta(seconds=101))
+    publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/limited", 2)
 
 
 # --- what is lost ----------------------------------------------------------------------------------
