@@ -6,7 +6,7 @@ are delayed, made again and backfilled; for a while there is no order to keep. W
 what the contract says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
@@ -18,11 +18,14 @@ APART: Final = 100
 """Between the ids of two publishes: what is made in between by other means has its own there."""
 MOST_TRIES: Final = 3
 
+Policy = Mapping[str, str | None]
+"""What is recorded of each failure."""
+
 FAILURES: Final = ("404", "500", "503", "down")
-TEAMFORGE: Final = {"404": None, "500": None, "503": None, "down": None}
+TEAMFORGE: Final[Policy] = dict.fromkeys(FAILURES)
 """Nothing is recorded beside the answer."""
-WORKFRONT: Final = dict.fromkeys(FAILURES, "apart")
-OWN: Final = {"404": "end", "500": "aside", "503": "suspend", "down": "aside"}
+WORKFRONT: Final[Policy] = dict.fromkeys(FAILURES, "apart")
+OWN: Final[Policy] = {"404": "end", "500": "aside", "503": "suspend", "down": "aside"}
 HOLDING: Final = {"503", "down"}
 
 
@@ -45,7 +48,7 @@ class Broker:
         self._idle, self._took = ([0.05], [0.01]) if prompt else ([0.5, 3.0, 30.0], [0.01, 0.5])
         """So long it may not look whether there is something to send, and for an answer."""
         first = subscriber_id * 10
-        self._policies = {
+        self._policies: dict[int, Policy] = {
             first: TEAMFORGE,
             first + 1: TEAMFORGE if calm else random.choice([TEAMFORGE, WORKFRONT, OWN]),
         }

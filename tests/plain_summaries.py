@@ -17,7 +17,9 @@ UNKNOWN: Final[Row] = {"name": "", "kind": "", "endpoint": "", "subscriber_id": 
 
 def due(delivery: Row) -> dt.datetime:
     """Return since when a delivery that has ended could have been sent."""
-    return min(max(delivery["created_at"], delivery["not_before"] or delivery["created_at"]), delivery["finished_at"])
+    since: dt.datetime = max(delivery["created_at"], delivery["not_before"] or delivery["created_at"])
+    ended: dt.datetime = delivery["finished_at"]
+    return min(since, ended)
 
 
 class PlainSummaries:
