@@ -27,6 +27,15 @@ def was_under_way(request: Exchange, fault: Fault) -> bool:
     return request.at <= fault.ended + TRAVEL_SECONDS and ended >= fault.begun
 
 
+def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:
+    """Return the copies of what was not under way when something was broken."""
+    return [
+        copy
+        for copy, repeated in extra_copies(requests)
+        if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults)
+    ]
+
+
 def copies_of_a_sender(requests: Sequence[Exchange], fault: Fault) -> int:
     """Return how many copies of what was under way during the fault came from the sender that sent the most."""
     senders = Counter(
@@ -53,11 +62,6 @@ def figures_of_jobs(
     copies = [*extra_copies(requests)]
     accepted = {one.number for one in requests if one.status == 200}
     names = {(one.number, one.webhook_id) for one in requests}
-    unexplained = [
-        copy
-        for copy, repeated in copies
-        if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults)
-    ]
     return Figures(
         acknowledged=len(acknowledged),
         delivered=len(accepted),
@@ -66,7 +70,7 @@ def figures_of_jobs(
         unexpected=sum(one.number not in begun for one in requests),
         duplicated=len(copies),
         unflagged=sum(not copy.flagged for copy, _ in copies) + len(names) - len({number for number, _ in names}),
-        not_under_way=len(unexplained) if faults else 0,
+        not_under_way=len(unexplained(requests, faults)) if faults else 0,
         altered=sum(one.altered for one in requests),
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,

@@ -3,13 +3,13 @@
 Under a policy that sets nothing aside and holds nothing, only first tries are made by its own line.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from broker_project.stack.demo.records import Published
 from tests.faults.exchanges import Exchange, Fault, extra_copies, misnumbered, out_of_order, overlapping, unexplained
 from tests.faults.figures import Figures, renamed
 from tests.faults.jobs import extra_copies as copies_in_any_order
-from tests.faults.jobs import was_under_way
+from tests.faults.jobs import unexplained as unexplained_in_any_order
 
 
 def lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
@@ -45,17 +45,10 @@ def figures_of_lanes(
         duplicated=len(copies),
         inverted=out_of_order(own, events),
         unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
-        not_under_way=unexplained(own, faults) + sum(1 for _ in _unexplained_apart(apart, faults)),
+        not_under_way=unexplained(own, faults) + len(unexplained_in_any_order(apart, faults)),
         overlapping=overlapping(own) + overlapping(apart),
         misnumbered=misnumbered(own),
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         most_of_a_line=max(len([*extra_copies(own)]), len([*copies_in_any_order(apart)])),
     )
-
-
-def _unexplained_apart(requests: Sequence[Exchange], faults: Collection[Fault]) -> Iterator[Exchange]:
-    """Yield the copies of what was not under way: what is tried apart has no order, so others may come in between."""
-    for copy, repeated in copies_in_any_order(requests):
-        if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults):
-            yield copy

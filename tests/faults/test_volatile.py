@@ -1,0 +1,120 @@
+"""Volatile messages while workers and Redis are restarted: lost they may be, sent twice never, and each is counted."""
+
+import itertools
+import json
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from tests.faults.breaking import away, flush_redis, restarted, send
+from tests.faults.figures import Report
+from tests.faults.load import Load
+from tests.faults.verdicts import Verdict
+from tests.real_broker import TIMEOUT, Broker
+from tests.receiver import Receiver, wait_until
+
+PATHS = ("/volatile-1", "/volatile-2")
+AROUND = 50
+"""Messages before and after each fault."""
+THROUGH_SECONDS = 60.0
+
+COUNTS = """
+    SELECT subscription_id, sum(accepted)::int, sum(delivered)::int,
+           sum(filtered + refused + no_answer + skipped + expired + dropped + lost)::int
+    FROM delivery_volatilecount count JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
+    WHERE event_type.name = %(event_type)s GROUP BY subscription_id
+"""
+STORED = """
+    SELECT count(*)::int FROM delivery_message message JOIN subscriptions_eventtype event_type
+        ON event_type.id = message.event_type_id WHERE event_type.name = %(event_type)s
+"""
+
+
+class Publishing(threading.Thread):
+    """Publishes one numbered volatile message after the other."""
+
+    def __init__(self, broker: Broker, event_type: str) -> None:
+        super().__init__(daemon=True)
+        self._address = f"{broker.web}/api/v1/events/{event_type}"
+        self._session = broker.publisher()
+        self._session.headers["Broker-Durability"] = "volatile"
+        self.answers: list[int] = []
+        """The status that each number was answered with."""
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        for number in itertools.count():
+            if self.enough.wait(0.005):
+                return
+            answer = self._session.post(self._address, json={"number": number}, timeout=TIMEOUT)
+            self.answers.append(answer.status_code)
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.join(TIMEOUT)
+
+
+@pytest.fixture
+def event_type(broker: Broker, receiver: Receiver) -> Iterator[str]:
+    name = broker.event_type()
+    for path in PATHS:
+        broker.subscribe(receiver.url(path), name)
+    yield name
+    broker.inactivate_all()
+
+
+def numbers(receiver: Receiver, path: str) -> Counter[int]:
+    """Return how often each message has come."""
+    return Counter(json.loads(body)["number"] for body in receiver.bodies(path))
+
+
+@pytest.mark.behaviour("2.9")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("volatile-restart")
+def test_workers_and_redis_are_restarted_while_volatile_messages_are_sent(
+    load: Load, figures: Report, verdict: Verdict, receiver: Receiver, event_type: str
+) -> None:
+    broker = load.broker
+    publishing = Publishing(broker, event_type)
+
+    def go_on() -> None:
+        wanted = len(receiver.of(PATHS[0])) + AROUND
+        wait_until(lambda: len(receiver.of(PATHS[0])) >= wanted, THROUGH_SECONDS)
+
+    load.start()
+    publishing.start()
+    go_on()
+    first, *_, last = broker.workers()
+    with restarted(first), load.fault():
+        first.kill()
+    go_on()
+    with load.fault():
+        flush_redis(broker)
+    go_on()
+    with load.fault(), away(broker.stack.supervisor["redis"]):
+        wait_until(lambda: publishing.answers[-1] == requests.codes.service_unavailable, THROUGH_SECONDS)
+    go_on()
+    with restarted(last), load.fault():
+        send(signal.SIGTERM, last)
+    go_on()
+    publishing.stop()
+    assert figures().broken == {}
+
+    accepted = publishing.answers.count(requests.codes.accepted)
+    wait_until(lambda: {row[1] for row in broker.ask(COUNTS, event_type=event_type)} == {accepted}, THROUGH_SECONDS)
+    arrived = [numbers(receiver, path) for path in PATHS]
+    shares = [row for row in broker.ask(COUNTS, event_type=event_type) if row[0]]
+    delivered, otherwise = (sum(row[column] for row in shares) for column in (2, 3))
+    came = sum(map(len, arrived))
+    recovered = sum(publishing.answers[number] != requests.codes.accepted for path in arrived for number in path)
+    verdict.measured |= {"promised": len(PATHS) * accepted, "came": came, "came_though_refused": recovered}
+
+    assert {*publishing.answers} == {requests.codes.accepted, requests.codes.service_unavailable}
+    assert max(count for path in arrived for count in path.values()) == 1
+    assert delivered + otherwise <= len(PATHS) * accepted + recovered
+    assert delivered <= came
+    assert broker.ask(STORED, event_type=event_type) == [(0,)]
