@@ -46,7 +46,7 @@ class AnythingGoes(RuleBasedStateMachine):
     def __init__(self, database: Database) -> None:
         super().__init__()
         self.database = database
-        self.database.tell(self.on_recorded, self.on_withheld)
+        self.database.tell(self)
         self.names = 0
         self.workers = [self.new_worker(), self.new_worker()]
         self.frozen: list[SteppedWorker] = []
@@ -65,6 +65,12 @@ class AnythingGoes(RuleBasedStateMachine):
     def on_request(self, request: Request) -> None:
         """Check what must hold when a request leaves, and note it."""
         raise NotImplementedError
+
+    def on_settling(self) -> None:
+        """Note how things stand right before a round is settled."""
+
+    def on_settled(self) -> None:
+        """Note how they stand right after."""
 
     def on_recorded(self, settlement: Settlement, epoch: int) -> None:
         """Check what is recorded of a request, and note what becomes of its delivery."""
@@ -95,6 +101,7 @@ class AnythingGoes(RuleBasedStateMachine):
         self.take(self.workers[worker], [*Line.objects.values_list("pk", flat=True)])
 
     @rule(worker=workers, which=st.integers(0, 5), result=answers)
+    @precondition(lambda self: self.is_asking)
     def answer(self, worker: int, which: int, result: int | str) -> None:
         self.answer_of(self.workers[worker], which, result)
 
@@ -104,11 +111,13 @@ class AnythingGoes(RuleBasedStateMachine):
         self.answer_of(self.frozen[0], which, result)
 
     @rule(worker=workers)
+    @precondition(lambda self: self.is_at_work)
     def end_turn(self, worker: int) -> None:
         self.workers[worker].end_turn()
 
     @rule()
     def pass_time(self) -> None:
+        """Let every pause be over."""
         make_due()
 
     @rule(at=which)
@@ -129,6 +138,7 @@ class AnythingGoes(RuleBasedStateMachine):
         self.asked |= {*mine.values_list("pk", flat=True)}
 
     @rule(worker=workers, same_name=st.booleans(), has_arrived=st.booleans())
+    @precondition(lambda self: self.is_at_work)
     def crash(self, worker: int, same_name: bool, has_arrived: bool) -> None:
         gone = self.workers[worker]
         for request in gone.wire.under_way:
@@ -139,6 +149,7 @@ class AnythingGoes(RuleBasedStateMachine):
             end_leases_of(gone.name)
 
     @rule(worker=workers)
+    @precondition(lambda self: self.is_at_work)
     def freeze(self, worker: int) -> None:
         sleeper = self.workers[worker]
         if sleeper.lines:
@@ -167,6 +178,16 @@ class AnythingGoes(RuleBasedStateMachine):
         self.database.fail_next(after_commit=after_commit, meanwhile=happens[meanwhile])
 
     # --- how it happens --------------------------------------------------------------------------------
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a worker drives anything."""
+        return any(worker.lines for worker in self.workers)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a worker waits for an answer."""
+        return any(worker.wire.under_way for worker in self.workers)
 
     def new_worker(self, name: str = "") -> SteppedWorker:
         self.names += 1
@@ -221,7 +242,7 @@ class AnythingGoes(RuleBasedStateMachine):
 
     def note_unclean_end(self, worker: SteppedWorker) -> None:
         for line in worker.lines:
-            self.unclean_ends[line.id] += 1
+            self.unclean_ends[line.id] += line.claim.strands
 
     def expire_leases_of(self, worker: SteppedWorker) -> None:
         self.note_unclean_end(worker)
@@ -236,7 +257,8 @@ class AnythingGoes(RuleBasedStateMachine):
 
     def recorded_now(self, settlement: Settlement, epoch: int) -> Request:
         """Return the request that a settlement records, marked so."""
-        (request,) = [one for one in self.of(settlement.delivery_id) if one.epoch == epoch and not one.is_recorded]
+        mine = [one for one in self.of(settlement.delivery_id) if one.line_id == settlement.line_id]
+        (request,) = [one for one in mine if one.epoch == epoch and not one.is_recorded]
         request.is_recorded = True
         return request
 
@@ -253,7 +275,7 @@ class AnythingGoes(RuleBasedStateMachine):
 
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without further trouble."""
-        self.database.tell(self.on_recorded, self.on_withheld)
+        self.database.tell(self)
         self.activate_all()
         self.frozen = []
         for _ in range(ROUNDS_TO_FINISH):
@@ -268,7 +290,7 @@ class AnythingGoes(RuleBasedStateMachine):
 
     def finish_round(self) -> None:
         self.outlast_leases()
-        make_due()
+        self.pass_time()
         self.take(self.workers[0], lines_with_due_work())
         for worker in self.workers:
             self.finish_with(worker)

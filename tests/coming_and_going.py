@@ -1,4 +1,4 @@
-"""What can happen to TOPIC deliveries beside being sent: paused, tried, delayed, too late, and sent again."""
+"""What can happen to TOPIC deliveries beside being sent: paused, delayed, limited, too late, and sent again."""
 
 from collections import defaultdict
 from datetime import timedelta
@@ -10,19 +10,20 @@ from hypothesis.stateful import invariant, rule
 
 from delivery.again.refusals import RESUBMITTABLE
 from delivery.again.resubmitting import resubmit
-from delivery.models import UNTIL_DUE, Delivery
+from delivery.models import UNTIL_DUE, Delivery, Pace
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.expiring import expire_overdue
 from delivery.settling.pausing import pause, resume
 from delivery.waking.delaying import begin_delayed
-from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import Status, Subscriber, Subscription
-from subscriptions.models.pausable import PausedBy
-from tests.anything_goes import AnythingGoes, answers, which, workers
-from tests.driving import SENDERS, activate, inactivate, make_due
-from tests.stepping import Database
+from subscriptions.models.subscribers import Processing
+from tests.anything_goes import AnythingGoes, which
+from tests.driving import SENDERS, activate, inactivate
+from tests.stepping import Database, Request
 
 HOUR = timedelta(hours=1)
+SELDOM = 0.001
+"""Per second: a limit so low that the next slot is never reached unless time is made to pass."""
 EXPIRED = DeliveryStatus.EXPIRED.value
 counts = st.integers(1, 4)
 
@@ -40,24 +41,14 @@ class ComingAndGoing(AnythingGoes):
         """When a subscription or subscriber was last inactive, or paused."""
         self.begun_at: defaultdict[int, int] = defaultdict(lambda: -1)
         """When a delivery that was delayed began to be due."""
+        self.slots_used: set[int] = set()
+        """Subscriptions with a rate limit that have been sent since time last passed."""
 
     @invariant()
     def count(self) -> None:
         self.now += 1
 
     # --- what can happen -------------------------------------------------------------------------------
-
-    @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8), pauses=st.booleans())
-    def publish_and_answer(self, at: int, worker: int, results: list[int | str], pauses: bool) -> None:
-        """Get somewhere, whatever else happens: what is suspended is tried, all are answered, and no pause lasts."""
-        self.probe(at)
-        self.publish_to(self.subscriptions[at].event_type, 2)
-        for result in results:
-            make_due()
-            self.take(self.workers[worker], lines_with_due_work())
-            if pauses and result == results[-1]:
-                self.pause(at)
-            self.answer_of(self.workers[worker], 0, result)
 
     @rule(at=which)
     def pause(self, at: int) -> None:
@@ -67,12 +58,6 @@ class ComingAndGoing(AnythingGoes):
     def resume(self, at: int) -> None:
         self.goes_on(self.subscriptions[at])
         resume([self.subscriptions[at].pk])
-
-    @rule(at=which)
-    def probe(self, at: int) -> None:
-        self.goes_on(self.subscriptions[at])
-        suspended = Subscription.objects.filter(pk=self.subscriptions[at].pk, paused_by=PausedBy.POLICY)
-        suspended.update(on_trial=True, probe_due_at=None)
 
     @rule(at=which)
     def switch_subscriber(self, at: int) -> None:
@@ -113,7 +98,34 @@ class ComingAndGoing(AnythingGoes):
             new_id = resubmit(dead.pk, edit=None, most_bytes=1_000, senders=SENDERS)
             self.published[new_id] = Delivery.objects.open().get(pk=new_id)
 
+    @rule(at=which, concurrency=st.integers(1, 3))
+    def send_several(self, at: int, concurrency: int) -> None:
+        """Let a subscriber be sent several at a time, or one after the other again."""
+        processing = Processing.SERIAL if concurrency == 1 else Processing.CONCURRENT
+        mine = Subscriber.objects.filter(pk=self.subscriptions[at].subscriber_id)
+        mine.update(processing=processing, concurrency=concurrency)
+
+    @rule(at=which, rate_limit=st.sampled_from([None, SELDOM]))
+    def limit(self, at: int, rate_limit: float | None) -> None:
+        one = self.subscriptions[at]
+        Subscription.objects.filter(pk=one.pk).update(rate_limit=rate_limit)
+        self.slots_used.discard(one.pk)
+
+    @rule()
+    def pass_time(self) -> None:
+        super().pass_time()
+        Pace.objects.update(last_at=None)
+        self.slots_used.clear()
+        for worker in self.workers:
+            worker.pass_time()
+
     # --- how it happens --------------------------------------------------------------------------------
+
+    def check_rate(self, request: Request) -> None:
+        """Check that what has a rate limit is sent once in a slot, and that nobody has it sent before the next."""
+        one = Subscription.objects.get(pk=request.destination.subscription_id)
+        assert not one.rate_limit or one.pk not in self.slots_used, "1.4: one in a slot"
+        self.slots_used |= {one.pk} if one.rate_limit else set()
 
     def goes_on(self, one: Subscription | Subscriber) -> None:
         """Note that what may have been inactive or paused is sent from now on."""
@@ -154,6 +166,7 @@ class ComingAndGoing(AnythingGoes):
         things: list[Subscription | Subscriber] = [*self.subscriptions, *self.subscribers]
         for one in things:
             self.activate(one)
+        Subscription.objects.update(rate_limit=None)
 
     def finish_round(self) -> None:
         self.now += 1

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import requests
 from django.db import OperationalError
@@ -13,6 +13,7 @@ from delivery.driving import turns
 from delivery.driving.rounds import Rounds
 from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.lines.hands import BodyBudget
+from delivery.lines.pacing import Paces
 from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine, Strand
 from delivery.settling.lines import settle
@@ -146,6 +147,14 @@ class SteppedWorker:
         """Let its lines stop after the requests under way."""
         self._rounds.stop()
 
+    def pass_time(self) -> None:
+        """Let what waits for its rate ask again."""
+        rounds: Any = self._rounds
+        for line in self.lines:
+            line.paces = Paces()
+        rounds._pacing._strands = dict.fromkeys(rounds._pacing._strands, 0.0)
+        self.go()
+
     def go(self) -> None:
         """Go round until everything waits for answers, or is gone."""
         rounds: Any = self._rounds
@@ -170,18 +179,38 @@ def _result(result: int | RequestNotCompleted) -> requests.Response | RequestNot
     return response
 
 
+class Listener(Protocol):
+    """Whoever follows what is settled."""
+
+    def on_settling(self) -> None:
+        """Be told that a round is about to be settled."""
+
+    def on_settled(self) -> None:
+        """Be told that it has been."""
+
+    def on_recorded(self, settlement: Settlement, epoch: int) -> None:
+        """Be told of an outcome that is recorded, and under which epoch."""
+
+    def on_withheld(self, withheld: Withheld) -> None:
+        """Be told of a delivery that is not sent."""
+
+
 class Database:
     """Settles as asked; once it is told to fail, it does so, before or after it has settled."""
 
     def __init__(self, settle: Callable[..., Settled] = settle) -> None:
         self._settle = settle
-        self._on_recorded: Callable[[Settlement, int], None] = lambda _settlement, _epoch: None
-        self._on_withheld: Callable[[Withheld], None] = lambda _withheld: None
+        self._listener: Listener | None = None
         self._trouble: tuple[bool, Callable[[], object]] | None = None
 
-    def tell(self, on_recorded: Callable[[Settlement, int], None], on_withheld: Callable[[Withheld], None]) -> None:
-        """Start afresh; tell of every outcome that is recorded, and under which epoch, and of what is not sent."""
-        self._on_recorded, self._on_withheld, self._trouble = on_recorded, on_withheld, None
+    @property
+    def is_about_to_fail(self) -> bool:
+        """Whether the next settle fails."""
+        return self._trouble is not None
+
+    def tell(self, listener: Listener) -> None:
+        """Start afresh, and tell somebody of all that is settled."""
+        self._listener, self._trouble = listener, None
 
     def fail_next(self, *, after_commit: bool, meanwhile: Callable[[], object]) -> None:
         """Fail the next settle; `meanwhile` happens before it is tried again."""
@@ -192,24 +221,34 @@ class Database:
         if trouble and not trouble[0]:
             trouble[1]()
             raise OperationalError("it went away before")
-        settled = self._settle(epochs, **options)
-        self._tell(settled, epochs, **options)
+        settled = self._told(epochs, **options)
         if trouble:
             trouble[1]()
             raise OperationalError("it went away afterwards")
         return settled
 
-    def _tell(
-        self,
-        settled: Settled,
-        epochs: dict[int, int],
-        settlements: Sequence[Settlement] = (),
-        withheld: Sequence[Withheld] = (),
-        **_: object,
-    ) -> None:
-        for settlement in settlements:
-            if settlement.delivery_id in settled.ended:
-                self._on_recorded(settlement, epochs[settlement.line_id])
-        for one in withheld:
-            if one.line_id in settled.owned:
-                self._on_withheld(one)
+    def _told(self, epochs: dict[int, int], **options: Any) -> Settled:
+        """Settle, and tell of it."""
+        if self._listener is None:
+            return self._settle(epochs, **options)
+        self._listener.on_settling()
+        settled = self._settle(epochs, **options)
+        self._listener.on_settled()
+        _tell(self._listener, settled, epochs, **options)
+        return settled
+
+
+def _tell(
+    listener: Listener,
+    settled: Settled,
+    epochs: dict[int, int],
+    settlements: Sequence[Settlement] = (),
+    withheld: Sequence[Withheld] = (),
+    **_: object,
+) -> None:
+    for settlement in settlements:
+        if settlement.delivery_id in settled.ended:
+            listener.on_recorded(settlement, epochs[settlement.line_id])
+    for one in withheld:
+        if one.line_id in settled.owned:
+            listener.on_withheld(one)
