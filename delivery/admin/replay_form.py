@@ -1,78 +1,120 @@
-"""What a replay is asked for by in the admin."""
+"""What a replay is asked for by in the admin, and the seal on what was counted."""
 
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 from django import forms
+from django.contrib import admin
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.core import signing
 
 from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
-from delivery.again.selecting import Selection
-from subscriptions.admin.theme import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextInputWidget
+from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
+from delivery.models import Replay
+from subscriptions.admin.theme import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextInputWidget,
+)
 from subscriptions.models import EventType, Subscriber, Subscription
 
-MOST_PACE: Final = 100_000
-LARGEST_ID: Final = 2**63 - 1
+SEALED_SECONDS: Final = 3600
+"""What was counted longer ago has to be counted again."""
+SALT: Final = "delivery.admin.replay_form"
 
 
-def _number(most: int, text: str) -> forms.IntegerField:
-    return forms.IntegerField(
-        required=False, min_value=1, max_value=most, widget=UnfoldAdminIntegerFieldWidget, help_text=text
-    )
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What somebody wants made again."""
+
+    selection: Selection
+    subscription_id: int | None
+    """The one that was named, if it was one."""
+    pace: int | None
+
+    def sealed(self) -> str:
+        """Return it as text that a page carries and nobody changes."""
+        return signing.dumps([self.selection.kept(), self.subscription_id, self.pace], salt=SALT)
+
+    @classmethod
+    def unsealed(cls, text: str) -> Self | None:
+        """Return what was sealed; None for what was not, or too long ago."""
+        try:
+            kept, subscription_id, pace = signing.loads(text, salt=SALT, max_age=SEALED_SECONDS)
+        except signing.BadSignature:
+            return None
+        return cls(Selection.of(kept), subscription_id, pace)
 
 
-def _name(text: str) -> forms.CharField:
-    return forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text=text)
+def _found_by(model: Any, field: str) -> AutocompleteSelect:
+    """Return what finds one of those that `model`'s link refers to by what is typed."""
+    return AutocompleteSelect(model._meta.get_field(field), admin.site)  # noqa: SLF001 - documented by Django
 
 
 class ReplayForm(forms.Form):
     """Which deliveries are to be made again, and how fast."""
 
-    subscription = _number(LARGEST_ID, "Its id.")
-    subscriber = _name("Or the name of a subscriber: all its subscriptions.")
-    event_type = _name("Its name, if only what was published as that is wanted.")
+    subscription = forms.ModelChoiceField(
+        Subscription.objects.all(), required=False, widget=_found_by(Replay, "subscription")
+    )
+    subscriber = forms.ModelChoiceField(
+        Subscriber.objects.all(),
+        required=False,
+        widget=_found_by(Subscription, "subscriber"),
+        help_text="Or a subscriber: all its subscriptions.",
+    )
+    event_type = forms.ModelChoiceField(
+        EventType.objects.all(),
+        required=False,
+        widget=_found_by(Subscription, "event_type"),
+        help_text="If only what was published as that is wanted.",
+    )
     statuses = forms.MultipleChoiceField(
         choices=[(status, status) for status in sorted(REPLAYABLE)],
         initial=sorted(RESUBMITTABLE),
-        widget=forms.CheckboxSelectMultiple,
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
     )
     begin = forms.DateTimeField(
-        required=False, label="from", widget=UnfoldAdminTextInputWidget, help_text="Made then or later (UTC)."
+        required=False,
+        label="From",
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Made then or later (UTC), such as 2026-11-22 14:30.",
     )
     end = forms.DateTimeField(
-        required=False, label="to", widget=UnfoldAdminTextInputWidget, help_text="Made before (UTC)."
+        required=False, label="To", widget=UnfoldAdminTextInputWidget, help_text="Made before (UTC)."
     )
-    pace = _number(MOST_PACE, "New deliveries a second at most; empty: as fast as it goes.")
+    pace = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MOST_PACE,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="New deliveries a second at most; empty: as fast as it goes.",
+    )
 
     def clean(self) -> dict[str, Any]:
-        """Find what is named."""
+        """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
         given: dict[str, Any] = self.cleaned_data
-        if bool(given.get("subscription")) == bool(given.get("subscriber")):
+        if not self.errors and bool(given["subscription"]) == bool(given["subscriber"]):
             raise forms.ValidationError("Give a subscription or a subscriber.")
         if given.get("begin") and given.get("end") and given["begin"] >= given["end"]:
             self.add_error("end", "This is not after the beginning.")
-        return {**given, "selection": self._selection(given)}
+        return given if self.errors else {**given, "selection": self._selection(given)}
+
+    def asked(self) -> Asked:
+        """Return what the form says, once it is valid."""
+        given = self.cleaned_data
+        return Asked(given["selection"], given["subscription"] and given["subscription"].pk, given["pace"])
 
     def _selection(self, given: dict[str, Any]) -> Selection | None:
-        found = _subscriptions(given)
-        if not found:
-            self.add_error("subscription" if given.get("subscription") else "subscriber", "There is none of it.")
-        event_type = EventType.objects.filter(name=given.get("event_type") or "").first()
-        if given.get("event_type") and event_type is None:
-            self.add_error("event_type", "There is no such event type.")
-        if not found or self.errors:
+        one: Subscription | None = given["subscription"]
+        try:
+            return Selection.among(
+                [one] if one else given["subscriber"].subscriptions.all(),
+                statuses=given["statuses"],
+                event_type_id=given["event_type"] and given["event_type"].pk,
+                begin=given["begin"],
+                end=given["end"],
+            )
+        except NothingToReplay as nothing:
+            self.add_error("subscription" if one else "subscriber", str(nothing))
             return None
-        ids = [one.pk for one in found]
-        return Selection(
-            found[0].subscriber_id,
-            ids,
-            sorted(given["statuses"]),
-            event_type.pk if event_type else None,
-            given["begin"],
-            given["end"],
-        )
-
-
-def _subscriptions(given: dict[str, Any]) -> list[Subscription]:
-    if given.get("subscription"):
-        return [*Subscription.objects.filter(pk=given["subscription"])]
-    subscriber = Subscriber.objects.filter(name=given["subscriber"]).first()
-    return [*subscriber.subscriptions.order_by("pk")] if subscriber else []

@@ -1,17 +1,15 @@
 """What a replay is asked for by over the API (behaviour 5.8)."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from rest_framework import serializers
 
 from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
-from delivery.again.selecting import Selection
+from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
 from subscriptions.api.own_fields import OwnSubscriberField, OwnSubscriptionField
 from subscriptions.api.strictness import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
 from subscriptions.models import EventType, Subscriber, Subscription
-
-MOST_PACE: Final = 100_000
 
 
 class NewReplay(StrictSerializer):
@@ -47,23 +45,20 @@ class NewReplay(StrictSerializer):
             raise serializers.ValidationError("Give a subscription or a subscriber.")
         if "from" in attrs and "to" in attrs and attrs["from"] >= attrs["to"]:
             raise serializers.ValidationError({"to": ["This is not after `from`."]})
-        if "subscriber" in attrs and not attrs["subscriber"].subscriptions.exists():
-            raise serializers.ValidationError({"subscriber": ["It has no subscriptions."]})
         return attrs
 
 
 def selection_of(asked: Mapping[str, Any]) -> Selection:
-    """Return which deliveries are asked for."""
+    """Return which deliveries are asked for; `ValidationError` where none of them could be sent again."""
     one: Subscription | None = asked.get("subscription")
-    subscriber_id = one.subscriber_id if one else asked["subscriber"].pk
-    ids = [one.pk] if one else [*asked["subscriber"].subscriptions.order_by("pk").values_list("pk", flat=True)]
     event_type: EventType | None = asked.get("event_type")
-    statuses = asked.get("statuses") or RESUBMITTABLE
-    return Selection(
-        subscriber_id,
-        ids,
-        sorted({*statuses}),
-        event_type.pk if event_type else None,
-        asked.get("from"),
-        asked.get("to"),
-    )
+    try:
+        return Selection.among(
+            [one] if one else asked["subscriber"].subscriptions.all(),
+            statuses=asked.get("statuses", ()),
+            event_type_id=event_type.pk if event_type else None,
+            begin=asked.get("from"),
+            end=asked.get("to"),
+        )
+    except NothingToReplay as nothing:
+        raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing

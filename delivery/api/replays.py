@@ -29,12 +29,19 @@ register({ReplayFinished: ProblemType(409, "finished", "Finished")})
 class CountSerializer(serializers.Serializer[Any]):
     """What a replay would be of."""
 
-    count = serializers.IntegerField()
+    count = serializers.IntegerField(
+        help_text="Those that cannot be sent are among them, if not those that have been sent again already."
+    )
     by_status = serializers.DictField(child=serializers.IntegerField())
+    complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
 
 
 class ReplaySerializer(serializers.ModelSerializer[Replay]):
     """A replay or backfill, and how far it is."""
+
+    created_by = serializers.SerializerMethodField(
+        allow_null=True, help_text="Whose key or login asked for it; null for all but management."
+    )
 
     class Meta:
         model = Replay
@@ -42,6 +49,10 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
             *("id", "kind", "state", "subscription_id", "selection", "pace", "total", "filed", "skipped", "reason"),
             *("created_by", "created_at", "updated_at", "finished_at"),
         )
+
+    def get_created_by(self, replay: Replay) -> str | None:
+        """Return who asked for it, to those who know them all."""
+        return replay.created_by if key_of(self.context["request"]).kind == KeyKind.MANAGEMENT else None
 
 
 class ReplayQuery(PageQuery):
@@ -86,14 +97,14 @@ class Replays(Records[Replay]):
         selection = selection_of(asked)
         if asked["dry_run"]:
             found = replaying.count(selection)
-            return Response({"count": found.total, "by_status": found.by_status})
+            return Response({"count": found.total, "by_status": found.by_status, "complete": found.complete})
         one = asked.get("subscription")
         replay = replaying.begin(
             selection, pace=asked.get("pace"), subscription_id=one and one.pk, created_by=str(key_of(request))
         )
         location = reverse("replay", args=[replay.pk])
         replay.refresh_from_db()
-        return Response(ReplaySerializer(replay).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
+        return Response(self.get_serializer(replay).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
 
 
 class CancelReplay(APIView):
@@ -107,7 +118,7 @@ class CancelReplay(APIView):
         visible = replays_for(key_of(request))
         replay = get_object_or_404(visible, pk=id)
         replaying.cancel(replay.pk, reason="cancelled over the API")
-        return Response(ReplaySerializer(visible.get(pk=id)).data)
+        return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
 
 
 urlpatterns = [

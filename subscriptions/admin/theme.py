@@ -15,6 +15,7 @@ from unfold.enums import ActionVariant as ActionVariant
 from unfold.forms import AdminPasswordChangeForm as AdminPasswordChangeForm
 from unfold.forms import UserChangeForm as UserChangeForm
 from unfold.forms import UserCreationForm as UserCreationForm
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget as UnfoldAdminCheckboxSelectMultipleWidget
 from unfold.widgets import UnfoldAdminIntegerFieldWidget as UnfoldAdminIntegerFieldWidget
 from unfold.widgets import UnfoldAdminSelectWidget as UnfoldAdminSelectWidget
 from unfold.widgets import UnfoldAdminTextareaWidget as UnfoldAdminTextareaWidget
@@ -64,6 +65,13 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> SafeStrin
 def label(text: str, colour: str) -> SafeString:
     """Return a word on a colour: `success`, `warning`, `danger` or `info`."""
     return mark_safe(render_to_string("unfold/helpers/label.html", {"text": text, "type": colour}))  # noqa: S308
+
+
+def progress(percent: int, text: str) -> SafeString:
+    """Return a bar that is filled so far, under a text that says it too."""
+    context = {"title": text, "items": [{"value": percent}]}
+    bar = render_to_string("unfold/components/progress.html", context)
+    return format_html('<div style="min-width: 9rem; max-width: 24rem">{}</div>', mark_safe(bar))  # noqa: S308
 
 
 def for_code(widget: Widget) -> None:

@@ -1,12 +1,16 @@
 """Sending again in the admin: one delivery with its body or another; many, after they were counted."""
 
+import re
+from typing import Any
+from urllib.parse import urlencode
+
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from delivery.models import Delivery, Message, Replay
-from subscriptions.models import Status, Subscription
+from delivery.models import Delivery, Message, Replay, ReplayState
+from subscriptions.models import EventKind, Status, Subscription
 from tests import factories
 from tests.clients import client_of_admin
 from tests.driving import publish_bodies, wait_until_done, working
@@ -15,7 +19,7 @@ from tests.receiver import Receiver, answer
 
 pytestmark = pytest.mark.behaviour("5.8")
 
-BODY = b'{\n "n": 1\n}'
+BODY = b'{\n "n": 1\r}'
 
 
 @pytest.fixture
@@ -50,8 +54,8 @@ def test_one_is_resubmitted_from_its_page_as_it_was(rejected: Delivery) -> None:
     shown = admin.get(form_of(rejected)).content.decode()
     assert "&quot;n&quot;: 1" in shown
     assert Delivery.objects.count() == 1
-    # As a browser sends it: other ends of lines.
-    sent = admin.post(form_of(rejected), {"body": BODY.decode().replace("\n", "\r\n")}, follow=True)
+    # As a browser sends it: other ends of lines, whatever they were.
+    sent = admin.post(form_of(rejected), {"body": '{\r\n "n": 1\r\n}'}, follow=True)
     assert f"This delivery repeats {rejected.pk}." in sent.content.decode()
     new = Delivery.objects.latest("id")
     assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
@@ -96,54 +100,125 @@ def test_it_takes_the_permission_and_the_body_is_for_those_who_may_see_it(reject
 ALL = {"statuses": ["REJECTED", "FAILED"]}
 
 
+NEW = "/admin/delivery/replay/new/"
+
+
+def seal_in(page: str) -> str:
+    """Return what the page's button would confirm."""
+    (found,) = re.findall(r'name="counted" value="([^"]+)"', page)
+    return str(found)
+
+
+def begun(admin: Client, **asked: object) -> Replay:
+    """Count, and replay what was counted."""
+    counted = admin.post(NEW, {**asked, **ALL}).content.decode()
+    admin.post(NEW, {"counted": seal_in(counted)})
+    return Replay.objects.latest("id")
+
+
 def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: Delivery, shop: Subscription) -> None:
-    admin, address = client_of_admin(), reverse("admin:delivery_replay_new_replay")
-    assert address in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
-    assert "Count" in admin.get(address).content.decode()
-    asked = {"subscriber": "shop", "pace": "5", **ALL}
-    assert "1 delivery: 1 REJECTED." in admin.post(address, asked).content.decode()
+    admin = client_of_admin()
+    assert NEW in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
+    asked = {"subscriber": shop.subscriber_id, "pace": "5", **ALL}
+    counted = admin.post(NEW, asked).content.decode()
+    assert "1 delivery: 1 REJECTED." in counted
     assert not Replay.objects.exists()
-    begun = admin.post(address, {**asked, "confirmed": "yes"}, follow=True).content.decode()
-    assert "Begun, of 1." in begun
+    page = admin.post(NEW, {"counted": seal_in(counted)}, follow=True).content.decode()
+    assert "Begun." in page
+    assert "counting: 0 so far" in page
     replay = Replay.objects.get()
-    assert (replay.total, replay.pace, replay.created_by, replay.subscription_id) == (1, 5, "admin", None)
-    assert "0 of 1" in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
+    assert (replay.pace, replay.created_by, replay.subscription_id) == (5, "admin", None)
+    replay.state, replay.total = ReplayState.RUNNING, 4
+    replay.filed = 1
+    replay.save()
+    for address in (reverse("admin:delivery_replay_changelist"), f"/admin/delivery/replay/{replay.pk}/change/"):
+        shown = admin.get(address).content.decode()
+        assert "1 of 4" in shown
+        assert "width: 25%" in shown
+
+
+def test_what_is_confirmed_is_what_was_counted_and_nothing_else(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    seal = seal_in(admin.post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
+    admin.post(NEW, {"counted": seal, "subscription": shop.pk, "statuses": ["DELIVERED"]})
+    assert Replay.objects.get().selection["statuses"] == ["FAILED", "REJECTED"]
+    for forged in ("", "x", seal[:-1]):
+        assert "count again" in admin.post(NEW, {"counted": forged}, follow=True).content.decode()
+    admin.post(NEW, {"subscription": shop.pk, **ALL, "confirmed": "yes"})
+    assert Replay.objects.count() == 1
+
+
+def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Subscription) -> None:
+    counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
+    assert "0 deliveries." in counted
+    assert "Replay them" not in counted
 
 
 @pytest.mark.parametrize(
     ("asked", "text"),
     [
-        ({}, "Give a subscription or a subscriber."),
-        ({"subscription": "1", "subscriber": "shop"}, "Give a subscription or a subscriber."),
-        ({"subscriber": "nobody"}, "There is none of it."),
-        ({"subscriber": "shop", "event_type": "Unknown"}, "There is no such event type."),
-        ({"subscriber": "shop", "begin": "2026-01-02", "end": "2026-01-01"}, "not after the beginning"),
-        ({"subscriber": "shop", "statuses": []}, "required"),
+        ({"subscription": ""}, "Give a subscription or a subscriber."),
+        ({"subscriber": "own"}, "Give a subscription or a subscriber."),
+        ({"subscription": "", "subscriber": "idle"}, "It is sent nothing that could be sent again"),
+        ({"subscription": "0"}, "Select a valid choice."),
+        ({"subscription": "sync"}, "It is sent nothing that could be sent again"),
+        ({"event_type": "0"}, "Select a valid choice."),
+        ({"begin": "2026-01-02", "end": "2026-01-01"}, "not after the beginning"),
+        ({"statuses": []}, "required"),
     ],
 )
 def test_what_makes_no_selection_is_said(shop: Subscription, asked: dict[str, str], text: str) -> None:
-    address = reverse("admin:delivery_replay_new_replay")
-    assert text in client_of_admin().post(address, {**ALL, **asked, "confirmed": "yes"}).content.decode()
-    assert not Replay.objects.exists()
+    sync = factories.subscription(factories.subscriber("idle"), factories.event_type("Rate", kind=EventKind.SYNC))
+    ids = {"own": shop.subscriber_id, "idle": sync.subscriber_id, "sync": sync.pk}
+    given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
+    page = client_of_admin().post(NEW, {"subscription": shop.pk, **ALL, **given}).content.decode()
+    assert text in page
+    assert "Replay them" not in page
+
+
+def test_lists_and_pages_lead_to_a_replay_of_what_they_show(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    lists: list[tuple[str, dict[str, Any]]] = [
+        ("delivery", {"subscription__id__exact": shop.pk, "status__exact": "DELIVERED"}),
+        ("deadletter", {"subscription__id__exact": shop.pk, "reason": "REJECTED"}),
+    ]
+    for model, narrowed in lists:
+        address = f"/admin/delivery/{model}/"
+        action = f"{address}replay_these/"
+        assert (
+            f'href="{action}?{urlencode(narrowed)}"'.replace("&", "&amp;")
+            in admin.get(address, narrowed).content.decode()
+        )
+        form = admin.get(action, narrowed, follow=True).context["form"]
+        assert form.initial == {"subscription": str(shop.pk), "statuses": [[*narrowed.values()][1]]}
+    by_line: dict[str, Any] = {"line__id__exact": rejected.line_id, "status__exact": "PENDING"}
+    form = admin.get("/admin/delivery/delivery/replay_these/", by_line, follow=True).context["form"]
+    assert form.initial == {"subscriber": str(shop.subscriber_id)}
+    page = admin.get(reverse("admin:subscriptions_subscription_replay", args=[shop.pk]), follow=True)
+    assert page.context["form"].initial == {"subscription": str(shop.pk)}
+    sync = factories.subscription(event_type=factories.event_type("Rate", kind=EventKind.SYNC))
+    pages = {one.pk: reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (shop, sync)}
+    assert [f"/{pk}/replay/" in admin.get(page).content.decode() for pk, page in pages.items()] == [True, False]
 
 
 def test_one_under_way_is_cancelled_from_its_page(rejected: Delivery, shop: Subscription) -> None:
     admin = client_of_admin()
-    admin.post(reverse("admin:delivery_replay_new_replay"), {"subscription": str(shop.pk), **ALL, "confirmed": "yes"})
-    replay = Replay.objects.get()
+    replay = begun(admin, subscription=shop.pk)
     page = reverse("admin:delivery_replay_change", args=[replay.pk])
     assert f"/{replay.pk}/cancel" in admin.get(page).content.decode()
     admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
     replay.refresh_from_db()
-    assert (replay.state, replay.reason) == ("CANCELLED", "cancelled by admin")
+    assert (replay.state, replay.reason) == ("CANCELLED", "cancelled in the admin")
     assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
 
 
-def test_whoever_may_only_look_begins_and_cancels_nothing(shop: Subscription) -> None:
-    looker = browser_of("view_replay")
-    address = reverse("admin:delivery_replay_new_replay")
-    assert address not in looker.get(reverse("admin:delivery_replay_changelist")).content.decode()
-    assert looker.post(address, {"subscriber": "shop", **ALL, "confirmed": "yes"}).status_code == 403
+def test_whoever_may_only_look_begins_and_cancels_nothing(rejected: Delivery, shop: Subscription) -> None:
+    seal = seal_in(client_of_admin().post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
+    looker = browser_of("view_replay", "view_delivery")
+    for model in ("replay", "delivery"):
+        assert "replay_these" not in looker.get(f"/admin/delivery/{model}/").content.decode()
+        assert NEW not in looker.get(f"/admin/delivery/{model}/").content.decode()
+    assert looker.post(NEW, {"counted": seal}).status_code == 403
     assert not Replay.objects.exists()
 
 
@@ -159,10 +234,10 @@ def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
     assert not Replay.objects.exists()
     begun = admin.post(address, follow=True).content.decode()
     replay = Replay.objects.get()
-    assert (replay.kind, replay.state, replay.total, replay.created_by) == ("BACKFILL", "RESERVED", 1, "admin")
+    assert (replay.kind, replay.state, replay.created_by) == ("BACKFILL", "COUNTING", "admin")
     assert f"/{replay.pk}/cancel" in begun
     again = admin.post(address, follow=True).content.decode()
-    assert "A backfill is for an INACTIVE subscription" in again
+    assert "It is being backfilled." in again
     admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
     late.refresh_from_db()
     assert (late.status, late.paused_by) == (Status.INACTIVE, "")

@@ -9,7 +9,7 @@ from delivery.again.replaying import go_on
 from delivery.models import Delivery, Replay
 from subscriptions.models import Subscription
 from tests import factories
-from tests.clients import client_of
+from tests.clients import client_of, client_with
 from tests.driving import publish_numbered, wait_until_done, working
 from tests.publishing import EVENT, JSON, problem
 from tests.receiver import Receiver, answer
@@ -37,7 +37,10 @@ def ask(client: Client, **asked: Any) -> Any:
 def test_a_dry_run_counts_and_makes_nothing(shop: Subscription) -> None:
     for asked in ({"subscription": shop.pk}, {"subscriber": "shop"}):
         counted = ask(client_of(), **asked, dry_run=True)
-        assert (counted.status_code, counted.json()) == (200, {"count": 3, "by_status": {"REJECTED": 3}})
+        assert (counted.status_code, counted.json()) == (
+            200,
+            {"count": 3, "by_status": {"REJECTED": 3}, "complete": True},
+        )
     assert not Replay.objects.exists()
 
 
@@ -52,7 +55,7 @@ def test_a_replay_is_accepted_watched_and_listed(shop: Subscription) -> None:
     accepted = ask(client, subscription=shop.pk, pace=100_000, **asked)
     assert accepted.status_code == 202
     begun = accepted.json()
-    assert (begun["kind"], begun["state"], begun["total"], begun["filed"]) == ("REPLAY", "RUNNING", 3, 0)
+    assert (begun["kind"], begun["state"], begun["total"], begun["filed"]) == ("REPLAY", "COUNTING", 0, 0)
     assert begun["selection"] == {
         "subscriber": shop.subscriber_id,
         "subscriptions": [shop.pk],
@@ -122,4 +125,17 @@ def test_a_subscriber_sees_and_makes_replays_of_its_own_only(shop: Subscription)
     assert (publisher.get(REPLAYS).status_code, ask(publisher, subscription=shop.pk).status_code) == (403, 403)
     assert Client().get(REPLAYS).status_code == 401
     assert client_of(shop.subscriber).get(address).status_code == 200
-    assert Replay.objects.get().state == "RUNNING"
+    assert Replay.objects.get().state == "COUNTING"
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_management_is_told_who_asked_for_it(shop: Subscription) -> None:
+    management, own = client_of(), client_with(factories.api_key(shop.subscriber, label="own")[1])
+    made = [ask(client, subscription=shop.pk).json() for client in (management, own)]
+    assert made[1]["created_by"] is None
+    cancelled = own.post(f"{REPLAYS}/{made[0]['id']}/cancel").json()
+    listed = [one["created_by"] for one in own.get(REPLAYS).json()["items"]]
+    assert [cancelled["created_by"], *listed] == [None] * 3
+    told = {one["id"]: one["created_by"] for one in management.get(REPLAYS).json()["items"]}
+    assert "own" in told[made[1]["id"]]
+    assert told[made[0]["id"]]
