@@ -3,7 +3,7 @@
 Registered from here, since `subscriptions` knows nothing of deliveries.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.db.models import QuerySet
@@ -58,7 +58,10 @@ class DeliveredSubscriptionAdmin(BackfillingAdmin):
     """A subscription, with its deliveries, which can be cancelled and sent again from here."""
 
     actions = (*BackfillingAdmin.actions, "cancel_chosen")
-    actions_detail = (*BackfillingAdmin.actions_detail, "replay", "test_filter", "cancel")
+    actions_detail: ClassVar[tuple[Any, ...]] = (
+        *("activate", "inactivate", "pause", "resume"),
+        {"title": "More", "items": ["backfill", "replay", "test_filter", "rotate_secret", "cancel"]},
+    )
 
     def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
         """Tell whether the user may send things again."""

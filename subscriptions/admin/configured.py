@@ -1,7 +1,7 @@
 """What all configured things have in common in the admin: what changes goes through the use cases."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -19,6 +19,8 @@ from subscriptions.models.versioned import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
 
+REST: Final = "How it stands"
+
 
 class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     """One configured model; forms write only what was changed in them, so a stale form undoes nothing else."""
@@ -26,12 +28,21 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that cannot change after creation."""
+    groups: ClassVar[tuple[tuple[str | None, tuple[str, ...]], ...]] = ()
+    """How its form is divided, by title; what stands in none of them comes last."""
     show_full_result_count = False
     list_per_page = 50
 
     def get_readonly_fields(self, request: HttpRequest, obj: Record | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Return what the form shows but does not change."""
         return (*self.fixed, *self.kept_by_the_broker) if obj else ()
+
+    def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
+        """Return the groups, and last what the broker keeps."""
+        fields = self.get_fields(request, obj)
+        grouped = [(title, {"fields": names}) for title, names in self.groups]
+        rest = [name for name in fields if not any(name in names for _, names in self.groups)]
+        return [*grouped, *([(REST if self.groups else None, {"fields": rest})] if rest else ())]
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """Return the actions on many, without deleting them: what still needs something is told one by one."""

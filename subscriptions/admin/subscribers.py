@@ -10,6 +10,10 @@ from subscriptions.models import Subscriber
 class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     """Who receives."""
 
+    groups = (
+        (None, ("name", "description", "status", "headers")),
+        ("How many at a time", ("processing", "concurrency", "max_queued_to_send")),
+    )
     list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")
     list_filter = ("status",)
     search_fields = ("name", "description")

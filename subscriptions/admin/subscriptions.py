@@ -44,6 +44,12 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     ordering = ("-id",)
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
+    groups = (
+        (None, (*fixed, "endpoint", "headers", "position", "status")),
+        ("Which messages", ("header_filter_string", "filter")),
+        ("What is sent", ("script", "output")),
+        ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),
+    )
     form = SubscriptionForm
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
 
