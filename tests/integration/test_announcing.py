@@ -126,9 +126,9 @@ def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscript
 @pytest.mark.parametrize(
     ("pattern", "rows"), [("Broker.*", 1), ("Broker.Delivery.*", 1), ("", 1), ("Broker.Line.*", 0), ("*", 0)]
 )
-@pytest.mark.parametrize("kind", ["TOPIC", "QUEUE"])
+@pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.QUEUE])
 def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
-    storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: str
+    storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: EventKind
 ) -> None:
     event_type = factories.event_type(kind=kind)
     wanted = factories.subscription(event_type=event_type, endpoint=receiver.url("/hook"))
