@@ -8,15 +8,16 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery.calls import caller
+from delivery.calls import caller, loop
 from delivery.driving import attending
 from delivery.rules import pauses
+from delivery.volatile import sending, tallies
 from subscriptions.models import EventType, Publisher, Subscription
 from tests import factories
 from tests.asking import PATH
 from tests.clients import client_of, client_of_admin
 from tests.publishing import EVENT
-from tests.receiver import Receiver
+from tests.receiver import PATIENCE, Receiver
 
 
 @pytest.fixture
@@ -49,6 +50,16 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pauses be thirty times as long: none is over before the test ends it."""
     monkeypatch.setattr(pauses, "FIRST_PAUSE_SECONDS", 30.0)
     monkeypatch.setattr(pauses, "LONGEST_PAUSE_SECONDS", 1800.0)
+
+
+@pytest.fixture
+def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let what is begun with volatile messages end with the test, however long it takes to write down its counts."""
+    monkeypatch.setattr(sending, "DRAIN_SECONDS", 0.0)
+    for module in (loop, tallies):
+        monkeypatch.setattr(module, "STOP_SECONDS", PATIENCE)
+    yield
+    sending.stop()
 
 
 @pytest.fixture

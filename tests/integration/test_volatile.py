@@ -1,101 +1,40 @@
-"""Volatile messages: stored nowhere, sent once beside the lines, and counted (behaviour 2.9)."""
+"""Volatile messages: stored nowhere, sent once beside the lines, to whom any other would go (behaviour 2.9)."""
 
-import base64
 import re
-import time
-from collections.abc import Callable, Iterator
-from datetime import timedelta
 from typing import Any
 
 import orjson
 import pytest
-from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
-from structlog.testing import capture_logs
 
-from delivery.api.volatile_events import MOST_BYTES
-from delivery.models import Attempt, Delivery, IdempotencyKey, Message, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
-from delivery.volatile import queueing, sending, tallies
-from delivery.waking import wakeups
 from delivery.webhooks.signatures import signature
-from subscriptions.database import rows
-from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models import EventType, Status, Subscription
 from subscriptions.models.pausable import PausedBy
 from subscriptions.outputs import Output
 from subscriptions.signing_secrets import key_of
 from tests import factories
-from tests.clients import Answer
 from tests.driving import inactivate
-from tests.publishing import EVENT, problem, publish
-from tests.receiver import Behaviour, Receiver, answer, close, hang, wait_until
+from tests.publishing import EVENT, publish
+from tests.receiver import Behaviour, Receiver, answer, close, wait_until
+from tests.volatile import (
+    VOLATILE,
+    all_is_known,
+    counted,
+    parcel_in,
+    stored,
+    tasks,
+    wait_until_answered,
+    work,
+)
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
-
-VOLATILE: dict[str, Any] = {"Broker_Durability": "volatile"}
-
-
-@pytest.fixture
-def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let whatever a test begins end with it."""
-    monkeypatch.setattr(sending, "DRAIN_SECONDS", 0.0)
-    yield
-    sending.stop()
-
-
-@pytest.fixture
-def event_type(volatile: None) -> EventType:
-    return factories.event_type(EVENT)
 
 
 @pytest.fixture
 def shop(event_type: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
-
-
-def tasks() -> list[dict[str, Any]]:
-    """Take all tasks from the queue, the oldest first."""
-    client, found = wakeups.redis_client(), []
-    while raw := client.rpop(wakeups.VOLATILE):
-        found.append(orjson.loads(raw))  # type: ignore[arg-type]  # the stubs know of asynchronous clients, too
-    return found
-
-
-def parcel_in(task: dict[str, Any]) -> dict[str, Any]:
-    arguments, *_ = orjson.loads(base64.b64decode(task["body"]))
-    (parcel,) = arguments
-    return dict(parcel)
-
-
-def work() -> int:
-    """Do what workers do with the tasks that wait; return how many there were."""
-    found = tasks()
-    for task in found:
-        send_volatile(parcel_in(task))
-    return len(found)
-
-
-def counted(of: Subscription | None = None) -> dict[str, int]:
-    """Return what is counted of a subscription's share, or of the messages themselves, once all has ended."""
-    sending.stop()
-    columns = VolatileCount.objects.filter(subscription=of).values(*tallies.COLUMNS)
-    return {name: number for row in columns for name, number in row.items() if number}
-
-
-def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> None:
-    """Wait until so many requests have come, and what became of them is known."""
-    wait_until(lambda: len(receiver.of(path)) == requests)
-    wait_until(all_is_known)
-
-
-def all_is_known() -> bool:
-    tallies.running_tallies().write()
-    return not any(row.unaccounted for row in VolatileCount.objects.all())
-
-
-def stored() -> int:
-    return sum(model.objects.count() for model in (Message, Delivery, Attempt, IdempotencyKey))
 
 
 # --- what it is ------------------------------------------------------------------------------------
@@ -285,178 +224,3 @@ def test_who_wants_cloud_events_gets_one(client: Client, shop: Subscription, rec
     (request,) = receiver.log
     event = orjson.loads(request.body)
     assert (event["type"], event["data"], f"{event['id']}_{shop.pk}") == (EVENT, [1], request.headers["webhook-id"])
-
-
-# --- what is refused -------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("2.6")
-@pytest.mark.parametrize(
-    ("sent", "named"),
-    [
-        ({"Broker_Durability": "Volatile"}, "'guaranteed'"),
-        ({"Idempotency_Key": "order-1", **VOLATILE}, "Idempotency-Key"),
-        ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE}, "Broker-Not-Before"),
-        ({"body": b'"%s"' % (b"x" * (MOST_BYTES - 1)), **VOLATILE}, "65537"),
-        ({"event": "Shop.Job", **VOLATILE}, "QUEUE"),
-        ({"event": "Shop.Call", **VOLATILE}, "Broker-Durability"),
-    ],
-)
-def test_what_cannot_be_volatile_says_why(
-    client: Client, shop: Subscription, receiver: Receiver, sent: dict[str, Any], named: str
-) -> None:
-    factories.event_type("Shop.Job", EventKind.QUEUE)
-    factories.event_type("Shop.Call", EventKind.SYNC)
-    answered = publish(client, **sent)
-    assert (problem(answered), named in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
-    assert (tasks(), stored(), receiver.log) == ([], 0, [])
-
-
-def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    body = b'"%s"' % (b"x" * (MOST_BYTES - 2))
-    assert publish(client, body, **VOLATILE).status_code == 202
-    work()
-    wait_until_answered(receiver, "/shop")
-    assert receiver.bodies("/shop") == [body]
-
-
-@pytest.mark.behaviour("2.7")
-@pytest.mark.parametrize(
-    ("content_type", "text"),
-    [
-        ("application/json", '{"events": [{"event": "Shop.Order.Placed", "body": {}}]}'),
-        ("application/cloudevents-batch+json", "[]"),
-    ],
-)
-def test_a_batch_is_never_volatile(client: Client, shop: Subscription, content_type: str, text: str) -> None:
-    answered = client.post(
-        "/api/v1/events", text.encode(), content_type=content_type, headers={"Broker-Durability": "volatile"}
-    )
-    assert (problem(answered), "one by one" in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
-    assert (tasks(), stored()) == ([], 0)
-
-
-def test_who_says_guaranteed_gets_what_is_meant_without(client: Client, shop: Subscription) -> None:
-    answered = publish(client, Broker_Durability="guaranteed")
-    assert ("durability" in answered.json(), Message.objects.get().pk) == (False, answered.json()["id"])
-
-
-def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
-
-
-def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "MOST_WAITING", 1)
-    wakeups.redis_client().lpush(wakeups.VOLATILE, "{}")
-
-
-@pytest.mark.parametrize("obstacle", [redis_away, queue_full])
-def test_one_that_reaches_no_worker_is_refused_and_not_counted(
-    client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
-) -> None:
-    obstacle(monkeypatch)
-    answered = publish(client, **VOLATILE)
-    assert (problem(answered), answered.headers["Retry-After"]) == ((503, "volatile_unavailable"), "2")
-    assert (counted(shop), counted(), stored()) == ({}, {}, 0)
-
-
-@pytest.mark.behaviour("1.4")
-def test_a_rate_limit_leaves_no_room_for_more(
-    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
-) -> None:
-    limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
-    for _ in range(3):
-        publish(client, **VOLATILE)
-    work()
-    wait_until_answered(receiver, "/shop", 3)
-    assert counted(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
-    Pace.objects.update(last_at=Now() - timedelta(seconds=101))
-    publish(client, **VOLATILE)
-    work()
-    wait_until_answered(receiver, "/limited", 2)
-
-
-# --- what is lost ----------------------------------------------------------------------------------
-
-
-def test_a_subscriber_that_hangs_leaves_the_others_their_places(
-    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver, settings: Any
-) -> None:
-    settings.VOLATILE_UNDER_WAY = 4
-    receiver.on("/hangs", hang)
-    hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    publish(client, **VOLATILE)
-    work()
-    wait_until(lambda: len(receiver.log) == 2)
-    publish(client, **VOLATILE)
-    work()
-    wait_until(lambda: len(receiver.of("/shop")) == 2)
-    assert len(receiver.of("/hangs")) == 1
-    assert counted(hanging) == {"accepted": 2, "dropped": 1, "lost": 1}
-
-
-def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
-    client: Client, shop: Subscription, receiver: Receiver
-) -> None:
-    receiver.on("/shop", hang)
-    publish(client, **VOLATILE)
-    work()
-    wait_until(lambda: len(receiver.log) == 1)
-    assert counted(shop) == {"accepted": 1, "lost": 1}
-
-
-def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
-    client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(client, **VOLATILE)
-    (task,) = tasks()
-    redis_away(monkeypatch)
-    with capture_logs() as logs:
-        send_volatile(parcel_in(task))
-    assert [one["event"] for one in logs] == ["volatile.not_sent"]
-    assert (counted(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
-
-
-def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, shop: Subscription) -> None:
-    for _ in range(3):
-        publish(client, **VOLATILE)
-    assert len(tasks()) == 3  # as a worker takes them that is killed before it has counted
-    sending.stop()
-    assert [one.unaccounted for one in VolatileCount.objects.order_by("subscription")] == [3, None]
-
-
-def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
-    of = tallies.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
-    processes = [tallies.Tallies() for _ in range(3)]
-    for number, one in enumerate(processes, 1):
-        one.start()
-        one.count(of, VolatileOutcome.DELIVERED, number)
-        one.count(of._replace(subscription_id=7), VolatileOutcome.LOST)
-    for one in processes:
-        one.stop()
-    assert {*VolatileCount.objects.values_list("subscription", "delivered", "lost")} == {(None, 6, 0), (7, 0, 3)}
-
-
-def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) -> None:
-    one = tallies.Tallies()
-    of = tallies.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
-    rows("ALTER TABLE delivery_volatilecount RENAME TO elsewhere")
-    try:
-        for _ in range(2):
-            one.count(of, VolatileOutcome.DELIVERED)
-            one.write()
-    finally:
-        rows("ALTER TABLE elsewhere RENAME TO delivery_volatilecount")
-    one.write()
-    one.write()
-    assert [row.delivered for row in VolatileCount.objects.all()] == [2]
-
-
-def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop: Subscription) -> None:
-    one = VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, subscription=shop, accepted=9)
-    VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, accepted=8)
-    Subscription.objects.filter(pk=shop.pk).delete()
-    page: Answer = admin.get("/admin/delivery/volatilecount/")
-    assert f"{shop.pk}, deleted since" in page.content.decode()
-    assert "all messages" in page.content.decode()
-    assert admin.get(f"/admin/delivery/volatilecount/{one.pk}/change/").status_code == 200
