@@ -11,10 +11,11 @@ from subscriptions.matching import Match, matching_subscriptions
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
 
 ASTRAY: Final = {
+    MessageOutcome.UNROUTED: "message.unrouted",
     MessageOutcome.DISCARDED: "message.discarded",
     MessageOutcome.DEAD_LETTERED: "message.dead_lettered",
 }
-"""What is logged of a message that its destination does not get (behaviour 11.2)."""
+"""What is logged of a message that nobody gets (behaviour 11.2)."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,8 +65,7 @@ def _first_of_each(matches: Sequence[Match]) -> list[Match]:
 
 
 def log_astray(ids: Sequence[int | str], messages: Sequence[Directed], routes: Sequence[Route]) -> None:
-    """Log the messages that their destinations do not get."""
+    """Log the messages that nobody gets."""
     for message_id, message, route in zip(ids, messages, routes, strict=True):
         if event := ASTRAY.get(route.outcome):
-            about = {"event_type": message.event_type, "destination": message.destination}
-            log.info(event, message_id=message_id, **about)
+            log.info(event, message_id=message_id, event_type=message.event_type, destination=message.destination)

@@ -12,7 +12,7 @@ from django.db import transaction
 from delivery.intake.idempotency import fingerprint_of
 from delivery.messages.documents import document_of
 from delivery.messages.placing import placed, sender_lines
-from delivery.messages.routing import Route, log_astray, routes_of
+from delivery.messages.routing import ASTRAY, Route, log_astray, routes_of
 from delivery.messages.store_statements import store_statement
 from delivery.waking import wakeups
 from subscriptions.database import rows
@@ -20,6 +20,9 @@ from subscriptions.filters import Document
 from subscriptions.models import EventKind
 
 DELIVERY_COLUMNS: Final = ("d_position", "d_subscription_id", "d_subscriber_id", "d_failure", "d_group")
+
+RARE: Final = ("destination", "ttl", "not_before", "copy_of")
+"""Columns that are left out where they say nothing."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class NewMessage:
     """Seconds after which it is not sent any more (behaviour 2.10)."""
     not_before: datetime | None = None
     """Before when it is not sent (behaviour 2.13)."""
+    copy_of: int | None = None
+    """The message that somebody resubmits as this one (behaviour 5.8)."""
 
     @property
     def is_timed(self) -> bool:
@@ -87,7 +92,7 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
     found = rows(store_statement(waits=waits, groups=bool(queues)), arguments | {"senders": [*queues]})
     _wake_after_commit({line_id: queues.get(line_id, wakeups.TOPIC) for place, line_id in found if not place})
     ids = [message_id for place, message_id in sorted(found) if place]
-    if any(message.destination for message in messages):
+    if any(route.outcome in ASTRAY for route in routes):
         transaction.on_commit(partial(log_astray, ids, messages, routes), robust=True)
     return [
         Accepted(message_id, route.outcome, len(route.matches)) for message_id, route in zip(ids, routes, strict=True)
@@ -127,5 +132,5 @@ def _columns(messages: Sequence[NewMessage], routes: Sequence[Route], publisher_
 
 
 def _rare_columns(message: NewMessage) -> dict[str, object]:
-    columns = {"destination": message.destination, "ttl": message.ttl, "not_before": message.not_before}
+    columns = {name: getattr(message, name) for name in RARE}
     return {name: value for name, value in columns.items() if value is not None}

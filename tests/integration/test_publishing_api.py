@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from django.db import connection
 from django.test import Client
+from structlog.testing import capture_logs
 
 from delivery.models import Delivery, IdempotencyKey, Message
 from delivery.waking import wakeups
@@ -126,6 +127,17 @@ def test_a_message_that_nobody_wants_is_stored_and_visible_as_unrouted(client: C
     listed = client.get("/api/v1/messages?outcome=UNROUTED").json()["items"]
     assert [(item["id"], item["outcome"]) for item in listed] == [(answer.json()["id"], "UNROUTED")]
     assert client.get("/api/v1/messages?outcome=ROUTED").json()["items"] == []
+
+
+@pytest.mark.behaviour("11.2")
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_nobody_wants_enters_no_line_and_is_logged(client: Client, event_type: EventType) -> None:
+    wanted = factories.subscription(event_type=event_type, header_filter_string="eu")
+    with capture_logs() as logged:
+        routed = publish(client, FILTER_STRING="eu").json()
+        unrouted = publish(client, FILTER_STRING="us").json()
+    assert [(one["event"], one["message_id"]) for one in logged] == [("message.unrouted", unrouted["id"])]
+    assert [*Delivery.objects.values_list("message_id", "subscription_id")] == [(routed["id"], wanted.pk)]
 
 
 BODIES = [
