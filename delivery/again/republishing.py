@@ -42,9 +42,9 @@ def republish(message_id: int, *, key_hours: int, senders: int, callbacks: Callb
             filter_string=message.filter_string,
             kind=message.event_type.kind,
             destination=message.destination,
+            copy_of=message.copy_of or message.pk,
         )
         (accepted,) = publish(
             [new], publisher_id=message.publisher_id, key_hours=key_hours, senders=senders, callbacks=callbacks
         )
-        Message.objects.filter(pk=accepted.id).update(copy_of=message.copy_of or message.pk)
     return accepted

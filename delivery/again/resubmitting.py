@@ -8,6 +8,7 @@ from django.db import transaction
 from delivery.again.families import FAMILY, ONE_AT_A_TIME
 from delivery.again.lining_up import Old, line_up
 from delivery.again.refusals import Sent, why_not
+from delivery.intake.cloud_event_attributes import made_another
 from delivery.intake.drafts import Draft
 from delivery.intake.refusals import RefusedItems
 from delivery.messages.accepting import STORED, checked
@@ -28,6 +29,8 @@ SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.gro
 """
 LOCK: Final = f"SELECT pg_advisory_xact_lock({ONE_AT_A_TIME})"
 KEPT: Final = "SELECT id FROM delivery_message WHERE id = %s FOR KEY SHARE"
+
+COPY: Final = "SELECT nextval('delivery_message_id_seq')"
 
 
 class NotResubmittable(Exception):
@@ -102,8 +105,10 @@ def _copied(message_id: int, edit: Edit, most_bytes: int) -> int:
         (new,) = checked([draft], publisher_id=None, most_bytes=most_bytes, kinds=STORED)
     except RefusedItems as refused:
         raise refused.refusals[0] from None
-    columns: dict[str, Any] = {"content_type": new.content_type, "headers": new.headers}
+    ((copy_id,),) = rows(COPY)
+    columns: dict[str, Any] = {"content_type": new.content_type, "headers": made_another(new.headers, f"~{copy_id}")}
     copy = Message.objects.create(
+        pk=copy_id,
         event_type_id=new.event_type_id,
         body=new.body,
         size=len(new.body),

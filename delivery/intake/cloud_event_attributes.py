@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 from urllib.parse import quote, unquote
@@ -77,6 +77,19 @@ def attributes_in(headers: Mapping[str, str]) -> dict[str, str]:
         for name, value in headers.items()
         if name.lower().startswith(PREFIX)
     }
+
+
+def made_another(headers: Sequence[tuple[str, str]], suffix: str) -> list[tuple[str, str]]:
+    """Return a message's headers with `suffix` at the end of the event's id, if it is a CloudEvent.
+
+    Two events with other data never have one source and id, and who has seen one takes no other of that id.
+    """
+    if not any(name.lower() == f"{PREFIX}specversion" for name, _ in headers):
+        return [*headers]
+    return [
+        (name, header_value(attribute_value(value) + suffix) if name.lower() == f"{PREFIX}id" else value)
+        for name, value in headers
+    ]
 
 
 def check_encoding(headers: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.clients import client_of
 from tests.driving import SENDERS, inactivate, publish_bodies, statuses, wait_until_done, working
-from tests.publishing import EVENT, JSON, problem
+from tests.publishing import EVENT, JSON, problem, publish
 from tests.receiver import Receiver, answer
 
 LIST = "/api/v1/deliveries"
@@ -103,6 +103,26 @@ def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Del
 
 
 @pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("specversion", ["1.0", None])
+def test_an_edited_cloud_event_is_another_event(
+    shop: Subscription, receiver: Receiver, specversion: str | None
+) -> None:
+    receiver.on("/hook", answer(404), answer(404), answer(200))
+    version = {"ce-specversion": specversion} if specversion else {}
+    publish(client_of(), b"1", **version, ce_id="caf%C3%A9", ce_source="/till", ce_type=EVENT)
+    with working():
+        wait_until_done()
+        again(client_of(), Delivery.objects.get())
+        wait_until_done()
+        again(client_of(), Delivery.objects.latest("id"), body="2")
+        wait_until_done()
+    copy = Message.objects.latest("id")
+    same, edited = "caf%C3%A9", f"caf%C3%A9~{copy.pk}" if specversion else "caf%C3%A9"
+    assert [request.headers["ce-id"] for request in receiver.of("/hook")] == [same, same, edited]
+    assert {request.headers["ce-source"] for request in receiver.of("/hook")} == {"/till"}
+
+
 def test_an_edited_body_may_be_of_another_content_type(shop: Subscription, receiver: Receiver) -> None:
     receiver.on("/hook", answer(404), answer(200))
     publish_bodies(shop.event_type, b"1", headers=[("content-type", "application/json"), ("X-Trace", "t")])
