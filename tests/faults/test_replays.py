@@ -74,6 +74,7 @@ def of_type(load: Load, wanted: str) -> dict[int, Published]:
 @pytest.mark.case("replay-killed")
 def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
+    wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
     seen = figures()
     assert (seen.broken, seen.acknowledged) == ({}, EVENTS)
     endpoints = [*load.endpoints.values()]
@@ -101,6 +102,7 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
 @pytest.mark.case("backfill-killed")
 def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
+    wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
     load.start()
     wanted = load.event_types[0]
     subscribed, subscription, late = subscribe_late(load, wanted)

@@ -13,11 +13,11 @@ from django.test import Client
 from delivery.again import backfilling, reserving
 from delivery.again.backfilling import go_on
 from delivery.again.replaying import cancel
-from delivery.again.reserving import begin
 from delivery.models import Delivery, Message, Replay, ReplayState
 from subscriptions.database import forget_connection
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories
+from tests.backfills import bodies_of, new, run, start, state_of
 from tests.clients import client_of
 from tests.driving import inactivate, publish_bodies, publish_numbered, statuses, wait_until_done, working
 from tests.publishing import JSON, problem
@@ -29,35 +29,6 @@ pytestmark = pytest.mark.behaviour("5.8")
 @pytest.fixture
 def kind(storage: None) -> EventType:
     return factories.event_type("Shop.Order")
-
-
-def new(kind: EventType, receiver: Receiver, **fields: Any) -> Subscription:
-    return factories.subscription(
-        event_type=kind, endpoint=receiver.url("/new"), **{"status": Status.INACTIVE, **fields}
-    )
-
-
-def start(subscription: Subscription, since: datetime | None = None) -> Replay:
-    """Ask for it, and let it be counted: from then on the subscription gets what is published."""
-    backfill = begin(subscription.pk, since=since, created_by="test")
-    while state_of(backfill) == ReplayState.COUNTING:
-        go_on()
-    return backfill
-
-
-def run(backfill: Replay) -> None:
-    while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
-        go_on()
-
-
-def bodies_of(subscription: Subscription) -> list[bytes]:
-    """Return the bodies lined up, in the order in which they will be sent."""
-    lined_up = Delivery.objects.filter(subscription=subscription).order_by("id").select_related("message")
-    return [bytes(one.message.body) for one in lined_up if one.message]
-
-
-def state_of(backfill: Replay) -> str:
-    return Replay.objects.values_list("state", flat=True).get(pk=backfill.pk)
 
 
 def test_what_is_kept_comes_first_and_then_what_is_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
