@@ -2,63 +2,15 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from delivery.callbacks.addressing import original_addresses
 from delivery.lines.hands import BodyBudget, Hand, InHand
+from delivery.lines.page_statements import pages_statement
 from delivery.lines.pages import ASIDE, FRESH, HEAD, Page, Row, Wanted, page_of
 from delivery.webhooks.contents import contents_of
 from delivery.webhooks.loading import destinations_of
 from delivery.webhooks.parts import Content, Destination
 from subscriptions.database import rows
-
-ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
-LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
-
-PAGES: Final = f"""
-WITH wanted AS (SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::int[]) AS w (line_id, head_id, capacity)),
-active AS MATERIALIZED (
-  SELECT w.line_id, w.capacity, l.lane = 'main' AS has_fresh, array_agg(s.id) AS subscription_ids
-    FROM wanted w JOIN delivery_line l ON l.id = w.line_id
-    JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
-    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
-         AND (l.lane = 'main' OR NOT s.on_trial)
-   GROUP BY 1, 2, 3),
-page AS MATERIALIZED (
-  SELECT w.line_id, 0 AS part, {ROW}
-    FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
-    LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
-    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
-  UNION ALL
-  SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
-    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
-      SELECT {ROW} FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
-         AND {LIVES}
-       ORDER BY d.id LIMIT a.capacity) f
-     ORDER BY f.id LIMIT a.capacity) d
-   WHERE a.has_fresh
-  UNION ALL
-  SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
-    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
-      SELECT {ROW}, d.due_at FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
-         AND d.status = 'PENDING' AND {LIVES}
-       ORDER BY d.due_at, d.id LIMIT a.capacity) f
-     ORDER BY f.due_at, f.id LIMIT a.capacity) d),
-noted AS (
-  INSERT INTO delivery_pageread (line_id, delivery_ids)
-  SELECT line_id, array_agg(id) FROM page GROUP BY line_id
-  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
-SELECT * FROM page
-"""
-"""Reads the pages, and notes for mending what is in them.
-
-A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's alone.
-
-The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
-"""
 
 
 def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[InHand]]:
@@ -67,10 +19,18 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
     Takes each hand's bytes from `budget`; whoever drops a delivery gives them back. A hand is `starved` where there
     is work but the process holds too many bodies already.
     """
-    columns = [[line.line_id for line in wanted], [line.head_id for line in wanted], [line.capacity for line in wanted]]
+    left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
+    arguments: dict[str, list[int | None]] = {
+        "line_id": [line.line_id for line in wanted],
+        "epoch": [line.epoch for line in wanted],
+        "head_id": [line.head_id for line in wanted],
+        "capacity": [line.capacity for line in wanted],
+    }
+    if left_out:
+        arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
     by_line: dict[int, list[Row]] = defaultdict(list)
-    for columns_of_row in rows(PAGES, columns):
-        row = Row(*columns_of_row)
+    for columns in rows(pages_statement(leaves_out=bool(left_out)), arguments):
+        row = Row(*columns)
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
     hands: dict[int, Hand[InHand]] = {}
