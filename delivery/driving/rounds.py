@@ -175,9 +175,8 @@ class Rounds:
         line = strand.line
         if not self._resting.add(strand):
             return []
-        if hold := line.hold:
-            event = "line.held" if line.is_held else "line.paced"
-            log.info(event, line_id=line.id, head_id=line.head_id, reason=hold.reason, pause=hold.pause)
+        if line.hold and line.is_held:
+            log.info("line.held", line_id=line.id, head_id=line.head_id, reason=line.hold.reason, pause=line.hold.pause)
         line.give_all_back(self._budget)
         del self._lines[line.id]
         return [line]

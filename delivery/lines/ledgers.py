@@ -11,7 +11,7 @@ from delivery.waking.claiming import Claim
 from delivery.webhooks.parts import Destination
 
 UNORDERED_SECONDS: Final = 1.0
-"""How long a line waits for a rate at most where no order counts: something else may have come."""
+"""How long a line in which no order counts waits where all that is left waits for its rate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,15 +59,13 @@ class Ledger:
         self.hold, self.head_id = hold, delivery.id
         self.failures += 1
 
-    def waits_for_rate(self, delivery: InHand, seconds: float) -> None:
-        """Note that `delivery` waits for its rate, and the line with it; looked after soon where no order counts."""
-        if self.hold:
-            return
-        if self.gives_numbers:
-            self.head_id = delivery.id
-        else:
-            seconds = min(seconds, UNORDERED_SECONDS)
-        self.hold = Hold(seconds, "", delivery.destination.stamp)
+    def waits_with(self, delivery: InHand, seconds: float) -> None:
+        """Note that `delivery` waits for its rate, and the line with it, whose order counts (behaviour 1.4, 4.12)."""
+        self.hold, self.head_id = Hold(seconds, "", delivery.destination.stamp), delivery.id
+
+    def waits_a_little(self) -> None:
+        """Note that all that is left waits for its rate; where no order counts, something else may come."""
+        self.hold = self.hold or Hold(UNORDERED_SECONDS, "", 0)
 
     def passed(self, delivery: InHand) -> None:
         """Note that `delivery` no longer holds the line, and whose turn it is next."""

@@ -92,6 +92,8 @@ class Wanted:
     """Whether it is the turn of those set aside."""
     busy: Sequence[int] = ()
     """The deliveries, or QUEUE groups, that it has taken already."""
+    left_out: Sequence[int] = ()
+    """Subscriptions of which nothing is read."""
     cut_short: Sequence[int] = ()
     """QUEUE groups whose cycle ended before its time: not at once again."""
     hanging: Mapping[int, float] = field(default_factory=dict)

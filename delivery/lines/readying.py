@@ -4,7 +4,7 @@ import time
 from collections.abc import Generator
 
 from delivery.lines.hands import InHand
-from delivery.lines.steps import Ended, Reply, Step, Transform, Wait
+from delivery.lines.steps import Ended, Read, Reply, Step, Transform, Wait
 from delivery.lines.strands import Strand
 from delivery.lines.taking import next_in_hand
 from delivery.lines.transforms import TransformRefused, transformed, withheld
@@ -16,40 +16,53 @@ Ready = Generator[Step, Reply, tuple[InHand | None, Ended | None]]
 
 def next_ready(strand: Strand, ended: Ended | None) -> Ready:
     """Return what is sent next; None where the strand stops."""
-    line = strand.line
     linger = False
     delivery: InHand | None
     while True:
         delivery, ended = yield from next_in_hand(strand, ended, lambda: _taken(strand), linger=linger)
-        if delivery and not line.is_as_claimed(delivery.destination):
-            line.is_outdated = True
+        if delivery is None:
             return None, ended
-        if delivery and delivery.destination.spacing:
+        if delivery.destination.spacing:
             delivery, ended = yield from _in_its_time(strand, delivery, ended)
-        if delivery is None or not delivery.destination.script:
-            return delivery, ended
-        delivery, ended = yield from _transformed(strand, delivery, ended)
+        if delivery and delivery.destination.script:
+            delivery, ended = yield from _transformed(strand, delivery, ended)
+            linger = ended is None  # no process was free, or no room for what it made: not at once again
         if delivery:
             return delivery, ended
-        linger = ended is None  # no process was free, or no room for what it made: not at once again
 
 
 def _taken(strand: Strand) -> InHand | None:
-    """Take what goes next; where no order counts, rather what has not to wait for its rate."""
+    """Take what goes next; where no order counts, rather what has not to wait for its rate.
+
+    None too where the line has to be let go first.
+    """
     line, now = strand.line, time.monotonic()
     taken: InHand | None = None
     if not line.gives_numbers:
         taken = strand.take(lambda one: not line.paces.wait(one.destination, now))
-    return taken or strand.take()
+    taken = taken or strand.take()
+    if taken and not line.is_as_claimed(taken.destination):
+        line.is_outdated = True
+        return None
+    if line.left_out and not taken:
+        line.waits_a_little()
+    return taken
 
 
 def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
-    """Wait until the delivery's subscription may be sent (behaviour 1.4), or let the line wait if that is long."""
+    """Wait until the delivery's subscription may be sent (behaviour 1.4).
+
+    If that is after the turn, the line waits with it; where no order counts, the others go on without it.
+    """
     line, destination = strand.line, delivery.destination
     while seconds := line.paces.wait(destination, time.monotonic()):
         if not line.has_time_for(seconds):
-            line.waits_for_rate(delivery, seconds)
-            return None, ended
+            if line.gives_numbers:
+                line.waits_with(delivery, seconds)
+                return None, ended
+            line.left_out.append(destination.subscription_id)
+            yield Read(ended)
+            return None, None
         yield Wait(ended, delivery, seconds)
         ended = None
         if line.stopping or line.is_held:

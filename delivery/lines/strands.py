@@ -41,6 +41,8 @@ class DrivenLine(Ledger):
     crowds: Crowds = field(default_factory=Crowds)
     paces: Paces = field(default_factory=Paces)
     """Of all lines of the process."""
+    left_out: list[int] = field(default_factory=list)
+    """Subscriptions that wait for their rate longer than this turn, where the others do not wait for them."""
     cut_short: list[int] = field(default_factory=list)
     """Groups in the midst of whose cycle something was no longer as it had been read."""
     strands: list["Strand"] = field(default_factory=list)
@@ -96,7 +98,15 @@ class DrivenLine(Ledger):
         busy = [one for strand in self.strands for one in strand.taken_ids]
         hanging = self.crowds.hanging(time.monotonic())
         return Wanted(
-            self.id, self.claim.epoch, self.head_id, self.page_size, self.aside_next, busy, self.cut_short, hanging
+            self.id,
+            self.claim.epoch,
+            self.head_id,
+            self.page_size,
+            self.aside_next,
+            busy,
+            self.left_out,
+            self.cut_short,
+            hanging,
         )
 
     def receive(self, hand: Hand[Any]) -> None:

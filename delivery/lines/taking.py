@@ -22,6 +22,8 @@ def next_in_hand(
     while not line.must_stop():
         if taken := take():
             return taken, ended
+        if line.hold or line.is_outdated:
+            break
         yield Read(ended, linger)
         ended, linger = None, True
     return None, ended

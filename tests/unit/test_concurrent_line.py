@@ -1,0 +1,147 @@
+"""The strands of a CONCURRENT subscriber's line, and of lines that keep to a rate, as pure generators (4.13, 1.4)."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.lines.crowds import Crowds
+from delivery.lines.hands import Hand, InHand
+from delivery.lines.runs import Run
+from delivery.lines.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
+from delivery.lines.strands import DrivenLine, Strand
+from delivery.lines.topic_sending import topic_line
+from delivery.waking.claiming import Claim
+from tests.hands import in_hand
+from tests.unit.test_topic_line import answered
+
+TURN = 60.0
+
+
+def a_line(strands: int = 1, lane: str = "main") -> DrivenLine:
+    claim = Claim(1, lane, "topic", 1, 10, head_id=None, failures=0, aside_next=False, capacity=500, strands=strands)
+    line = DrivenLine(claim, Run([1], TURN), time.monotonic(), crowds=Crowds(strands))
+    line.strands = [Strand(line) for _ in range(strands)]
+    for strand in line.strands:
+        strand.generator = topic_line(strand, lambda: 0.0)
+        assert strand.advance(None) == Read(None)
+    return line
+
+
+def to(number: int, *, subscription_id: int = 1, spacing: float | None = None, strands: int = 1) -> InHand:
+    delivery = in_hand(number)
+    return replace(
+        delivery,
+        destination=replace(delivery.destination, subscription_id=subscription_id, spacing=spacing, strands=strands),
+    )
+
+
+def hand_of(line: DrivenLine, *deliveries: InHand) -> list[Step]:
+    """Give the line these in hand; return what each of its strands wants then."""
+    line.receive(Hand(fresh=deliveries))
+    return [strand.advance(None) for strand in line.strands]
+
+
+@pytest.mark.behaviour("4.13")
+@given(strands=st.integers(2, 5), answers=st.lists(st.tuples(st.integers(0, 4), st.sampled_from([200, 404, 503]))))
+def test_whatever_is_answered_each_is_taken_by_one_strand_and_what_holds_stops_them_all(
+    strands: int, answers: list[tuple[int, int]]
+) -> None:
+    line = a_line(strands)
+    steps = dict(enumerate(hand_of(line, *(to(number, strands=strands) for number in range(100)))))
+    sent = [step.delivery.id for step in steps.values() if isinstance(step, Send)]
+    held: list[int] = []
+    for which, status in answers:
+        step = steps[which % strands]
+        if isinstance(step, Send):
+            held += [step.delivery.id] if status == 503 else []
+            steps[which % strands] = after = line.strands[which % strands].advance(answered(status))
+            sent += [after.delivery.id] if isinstance(after, Send) else []
+            assert isinstance(after, Rest) == bool(held)
+    assert sent == [*range(len(sent))]
+    assert (line.head_id, line.failures) == ((held[0], 1) if held else (None, 0))
+    assert (line.last_sequence, line.mark(to(1)).sequence) == (10, None)
+
+
+@pytest.mark.behaviour("4.13")
+def test_a_page_leaves_out_what_strands_have_taken() -> None:
+    line = a_line(3)
+    hand_of(line, *(to(number, strands=3) for number in (1, 2, 3, 4)))
+    assert sorted(line.wanted().busy) == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize(("now", "lane", "goes_on"), [(1, "main", False), (4, "main", False), (1, "retry", True)])
+def test_a_line_whose_subscriber_is_sent_otherwise_now_is_claimed_anew(now: int, lane: str, goes_on: bool) -> None:
+    line = a_line(1 if lane == "retry" else 3, lane)
+    steps = hand_of(line, *(to(number, strands=3 if lane == "retry" else now) for number in range(9)))
+    assert {type(step) for step in steps} == {Send if goes_on else Rest}
+    assert (line.must_stop(), line.state(let_go=True).pause) == (not goes_on, None)
+
+
+@pytest.mark.behaviour("1.4", "4.12")
+def test_in_order_the_line_waits_with_what_waits_for_its_rate() -> None:
+    line = a_line()
+    limited = to(1, spacing=1000.0)
+    line.paces.learn(limited.destination, 900.0, time.monotonic())
+    (step,) = hand_of(line, limited, to(2, subscription_id=2))
+    assert (step, line.head_id, line.failures) == (Rest(None), 1, 0)
+    assert line.hold
+    assert line.hold.pause == pytest.approx(900.0, abs=5.0)
+    assert line.hold.reason == ""
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize(("lane", "strands"), [("main", 2), ("retry", 1)])
+def test_where_no_order_counts_the_others_are_read_without_it_and_then_the_line_waits_a_little(
+    lane: str, strands: int
+) -> None:
+    line = a_line(strands, lane)
+    limited = to(1, spacing=1000.0, strands=strands)
+    line.paces.learn(limited.destination, 900.0, time.monotonic())
+    first, *_ = hand_of(line, limited, *(to(number, subscription_id=2, strands=strands) for number in (2, 3)))
+    assert isinstance(first, Send)
+    assert first.delivery.id == 2
+    line.hand = Hand(fresh=[limited])
+    assert isinstance(line.strands[0].advance(answered(200)), Read)
+    assert [*line.wanted().left_out] == [1]
+    line.receive(Hand())
+    assert line.strands[0].advance(None) == Rest(None)
+    assert line.hold == Hold(1.0, "", 0)
+    assert line.head_id is None
+
+
+@pytest.mark.behaviour("1.4")
+def test_what_may_be_sent_soon_is_waited_for() -> None:
+    line = a_line()
+    limited = to(1, spacing=2.0)
+    line.paces.learn(limited.destination, 1.0, time.monotonic() - 0.5)
+    (step,) = hand_of(line, limited)
+    assert isinstance(step, Wait)
+    assert 0.0 < step.seconds <= 0.5
+    line.paces.learn(limited.destination, 0.0, time.monotonic())
+    assert line.strands[0].advance(None) == Send(None, limited)
+
+
+@pytest.mark.behaviour("1.4")
+def test_while_the_database_is_asked_for_one_the_others_of_the_process_wait() -> None:
+    line = a_line(2)
+    steps = hand_of(line, *(to(number, spacing=5.0, strands=2) for number in (1, 2)))
+    assert [type(step) for step in steps] == [Send, Wait]
+    line.paces.learn(to(1, spacing=5.0).destination, 3.0, time.monotonic())
+    line.hand = Hand(fresh=[to(1, spacing=5.0, strands=2)])
+    again = line.strands[0].advance(NotStarted())
+    assert isinstance(again, Wait)
+    assert 1.0 < again.seconds <= 3.0
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_limit_that_has_changed_is_not_what_was_learnt() -> None:
+    line = a_line()
+    limited = to(1, spacing=1000.0)
+    line.paces.learn(limited.destination, 900.0, time.monotonic())
+    changed = replace(limited.destination, stamp=limited.destination.stamp + 1, spacing=1.0)
+    assert line.paces.wait(changed, time.monotonic()) == 0.0
+    assert line.paces.wait(replace(changed, spacing=None), time.monotonic()) == 0.0
