@@ -164,7 +164,7 @@ def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
     redis_empty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
-    monkeypatch.setattr(wakeups, "_redis", lambda: away)
+    monkeypatch.setattr(wakeups, "redis_client", lambda: away)
     monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
     assert (wakeups.asleep(QUEUE, [1]), wakeups.breaker.lets_through()) == (False, False)
     assert wakeups.wake(QUEUE, [1]) is False
