@@ -1,4 +1,4 @@
-"""Celery tasks: ids in, one call each."""
+"""Celery tasks: ids in, or a message that has none, and one call each."""
 
 from typing import Any
 

@@ -2,6 +2,7 @@
 
 import time
 from typing import Final
+from uuid import uuid4
 
 from drf_spectacular.utils import OpenApiResponse
 from rest_framework import status
@@ -76,7 +77,7 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
 
     """
     _check(request, message)
-    handed = hand_over(message, now=time.time())
+    handed = hand_over(message, key=uuid4(), now=time.time())
     answer: dict[str, object] = {
         "id": None,
         "outcome": str(handed.outcome),

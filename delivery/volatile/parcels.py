@@ -1,10 +1,10 @@
 """A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (behaviour 2.9)."""
 
 import base64
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
+from uuid import UUID
 
 import orjson
 
@@ -36,10 +36,10 @@ class Parcel:
     """For how long from then on it may be sent."""
 
     @classmethod
-    def of(cls, message: NewMessage, subscription_ids: Sequence[int], *, now: float) -> Self:
+    def of(cls, message: NewMessage, subscription_ids: Sequence[int], *, key: UUID, now: float) -> Self:
         """Return the message, to be sent to these subscriptions; `now` is the time, in seconds since 1970."""
         return cls(
-            id=f"{ID_PREFIX}{uuid.uuid4().hex}",
+            id=f"{ID_PREFIX}{key.hex}",
             event_type_id=message.event_type_id,
             event_type=message.event_type,
             body=message.body,

@@ -1,6 +1,7 @@
 """Publishing a volatile message: matched like any other, handed to the workers, stored nowhere (behaviour 2.9)."""
 
 from typing import NamedTuple
+from uuid import UUID
 
 from delivery.messages.routing import Route, log_astray, routes_of
 from delivery.messages.storing import NewMessage
@@ -22,15 +23,18 @@ class HandedOver(NamedTuple):
     """How many subscriptions it is sent to, once each, if nothing comes between."""
 
 
-def hand_over(message: NewMessage, *, now: float) -> HandedOver:
-    """Hand a message to the workers for all subscriptions that qualify; `now` is the time, in seconds since 1970.
+def hand_over(message: NewMessage, *, key: UUID, now: float) -> HandedOver:
+    """Hand a message to the workers for all subscriptions that qualify.
+
+    `key` is to tell it from all others; `now` is the time, in seconds since 1970.
 
     Raises:
         NotHandedOver: they do not take it; nothing was sent.
 
     """
     (route,) = routes_of([message], lock=False)
-    parcel = Parcel.of(message, [match.subscription_id for match in route.matches if not match.failure], now=now)
+    wanting = [match.subscription_id for match in route.matches if not match.failure]
+    parcel = Parcel.of(message, wanting, key=key, now=now)
     if parcel.subscription_ids and not is_put(parcel):
         raise NotHandedOver
     _count(parcel, route)

@@ -41,29 +41,31 @@ class Sender:
         self._loop.start()
 
     def send(self, parcel: Parcel) -> None:
-        """Send a parcel to each of its subscriptions that has a place; returns before they answer."""
-        first = is_first(parcel)
-        if first is None:
-            return _lose(parcel, "Redis does not answer")
-        if not first:
-            return None
+        """Send a parcel to each of its subscriptions, unless somebody has done so; returns before they answer."""
+        match is_first(parcel):
+            case True:
+                self._send_first(parcel)
+            case None:
+                _lose(parcel, "Redis does not answer")
+
+    def stop(self) -> None:
+        """Wait a moment for answers; what has none then is lost."""
+        self._places.wait_until_empty(DRAIN_SECONDS)
+        self._loop.stop()
+
+    def _send_first(self, parcel: Parcel) -> None:
         try:
             destinations = destinations_of(parcel.subscription_ids)
             waiting = out_of_turn(destinations.values())
         except Error as failure:
-            return _lose(parcel, str(failure))
+            _lose(parcel, str(failure))
+            return
         for subscription_id in parcel.subscription_ids:
             if subscription_id not in waiting and self._places.take(subscription_id):
                 begun = errand(parcel, destinations.get(subscription_id), time.time)
                 self._go_on(begun, None, partial(self._end, parcel, subscription_id))
             else:
                 _count(parcel, subscription_id, VolatileOutcome.DROPPED)
-        return None
-
-    def stop(self) -> None:
-        """Wait a moment for answers; what has none then is lost."""
-        self._places.wait_until_empty(DRAIN_SECONDS)
-        self._loop.stop()
 
     def _go_on(self, begun: Errand, came: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
         """Let an errand take its next step; one that fails is lost, and no other with it."""

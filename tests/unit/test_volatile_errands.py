@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 import requests
@@ -27,7 +28,7 @@ SOMEBODY = 7
 def parcel(ttl: float | None = None) -> Parcel:
     headers = [("X-Team", "blue")]
     message = NewMessage(3, "Shop.Order.Placed", b"[1]", "application/json", headers=headers, ttl=ttl)
-    return Parcel.of(message, [SOMEBODY], now=NOW)
+    return Parcel.of(message, [SOMEBODY], key=UUID(int=7), now=NOW)
 
 
 def destination(**fields: Any) -> Destination:
