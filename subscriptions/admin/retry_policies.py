@@ -3,6 +3,7 @@
 from django.contrib import admin
 
 from subscriptions.admin.configured import ConfiguredAdmin
+from subscriptions.admin.theme import display
 from subscriptions.models import RetryPolicy
 from subscriptions.retry_terms import ACTIONS
 
@@ -19,7 +20,12 @@ class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
         ("When it is tried again", PAUSES),
         ("In the end", ("most_retries", "in_the_end", "probe_seconds")),
     )
-    list_display = ("name", "description", "most_retries", "in_the_end", "is_preset", "updated_at")
+    list_display = ("name", "description", "most_retries", "in_the_end", "came_installed", "updated_at")
     list_filter = ("is_preset", "in_the_end")
     search_fields = ("name", "description")
     ordering = ("name",)
+
+    @display(description="came installed", ordering="is_preset")
+    def came_installed(self, policy: RetryPolicy) -> str:
+        """Return a flag in words: that one is made here is no error."""
+        return "yes" if policy.is_preset else "no"
