@@ -25,7 +25,7 @@ SELECT id FROM ended
 
 LATER: Final = {ReplayState.CANCELLED: ReplayState.CANCELLING, ReplayState.FAILED: ReplayState.FAILING}
 
-OPENED_AGAIN: Final = """
+UP_TO: Final = """
 SELECT CASE WHEN status = 'ACTIVE' THEN %(cursor)s ELSE (SELECT last_value FROM delivery_delivery_id_seq) END
   FROM subscriptions_subscription WHERE id = %(subscription)s FOR NO KEY UPDATE
 """
@@ -58,6 +58,6 @@ def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: s
 
     Nobody is left by then who published for it before it was INACTIVE.
     """
-    ((newest,),) = rows(OPENED_AGAIN, {"subscription": subscription_id, "cursor": cursor})
+    ((newest,),) = rows(UP_TO, {"subscription": subscription_id, "cursor": cursor})
     cancelled, _ = cancel_slice(subscription_id, newest=newest, reason=reason)
     rows(MOVED if cancelled else ENDED, [replay_id])

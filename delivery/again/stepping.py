@@ -14,9 +14,12 @@ TRIES: Final = 10
 """So often a job may fail in a row: what takes too long once may have been in bad company."""
 
 FAILED: Final = """
-UPDATE delivery_replay SET failures = failures + 1, reason = 'it failed: ' || %s, updated_at = clock_timestamp()
+UPDATE delivery_replay
+   SET failures = failures + 1, updated_at = clock_timestamp(),
+       reason = CASE WHEN state IN ('CANCELLING', 'FAILING') THEN reason ELSE 'it failed: ' || %s END
  WHERE id = %s AND finished_at IS NULL RETURNING failures
 """
+"""Why it is being ended stays: that goes on until it has."""
 
 
 def step(take: LiteralString, do: Callable[..., object]) -> int:
