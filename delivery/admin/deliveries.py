@@ -4,13 +4,14 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
 from delivery.admin.attempts import attempts_table
 from delivery.admin.narrowing import narrowed, searched
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.read_only import STATUS_COLOURS, instant, is_id, link_to, yes_or_no
+from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to, yes_or_no
 from delivery.admin.replayable import ReplayableAdmin
 from delivery.admin.resubmitting import ResubmittingAdmin
 from delivery.looking.listing import in_group
@@ -43,7 +44,16 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
-        *("not_before", "expires_at", "repeats", "replay_link", "is_uncertain", "is_cancel_requested", "size"),
+        *(
+            "not_before",
+            "expires_at",
+            "repeats",
+            "repeated_as",
+            "replay_link",
+            "is_uncertain",
+            "is_cancel_requested",
+            "size",
+        ),
         *("created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
@@ -88,6 +98,13 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     def repeats(self, delivery: Delivery) -> SafeString | str:
         """Return a link to the delivery that was sent again as this one."""
         return link_to("delivery_delivery", delivery.resubmit_of, delivery.resubmit_of)
+
+    @display(description="made again as")
+    def repeated_as(self, delivery: Delivery) -> SafeString | str:
+        """Return links to what it was sent again as, the first ones first."""
+        made = Delivery.objects.filter(resubmit_of=delivery.pk).order_by("pk")[:SHOWN_AT_MOST]
+        links = ((link_to("delivery_delivery", pk, pk),) for pk in made.values_list("pk", flat=True))
+        return format_html_join(", ", "{}", links) or "-"
 
     @display(description="made by")
     def replay_link(self, delivery: Delivery) -> SafeString | str:

@@ -59,6 +59,9 @@ def test_one_is_resubmitted_from_its_page_as_it_was(rejected: Delivery) -> None:
     assert f"This delivery repeats {rejected.pk}." in sent.content.decode()
     new = Delivery.objects.latest("id")
     assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
+    for one, other in ((rejected, new), (new, rejected)):
+        shown = admin.get(reverse("admin:delivery_delivery_change", args=[one.pk])).content.decode()
+        assert f"/admin/delivery/delivery/{other.pk}/change/" in shown
     assert "resubmit" not in admin.get(reverse("admin:delivery_delivery_change", args=[new.pk])).content.decode()
 
 
