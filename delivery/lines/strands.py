@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final, Never
 
 from delivery.lines.crowds import Crowds
-from delivery.lines.hands import BodyBudget, Hand, InHand, any_may
-from delivery.lines.ledgers import Ledger
+from delivery.lines.hands import BodyBudget, InHand, any_may
+from delivery.lines.holdings import SMALLEST_PAGE, Holding
 from delivery.lines.pacing import Paces
 from delivery.lines.pages import Wanted
 from delivery.lines.runs import Run
@@ -17,7 +17,6 @@ from delivery.lines.under_way import UnderWay
 from delivery.models import Lane
 from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
 
-SMALLEST_PAGE: Final = 16
 PAGE_MARGIN: Final = 1.25
 """A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
 HANGS_SECONDS: Final = 0.25
@@ -30,35 +29,24 @@ Story = Generator[Step, Reply, Never]
 
 
 @dataclass(slots=True, eq=False)
-class DrivenLine(Ledger):
+class DrivenLine(Holding):
     """A claimed line in the hands of a driver; its generators and its driver share it, in one thread."""
 
     run: Run
     renewed_at: float
     """Monotonic time, taken before the statement that renewed the lease."""
-    hand: Hand[Any] = field(default_factory=Hand)
-    """Of deliveries, or of groups where the line is a QUEUE sender's."""
     crowds: Crowds = field(default_factory=Crowds)
     paces: Paces = field(default_factory=Paces)
     """Of all lines of the process."""
-    left_out: list[int] = field(default_factory=list)
-    """Subscriptions that wait for their rate longer than this turn, where the others do not wait for them."""
-    cut_short: list[int] = field(default_factory=list)
-    """Groups in the midst of whose cycle something was no longer as it had been read."""
     strands: list["Strand"] = field(default_factory=list)
     """One where the order counts."""
     resting: list["Strand"] = field(default_factory=list)
     taken_at: float = field(default_factory=time.monotonic)
     sent: int = 0
     """Requests in this turn."""
-    page_size: int = field(init=False)
     stopping: bool = False
     is_outdated: bool = False
     """Whether it has to be claimed anew: its subscriber is sent otherwise now (behaviour 4.13)."""
-
-    def __post_init__(self) -> None:
-        Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
-        self.page_size = min(max(SMALLEST_PAGE, 2 * self.claim.strands), self.claim.capacity)
 
     @property
     def is_sender(self) -> bool:
@@ -108,19 +96,6 @@ class DrivenLine(Ledger):
             self.cut_short,
             hanging,
         )
-
-    def receive(self, hand: Hand[Any]) -> None:
-        """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        self.hand, self.cut_short = hand, []
-        if hand.is_starved:
-            self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
-        if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
-            self.head_id, self.failures = None, 0
-
-    def give_hand_back(self, budget: BodyBudget) -> None:
-        """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
-        budget.give_back(self.hand.bytes)
-        self.hand = Hand()
 
     def give_all_back(self, budget: BodyBudget) -> None:
         """Let go of everything."""
