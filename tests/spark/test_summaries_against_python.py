@@ -21,7 +21,7 @@ from tests.plain_summaries import PlainSummaries
 
 WORDS = vocabulary()
 EXAMPLES = settings.get_profile("default").max_examples // 30
-"""Each is a frame of many histories, since Spark takes as long for one."""
+"""Each is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
 
 SUBSCRIPTIONS = {kind: number for number, kind in enumerate(WORDS.kinds[:-1], 1)}
 WORLD: Mapping[str, list[Row]] = {
@@ -105,7 +105,11 @@ def lasting(took: dt.timedelta, delay: float | None, **delivery: Any) -> Row:
     return {**delivery, "created_at": created_at, "not_before": delay and created_at + took * delay}
 
 
-@settings(phases=[Phase.generate], max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    phases=[Phase.generate],
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
 @given(histories=st.lists(HISTORIES, min_size=10, max_size=60))
 def test_summaries_are_those_of_plain_python(spark: SparkSession, histories: list[Any]) -> None:
     rows = document(histories)
