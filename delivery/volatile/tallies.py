@@ -1,9 +1,9 @@
 """Counting what becomes of volatile messages: in memory, written down every second (behaviour 2.9)."""
 
-import atexit
 import os
 import threading
 from collections import Counter, defaultdict
+from multiprocessing.util import Finalize
 from typing import Final, NamedTuple
 
 import orjson
@@ -104,7 +104,7 @@ def running_tallies() -> Tallies:
         if os.getpid() not in _tallies:
             started = _tallies[os.getpid()] = Tallies()
             started.start()
-            atexit.register(started.stop)
+            Finalize(None, stop, exitpriority=0)  # a web server's processes end without `atexit`
         return _tallies[os.getpid()]
 
 
@@ -112,5 +112,4 @@ def stop() -> None:
     """Write down what this process has counted; who counts after that begins anew."""
     with _start_lock:
         if stopped := _tallies.pop(os.getpid(), None):
-            atexit.unregister(stopped.stop)
             stopped.stop()
