@@ -23,6 +23,8 @@ EVENTS = 7_000
 KILL_EVERY = 3.0
 STARTED_SECONDS = 15.0
 THROUGH_SECONDS = 300.0
+PACED_SECONDS = 12
+"""How long a replay takes at least, so that kills come upon many of its slices."""
 HELD_OPEN_SECONDS = 10.0
 KEPT = 1_000
 """Events from before a backfill that is ended."""
@@ -82,7 +84,8 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
     for endpoint in endpoints:
         endpoint.exchanges.clear()
 
-    jobs = [ask(load.broker, "replays", subscriber=one.name, statuses=["DELIVERED"]) for one in load.endpoints]
+    wanted = {"statuses": ["DELIVERED"], "pace": EVENTS // PACED_SECONDS}
+    jobs = [ask(load.broker, "replays", subscriber=one.name, **wanted) for one in load.endpoints]
     kills = kill_until("DONE", load, jobs)
     wait_until(lambda: load.broker.has_finished(load.endpoints), THROUGH_SECONDS)
 
