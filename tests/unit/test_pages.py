@@ -76,3 +76,10 @@ def test_large_bodies_leave_room_for_small_ones() -> None:
     while budget.take(MAX_BYTES):
         pass
     assert [budget.take(64 * 1024) for _ in range(16)] == [True] * 16
+
+
+@pytest.mark.behaviour("4.11", "4.13")
+def test_what_a_strand_has_taken_is_not_taken_by_another_though_it_is_not_marked_yet() -> None:
+    waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, ASIDE), row(12, ASIDE)]
+    line = Wanted(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
+    assert [one.id for one in page_of(waiting, line, BodyBudget(PLENTY)).taken] == [2, 11]
