@@ -91,7 +91,7 @@ class PoliciesInForce(ComingAndGoing):
         policy = self.policies[number - 1] if number else None
         Subscription.objects.filter(pk=self.subscriptions[at].pk).update(retry_policy=policy)
 
-    @rule(number=numbers, most_retries=st.integers(0, 3))
+    @rule(number=st.integers(1, len(TERMS)), most_retries=st.integers(0, 3))
     def edit_policy(self, number: int, most_retries: int) -> None:
         RetryPolicy.objects.filter(pk=self.policies[number - 1].pk).update(most_retries=most_retries)
 
