@@ -12,9 +12,12 @@ HOLD_COUNTS: Final = """
      SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
        LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
-        AND (h.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE')))
+        AND (h.subscription_id IS NULL OR s.is_sending AND NOT s.on_trial AND u.status = 'ACTIVE')))
 """
-"""A line is held only for a head that can be sent: one cancelled or inactivated meanwhile holds nothing up."""
+"""A line is held only for a head that can be sent: one cancelled, paused or inactivated meanwhile holds nothing up.
+
+Nor does one that a suspended subscription is tried with.
+"""
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
 

@@ -8,6 +8,7 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from delivery.looking.standing import standings_of
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.pausing import resume
@@ -84,6 +85,16 @@ def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
     assert (oldest.due_at, oldest.line_id, oldest.attempts, oldest.sequence) == (None, line.pk, 3, 1)
     assert (line.head_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
     assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("on_trial", [False, True])
+def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Subscription, *, on_trial: bool) -> None:
+    suspend(receiver, wanted)
+    if on_trial:
+        begin_trial(wanted)
+    line = line_of(wanted.subscriber)
+    assert (line.head_id is None, standings_of([line.pk])[line.pk].hold) == (False, None)
 
 
 @pytest.mark.behaviour("5.6", "5.7")
@@ -313,7 +324,8 @@ def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
 def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main_one(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_APART", "most_retries": 1})
+    far_off = {"first_pause": 3600.0, "longest_pause": 3600.0}
+    apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_APART", "most_retries": 1})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
     receiver.on("/a", answer(500))
     with working():
