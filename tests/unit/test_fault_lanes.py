@@ -14,7 +14,7 @@ KILLED = Fault(10.5, 10.5)
 
 def request(number: int, at: float, status: int | None = 200, **fields: Any) -> Exchange:
     """Return a request that was answered at once, unless it was not."""
-    defaults = {"webhook_id": f"dlv_{number}", "sequence": number, "flagged": False, "altered": False}
+    defaults: dict[str, Any] = {"webhook_id": f"dlv_{number}", "sequence": number, "flagged": False, "altered": False}
     answered_at = None if status is None else at + 0.01
     return Exchange(number=number, at=at, status=status, answered_at=answered_at, **(defaults | fields))
 
