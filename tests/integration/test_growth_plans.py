@@ -160,7 +160,8 @@ def move_apart_and_suspend(grown: Grown) -> None:
         settlements=[settlement(driven, second, **unanswered, further=announced)],
         marks=[driven.mark(third)],
     )
-    suspends = Further(suspends=True, probe=60.0, announces=True, meaning="suspend")
+    stamp = third.destination.stamp
+    suspends = Further(suspends=True, stamp=stamp, probe=60.0, announces=True, meaning="suspend")
     settle(
         epochs(driven),
         settlements=[settlement(driven, third, **pending, further=suspends)],
