@@ -23,10 +23,9 @@ BEGIN: Final = f"""
 WITH due AS MATERIALIZED (
   SELECT s.id, s.paused_since, s.monitor_url, COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds}) AS seconds,
          (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main') AS line_id
-    FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-    LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY'
-     AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+    FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+   WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY' AND s.status = 'ACTIVE'
+     AND (SELECT u.status FROM subscriptions_subscriber u WHERE u.id = s.subscriber_id) = 'ACTIVE'
    ORDER BY s.probe_due_at LIMIT 500 FOR NO KEY UPDATE OF s SKIP LOCKED),
 begun AS (
   UPDATE subscriptions_subscription s
@@ -42,7 +41,7 @@ SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL
   FROM due d
 """
-"""What is not active is not tried before it is again.
+"""What is not active is not tried before it is again; joined, subscribers might be where the planner begins.
 
 A trial that nothing has come of yet is looked at again: what it was to send may be gone.
 """
