@@ -1,12 +1,14 @@
 """What a broken broker would leave behind, written into the database of a real one: the fault suite would see it."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 import requests
 
 from tests.faults.auditing import Since
 from tests.faults.verdicts import Verdict
 from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import Receiver, wait_until
+from tests.receiver import Receiver, answer, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.lengthy]
 
@@ -61,6 +63,42 @@ def test_a_planted_inversion_and_a_planted_duplicate_turn_the_verdict_red(broker
     broker.inactivate_all()
 
 
-def publish(broker: Broker, publisher: requests.Session, event_type: str, number: int) -> None:
+@pytest.mark.behaviour("4.10", "4.11", "5.3")
+def test_what_is_late_paused_and_tried_again_is_explained_and_a_fault_among_it_is_not(
+    broker: Broker, receiver: Receiver
+) -> None:
+    history, event_types = Since(broker), [broker.event_type() for _ in range(2)]
+    apart = broker.retry_policy(on_client_error="RETRY_APART", first_pause=0.1, most_retries=3, in_the_end="FAIL")
+    subscriber = broker.subscribe(receiver.url("/late"), *event_types, retry_policy=apart)
+    paused, other = event_types
+    subscription = broker.management.every("subscriptions", subscriber=subscriber.name, event_type=paused)
+    page = f"subscriptions/{next(subscription)['id']}"
+    receiver.on("/late", answer(404), answer())
+    with broker.publisher() as publisher:
+        publish(broker, publisher, paused, 0)
+        publish(broker, publisher, paused, 1, delay=2.0)
+        publish(broker, publisher, other, 2)
+        wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT)
+        broker.management.create(f"{page}/pause")
+        publish(broker, publisher, paused, 3)
+        publish(broker, publisher, paused, 4)
+        publish(broker, publisher, other, 5)
+        wait_until(lambda: broker.unfinished([subscriber]) == 2, TIMEOUT)
+        broker.management.create(f"{page}/resume")
+    wait_until(lambda: broker.has_finished([subscriber]), TIMEOUT)
+    found = history.audit()
+    assert (found.audited, found.numbered, found.unexplained) == (6, 6, 0), found.named
+    assert found.explanations == ("not active or paused", "not yet due")
+    again, _, _, first, second, _ = (delivery for (delivery,) in broker.ask(IDS, name=subscriber.name))
+    assert len(broker.ask(SWAPPED, first=first, second=second)) == 2
+    assert broker.ask(SENT_AFTER_ITS_ANSWER, delivery=again) == [(again,)] * 2
+    assert history.audit().problem.startswith("unexplained 2: ")
+    broker.inactivate_all()
+
+
+def publish(
+    broker: Broker, publisher: requests.Session, event_type: str, number: int, *, delay: float | None = None
+) -> None:
+    headers = {"Broker-Not-Before": (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()} if delay else {}
     address = f"{broker.web}/api/v1/events/{event_type}"
-    publisher.post(address, json={"number": number}, timeout=TIMEOUT).raise_for_status()
+    publisher.post(address, json={"number": number}, headers=headers, timeout=TIMEOUT).raise_for_status()
