@@ -24,7 +24,7 @@ WITH due AS MATERIALIZED (
   SELECT s.id, s.paused_since, s.monitor_url, COALESCE(p.probe_seconds, {TEAMFORGE.probe_seconds}) AS seconds,
          (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main') AS line_id
     FROM subscriptions_subscription s LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
-   WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY' AND s.status = 'ACTIVE'
+   WHERE s.probe_due_at <= (SELECT clock_timestamp()) AND s.paused_by = 'POLICY' AND s.status <> 'INACTIVE'
      AND (SELECT u.status FROM subscriptions_subscriber u WHERE u.id = s.subscriber_id) = 'ACTIVE'
    ORDER BY s.probe_due_at LIMIT 500 FOR NO KEY UPDATE OF s SKIP LOCKED),
 begun AS (
@@ -41,7 +41,9 @@ SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
             ORDER BY o.due_at, o.id LIMIT 1) IS NOT NULL
   FROM due d
 """
-"""What is not active is not tried before it is again; joined, subscribers might be where the planner begins.
+"""What is not active is not tried before it is again.
+
+Said so that nothing but the index of probes will do: neither that of the active ones nor, joined, all subscribers.
 
 A trial that nothing has come of yet is looked at again: what it was to send may be gone.
 """
