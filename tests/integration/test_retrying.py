@@ -195,6 +195,7 @@ def test_the_end_of_a_delivery_is_recorded_to_be_announced(
     attempts: int,
 ) -> None:
     RetryPolicy.objects.filter(is_preset=False).update(**terms)
+    subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
     receiver.on("/a", answer(status))
     publish_numbered(wanted.event_type, 1)
     with working():
@@ -210,6 +211,7 @@ def test_the_failure_of_an_announcement_is_not_announced(
     receiver: Receiver, storage: None, nobody_announces: None
 ) -> None:
     one = subscription(event_type=event_type("Broker.Test"), endpoint=receiver.url("/a"))
+    subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
     receiver.on("/a", answer(404))
     with working():
         publish_numbered(one.event_type, 1)
