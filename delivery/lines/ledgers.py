@@ -56,12 +56,14 @@ class Ledger:
         """Note that `delivery` must not be overtaken; of several that were under way the first one's word counts."""
         if self.is_held:
             return
-        self.hold, self.head_id = hold, delivery.id
+        self.hold = hold
+        self._stops_at(delivery)
         self.failures += 1
 
     def waits_with(self, delivery: InHand, seconds: float) -> None:
         """Note that `delivery` waits for its rate, and the line with it, whose order counts (behaviour 1.4, 4.12)."""
-        self.hold, self.head_id = Hold(seconds, "", delivery.destination.stamp), delivery.id
+        self.hold = Hold(seconds, "", delivery.destination.stamp)
+        self._stops_at(delivery)
 
     def waits_a_little(self) -> None:
         """Note that all that is left waits for its rate; where no order counts, something else may come."""
@@ -72,9 +74,19 @@ class Ledger:
         if delivery.id == self.head_id:
             self.head_id = None
         else:
-            self.aside_next = not delivery.is_aside
+            self._had_its_turn(delivery)
         if not self.is_held:
             self.failures = 0
+
+    def _stops_at(self, delivery: InHand) -> None:
+        """Note that `delivery` is the head now: once it is sent as such, nobody knows any more whose turn it was."""
+        if delivery.id != self.head_id:
+            self._had_its_turn(delivery)
+        self.head_id = delivery.id
+
+    def _had_its_turn(self, delivery: InHand) -> None:
+        """Note that it is the turn of the other kind: of those never sent, or of those set aside (behaviour 4.6)."""
+        self.aside_next = not delivery.is_aside
 
     def is_as_claimed(self, destination: Destination) -> bool:
         """Whether its subscriber is still sent as many at a time as when it was claimed (behaviour 4.13)."""

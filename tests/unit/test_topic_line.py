@@ -198,6 +198,28 @@ def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
     assert line.aside_next
 
 
+@pytest.mark.behaviour("1.4", "4.6")
+@pytest.mark.parametrize("waits_for_its_rate", [True, False])
+def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
+    new, stuck = fresh(1, 2, 3), aside(7, 8, 9)
+    head, aside_next, order = None, False, []
+    for _ in range(6):
+        line = a_line(head=head.id if head else None)
+        line.aside_next = aside_next
+        if head:
+            line.passed(head)
+        taken = Hand(fresh=new, aside=stuck).take(aside_next=line.aside_next)
+        assert taken
+        (stuck if taken.is_aside else new).remove(taken)
+        if waits_for_its_rate:
+            line.waits_with(taken, 900.0)
+        else:
+            line.holds(taken, Hold(1.0, "answered 503", 2))
+        order.append(taken.id)
+        head, aside_next = taken, line.aside_next
+    assert order == [1, 7, 2, 8, 3, 9]
+
+
 @pytest.mark.behaviour("4.15")
 def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
     line = a_line()
