@@ -10,6 +10,9 @@ EARLY: Final = "interval '5 ms'"
 """So much before its slot something may be sent: clocks and commits are no more exact."""
 LATE: Final = "GREATEST(LEAST(m.spacing / 2, interval '1 s'), interval '50 ms')"
 """So much after its slot something still is in it."""
+AT: Final = f"""CASE WHEN p.last_at + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
+              ELSE clock_timestamp() END AS at"""
+"""The slot that is taken now of the pace `p`, where slots are `m.spacing` apart."""
 
 SLOTS: Final = f"""
 slots AS MATERIALIZED (
@@ -20,8 +23,7 @@ slots AS MATERIALIZED (
    ORDER BY subscription_id, delivery_id),
 free AS MATERIALIZED (
   SELECT m.delivery_id, m.subscription_id, m.spacing,
-         CASE WHEN p.last_at + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
-              ELSE clock_timestamp() END AS at
+         {AT}
     FROM slots m JOIN delivery_pace p ON p.subscription_id = m.subscription_id
    WHERE p.last_at IS NULL OR p.last_at + m.spacing <= clock_timestamp() + {EARLY}
    ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED),"""

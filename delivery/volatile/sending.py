@@ -54,18 +54,27 @@ class Sender:
         self._loop.stop()
 
     def _send_first(self, parcel: Parcel) -> None:
+        ends = {one: partial(self._end, parcel, one) for one in parcel.subscription_ids if self._has_place(parcel, one)}
         try:
-            destinations = destinations_of(parcel.subscription_ids)
-            waiting = out_of_turn(destinations.values())
+            destinations = destinations_of([*ends])
+            waiting = set() if parcel.is_over(time.time()) else out_of_turn(destinations.values())
         except Error as failure:
-            _lose(parcel, str(failure))
+            log.warning("volatile.not_sent", id=parcel.id, reason=str(failure))
+            for end in ends.values():
+                end(VolatileOutcome.LOST)
             return
-        for subscription_id in parcel.subscription_ids:
-            if subscription_id not in waiting and self._places.take(subscription_id):
-                begun = errand(parcel, destinations.get(subscription_id), time.time)
-                self._go_on(begun, None, partial(self._end, parcel, subscription_id))
+        for subscription_id, end in ends.items():
+            if subscription_id in waiting:
+                end(VolatileOutcome.DROPPED)
             else:
-                _count(parcel, subscription_id, VolatileOutcome.DROPPED)
+                self._go_on(errand(parcel, destinations.get(subscription_id), time.time), None, end)
+
+    def _has_place(self, parcel: Parcel, subscription_id: int) -> bool:
+        """Take a place, so that only what has one takes the turn of its subscription; without one it is dropped."""
+        has_place = self._places.take(subscription_id)
+        if not has_place:
+            _count(parcel, subscription_id, VolatileOutcome.DROPPED)
+        return has_place
 
     def _go_on(self, begun: Errand, came: Answer | Result | None, end: Callable[[VolatileOutcome], None]) -> None:
         """Let an errand take its next step; one that fails is lost, and no other with it."""

@@ -1,6 +1,6 @@
 """Volatile messages that get no place, or are lost with what had them: each is counted (behaviour 2.9)."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,13 +9,16 @@ from django.test import Client
 from django.utils import timezone
 from structlog.testing import capture_logs
 
-from delivery.models import Pace, VolatileCount, VolatileOutcome
+from delivery.models import Delivery, Pace, VolatileCount, VolatileOutcome
+from delivery.settling.pace_statements import LATE
 from delivery.tasks import send_volatile
-from delivery.volatile import sending, tallies
+from delivery.volatile import pacing, sending, tallies
 from subscriptions.database import rows
 from subscriptions.models import EventType, Subscription
+from subscriptions.models.pausable import PausedBy
 from tests import factories
 from tests.clients import Answer
+from tests.driving import retry_line_of, wait_until_done, working
 from tests.publishing import publish
 from tests.receiver import Receiver, hang, wait_until
 from tests.volatile import (
@@ -42,9 +45,10 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     settings.VOLATILE_UNDER_WAY = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
+    places = sending.running_sender(under_way=4)._places
     publish(client, **VOLATILE)
     work()
-    wait_until(lambda: len(receiver.log) == 2)
+    wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])
     publish(client, **VOLATILE)
     work()
     wait_until(lambda: len(receiver.of("/shop")) == 2)
@@ -66,6 +70,83 @@ def test_a_rate_limit_leaves_no_room_for_more(
     publish(client, **VOLATILE)
     work()
     wait_until_answered(receiver, "/limited", 2)
+
+
+@pytest.fixture
+def limited(event_type: EventType, receiver: Receiver) -> Subscription:
+    """Return a subscription that may be sent now, and then not for long."""
+    limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
+    Pace.objects.update(last_at=Now() - timedelta(seconds=100))
+    return limited
+
+
+def slot() -> datetime:
+    """Return when the one subscription with a rate limit was sent something."""
+    at = Pace.objects.get().last_at
+    assert at
+    return at
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize("was_tried", [False, True])
+def test_the_slot_is_for_what_is_stored_and_waits_for_it(
+    client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, *, was_tried: bool
+) -> None:
+    monkeypatch.setattr(pacing, "TAKE", pacing.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
+    before = slot()
+    publish(client, b'{"stored": true}')
+    if was_tried:
+        Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now(), attempts=1)
+    publish(client, b'{"stored": false}', **VOLATILE)
+    work()
+    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/limited") == [b'{"stored": true}']
+
+
+@pytest.mark.behaviour("1.4")
+def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due(
+    client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pacing, "TAKE", pacing.TAKE.replace(LATE, "interval '1 hour'"))
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/limited")
+    assert slot() == before + timedelta(seconds=100)
+
+
+@pytest.mark.behaviour("1.4", "5.6")
+def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
+    paused = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "answered 503"}
+    Subscription.objects.filter(pk=limited.pk).update(**paused, on_trial=True)
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    assert (counted(limited), slot()) == ({"accepted": 1, "skipped": 1}, before)
+
+
+@pytest.mark.behaviour("1.4")
+def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription) -> None:
+    before = slot()
+    publish(client, **VOLATILE)
+    (task,) = tasks()
+    send_volatile(parcel_in(task) | {"seconds": 0.0})
+    assert (counted(limited)["expired"], slot()) == (1, before)
+
+
+@pytest.mark.behaviour("1.4")
+def test_what_gets_no_place_takes_no_slot(
+    client: Client, shop: Subscription, limited: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.VOLATILE_UNDER_WAY = 1
+    receiver.on("/shop", hang)
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: receiver.of("/shop"))
+    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
 
 
 def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
