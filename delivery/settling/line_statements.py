@@ -55,8 +55,8 @@ written AS (
          lease_until = CASE WHEN NOT w.let_go THEN clock_timestamp() + make_interval(secs => %(lease)s) END,
          due_at = clock_timestamp() + make_interval(secs => w.pause),
          held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
-                           WHEN w.head_id IS NOT NULL THEN l.held_since END,
-         held_reason = CASE WHEN w.pause IS NOT NULL AND w.reason = '' THEN l.held_reason ELSE w.reason END,
+                           WHEN w.head_id = l.head_id THEN l.held_since END,
+         held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
          held_stamp = w.stamp
     FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
@@ -66,7 +66,7 @@ written AS (
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
 """Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it.
 
-One that waits for nothing but its rate is not held by that; if it was held already, it still is.
+One that waits for nothing but its rate is not held by that; if the same delivery held it already, it still is.
 """
 
 RESULT: Final = """

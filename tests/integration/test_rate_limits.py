@@ -18,10 +18,12 @@ from tests.driving import (
     Worker,
     begin_and_vanish,
     line_of,
+    make_due,
     publish_numbered,
     retry_line_of,
     statuses,
     wait_until_done,
+    wait_until_held,
     working,
 )
 from tests.factories import retry_policy, subscription
@@ -112,6 +114,27 @@ def test_a_line_that_waits_for_its_rate_is_not_held_and_nobody_looks_at_it_meanw
     assert (line.head_id, line.held_since, line.held_reason) == (Delivery.objects.open().get().pk, None, "")
     assert line.due_at == pytest.approx(last_at(limited) + timedelta(seconds=1000), abs=timedelta(seconds=5))
     assert lines_with_due_work() == []
+
+
+@pytest.mark.behaviour("1.4", "4.7", "5.7")
+def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not_with_the_next(
+    receiver: Receiver, limited: Subscription
+) -> None:
+    receiver.on("/a", answer(503), answer())
+    with working():
+        publish_numbered(limited.event_type, 2)
+        wait_until_held(limited.subscriber)
+        make_due()
+        wait_until_paced(limited)
+    held = line_of(limited.subscriber)
+    assert (held.held_since is None, held.held_reason, len(receiver.log)) == (False, "answered 503", 1)
+    Pace.objects.update(last_at=None)
+    make_due()
+    with working("another"):
+        wait_until(lambda: statuses(limited) == [DELIVERED, PENDING], saying=lambda: statuses(limited))
+        wait_until_paced(limited)
+    line = line_of(limited.subscriber)
+    assert (line.head_id != held.head_id, line.held_since, line.held_reason) == (True, None, "")
 
 
 @pytest.mark.behaviour("1.4")
