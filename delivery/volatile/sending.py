@@ -26,6 +26,8 @@ from subscriptions.scripts.jobs import Result
 
 MOST_ANSWER_BYTES: Final = 64 * 1024
 """What is read of an answer; of which the status alone counts."""
+MOST_BODY_BYTES: Final = 16 * 1024 * 1024
+"""Bodies under way at once in a process; its lines have the rest of what it holds (behaviour 11.1)."""
 DRAIN_SECONDS: Final = 1.0
 """How long a worker that stops waits for answers; what comes later is counted as lost."""
 
@@ -36,7 +38,7 @@ class Sender:
     """A process's requests for volatile messages: so many under way at most, and none of them twice."""
 
     def __init__(self, *, under_way: int) -> None:
-        self._places = Places(under_way)
+        self._places = Places(under_way, most_bytes=MOST_BODY_BYTES)
         self._loop = CallLoop(deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
         self._loop.start()
 
@@ -71,7 +73,7 @@ class Sender:
 
     def _has_place(self, parcel: Parcel, subscription_id: int) -> bool:
         """Take a place, so that only what has one takes the turn of its subscription; without one it is dropped."""
-        has_place = self._places.take(subscription_id)
+        has_place = self._places.take(subscription_id, len(parcel.body))
         if not has_place:
             _count(parcel, subscription_id, VolatileOutcome.DROPPED)
         return has_place
@@ -90,7 +92,7 @@ class Sender:
 
     def _end(self, parcel: Parcel, subscription_id: int, outcome: VolatileOutcome) -> None:
         _count(parcel, subscription_id, outcome)
-        self._places.leave(subscription_id)
+        self._places.leave(subscription_id, len(parcel.body))
 
 
 def _lose(parcel: Parcel, reason: str) -> None:

@@ -127,13 +127,28 @@ def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.integers(1, 3), st.booleans())))
 def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, acts: list[tuple[int, bool]]) -> None:
-    places, taken = Places(most), [0, 0, 0, 0]
+    places, taken = Places(most, most_bytes=0), [0, 0, 0, 0]
     for owner, comes in acts:
         if comes:
             is_free = sum(taken) < most and taken[owner] < max(1, most // 4)
-            assert places.take(owner) == is_free
+            assert places.take(owner, 0) == is_free
             taken[owner] += is_free
         elif taken[owner]:
-            places.leave(owner)
+            places.leave(owner, 0)
             taken[owner] -= 1
     assert places.wait_until_empty(0) == (sum(taken) == 0)
+
+
+@pytest.mark.behaviour("11.1")
+@given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40))))
+def test_no_more_bytes_are_under_way_than_may_be_and_none_has_too_many(acts: list[tuple[int, int]]) -> None:
+    places = Places(1_000, most_bytes=100)
+    taken: list[tuple[int, int]] = []
+    for owner, size in acts:
+        of_owner = sum(held for whose, held in taken if whose == owner)
+        is_free = sum(held for _, held in taken) + size <= 100 and of_owner + size <= 25
+        assert places.take(owner, size) == is_free
+        taken += [(owner, size)] * is_free
+    for owner, size in taken:
+        places.leave(owner, size)
+    assert [places.take(owner, 25) for owner in range(1, 6)] == [True] * 4 + [False]
