@@ -51,7 +51,6 @@ def _settlement(line: DrivenLine, delivery: InHand, sent: Sent, outcome: Outcome
 
 
 def _hold(delivery: InHand, outcome: Outcome, verdict: Verdict) -> Hold:
-    """Return how long the line waits, under which configuration; one that a trial has let go on has the next."""
+    """Return how long the line waits, and under which configuration."""
     assert verdict.pause is not None  # noqa: S101 - what is held waits
-    goes_on = delivery.destination.on_trial and verdict.decision is Decision.HOLD_THE_LINE
-    return Hold(verdict.pause, str(outcome), delivery.destination.stamp + goes_on)
+    return Hold(verdict.pause, str(outcome), delivery.destination.stamp)

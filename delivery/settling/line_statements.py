@@ -44,7 +44,7 @@ owned AS MATERIALIZED (
 In any order: nobody waits here.
 """
 
-WRITTEN: Final = f"""
+_WRITTEN: Final = f"""
 missed AS (
   SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
    WHERE d.status = 'IN_FLIGHT' AND s.delivery_id NOT IN (SELECT id FROM ended)),
@@ -57,17 +57,23 @@ written AS (
          held_since = CASE WHEN w.reason <> '' THEN COALESCE(l.held_since, clock_timestamp())
                            WHEN w.head_id = l.head_id THEN l.held_since END,
          held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
-         held_stamp = w.stamp
+         held_stamp = w.stamp"""
+_WITH_ITS_TRIAL: Final = """
+           + (SELECT count(*) FROM turned t WHERE t.id = w.head_id AND NOT t.suspends)"""
+_OF_OWNED: Final = """
     FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
                  pause float8, reason text, stamp bigint)
    -- arrays, looked up by hash: joined, they would be a nested loop of lines and lines
    WHERE l.id = w.line_id AND w.line_id = ANY (ARRAY(SELECT id FROM owned))
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
+WRITTEN: Final = _WRITTEN + _OF_OWNED
 """Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it.
 
 One that waits for nothing but its rate is not held by that; if the same delivery held it already, it still is.
 """
+WRITTEN_WITH_TRIALS: Final = _WRITTEN + _WITH_ITS_TRIAL + _OF_OWNED
+"""The same where a subscription may go on after its trial: that is a change, for which no line that it holds is due."""
 
 RESULT: Final = """
 SELECT 'owned', id, NULL::bigint FROM owned
@@ -114,7 +120,7 @@ def settle_statement(needs: Needs) -> LiteralString:
     slots, in_its_slot = (SLOTS, IN_ITS_SLOT) if needs.keeps_pace else ("", "")
     parts += [slots + STARTED + (UNLESS_SUSPENDED if needs.turns else "") + in_its_slot + MARKED]
     parts += [TOLD_OF_GONE] if needs.stays or needs.ends_unanswered else []
-    parts += [WRITTEN] if needs.writes else []
+    parts += [WRITTEN_WITH_TRIALS if needs.turns else WRITTEN] if needs.writes else []
     parts += [WITHHELD] if needs.withholds else []
     if needs.keeps_pace:
         parts, result = [*parts, PACED], result + RESULT_OF_PACED

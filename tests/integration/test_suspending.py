@@ -275,6 +275,25 @@ def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspend
     assert (statuses(wanted), len(receiver.log)) == ([PENDING], 4), "it waits for its pause before it is tried again"
 
 
+@pytest.mark.behaviour("4.8", "5.6")
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_its_subscription_go_on_or_not(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]", *, is_locked: bool
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    patient = retry_policy(**LIKE_WEBMETHODS | {"first_pause": 3600.0, "longest_pause": 3600.0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=patient)
+    begin_trial(wanted)
+    if is_locked:
+        elsewhere.execute(LOCK, [wanted.pk])
+    with working() as worker:
+        wait_until(lambda: Attempt.objects.count() == 4 and not worker.driver.lines)
+        assert lines_with_due_work() == []
+    elsewhere.rollback()
+    wanted.refresh_from_db()
+    assert (wanted.on_trial, len(receiver.log)) == (is_locked, 4)
+
+
 @pytest.mark.behaviour("5.6")
 def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
