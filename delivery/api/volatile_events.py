@@ -40,8 +40,8 @@ register(
             503,
             "volatile_unavailable",
             "Volatile messages unavailable",
-            "No worker could be told of it, or too many messages wait for one: nobody gets this one. Publish it again,"
-            " or without Broker-Durability, and it is stored.",
+            "No worker could be told of it, or too many messages wait for one: perhaps nobody gets this one. Publish"
+            " it again, or without Broker-Durability, and it is stored.",
             retry_after=2,
         )
     }

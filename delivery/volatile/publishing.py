@@ -12,7 +12,7 @@ from delivery.volatile.tallies import ACCEPTED, Counted, running_tallies
 
 
 class NotHandedOver(Exception):
-    """The workers cannot be reached, or as much waits for them as may: nobody gets this message."""
+    """As much waits for the workers as may, or they cannot be told; perhaps one was, and nobody heard that it was."""
 
 
 class HandedOver(NamedTuple):
@@ -29,7 +29,7 @@ def hand_over(message: NewMessage, *, key: UUID, now: float) -> HandedOver:
     `key` is to tell it from all others; `now` is the time, in seconds since 1970.
 
     Raises:
-        NotHandedOver: they do not take it; nothing was sent.
+        NotHandedOver: nobody knows of any that takes it; as a rule nothing is sent.
 
     """
     (route,) = routes_of([message], lock=False)
