@@ -40,15 +40,16 @@ page AS MATERIALIZED (
    WHERE a.has_fresh
   UNION ALL
   SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
-    SELECT f.* FROM unnest(a.subscription_ids) WITH ORDINALITY AS s (id, number) CROSS JOIN LATERAL (
-      SELECT {ROW}, d.due_at,
-             CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round,
-             CASE WHEN NOT a.has_fresh THEN mod(s.number + a.epoch, cardinality(a.subscription_ids)) END AS place
-        FROM delivery_open d
-       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
-         AND d.status = 'PENDING' AND {LIVES}
-       ORDER BY d.due_at, d.id LIMIT a.capacity) f
-     ORDER BY f.round, f.place, f.due_at, f.id LIMIT a.capacity) d),
+    SELECT f.* FROM (
+      SELECT f.*, CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+        FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+          SELECT {ROW}, d.due_at,
+                 CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+            FROM delivery_open d
+           WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
+             AND d.status = 'PENDING' AND {LIVES}
+           ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
+     ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM page GROUP BY line_id
@@ -62,8 +63,8 @@ def pages_statement(*, leaves_out: bool) -> LiteralString:
     """Return what reads the pages, and notes for mending what is in them; without some subscriptions if it says so.
 
     A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's
-    alone. Its subscriptions take turns, and another one begins whenever it is claimed: one that hangs, and whose turn
-    goes with that, does not keep the others from theirs.
+    alone. Those of its subscriptions of which something is due take turns, and another of them begins whenever it is
+    claimed: one that hangs, and whose turn goes with that, does not keep the others from theirs.
 
     The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
     """

@@ -55,3 +55,15 @@ def test_each_of_them_begins_as_often_as_the_others_if_one_hangs_and_has_the_tur
     begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
     assert set(begins[:3]) == due
     assert begins[:3] == begins[3:]
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+def test_those_of_which_nothing_is_due_have_no_turn(owner: Subscriber) -> None:
+    for _ in range(4):
+        subscription(owner)
+    due = [waiting_apart(owner, 5, since=60.0).pk for _ in range(2)]
+    for _ in range(4):
+        subscription(owner)
+    begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
+    assert sorted(begins) == sorted(due * (TURNS // 2))
+    assert begins[:2] * (TURNS // 2) == begins
