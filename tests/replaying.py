@@ -1,6 +1,9 @@
 """Replays in tests: what they are of, asked for, and done to the end."""
 
+from datetime import timedelta
 from typing import Any
+
+from django.db.models import F
 
 from delivery.again.refusals import RESUBMITTABLE
 from delivery.again.replaying import begin, go_on
@@ -43,3 +46,8 @@ def run() -> None:
 def repeated() -> list[int | None]:
     """Return which deliveries were made again, in the order of the new ones."""
     return [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("resubmit_of", flat=True)]
+
+
+def some_time_later() -> None:
+    """Let jobs that have failed be due again."""
+    Replay.objects.update(updated_at=F("updated_at") - timedelta(minutes=2))

@@ -18,7 +18,7 @@ from delivery.again.locating import newest, published_before
 from delivery.again.missed import event_types_of, next_of
 from delivery.again.placing import place
 from delivery.again.reserving import reserve
-from delivery.again.stepping import step
+from delivery.again.stepping import DUE, step
 from delivery.models import ReplayState
 from delivery.settling.cancelling import BETWEEN_SECONDS
 from delivery.waking import wakeups
@@ -34,7 +34,7 @@ TAKE: Final = f"""
 SELECT id, state, subscription_id, (selection ->> 'since')::timestamptz, cursor_id, reason, sliced_at, event_types,
        newest_filed, (created_at AT TIME ZONE 'UTC')::date - 1
   FROM delivery_replay
- WHERE finished_at IS NULL AND kind = 'BACKFILL'
+ WHERE finished_at IS NULL AND kind = 'BACKFILL' AND {DUE}
    AND (state <> ALL (ARRAY['CANCELLING', 'FAILING'])
         OR updated_at < clock_timestamp() - make_interval(secs => {BETWEEN_SECONDS}))
    AND (state <> ALL (ARRAY['WAITING', 'CANCELLING', 'FAILING']) OR sliced_at IS NULL OR NOT EXISTS (

@@ -13,7 +13,7 @@ from delivery.again.families import ONE_AT_A_TIME
 from delivery.again.lining_up import line_up
 from delivery.again.selecting import Stretch, counted, next_of
 from delivery.again.selections import Selection
-from delivery.again.stepping import step
+from delivery.again.stepping import DUE, step
 from delivery.again.walking import taken
 from delivery.models import Replay, ReplayState
 from subscriptions.database import rows
@@ -32,7 +32,7 @@ TAKE: Final = f"""
 SELECT id, state, selection, until, cursor_id, total, filed + skipped, pace,
        LEAST(extract(epoch FROM clock_timestamp() - sliced_at), {BEHIND_SECONDS})::float8
   FROM delivery_replay
- WHERE finished_at IS NULL AND kind = 'REPLAY' AND pg_try_advisory_xact_lock({ONE_AT_A_TIME})
+ WHERE finished_at IS NULL AND kind = 'REPLAY' AND {DUE} AND pg_try_advisory_xact_lock({ONE_AT_A_TIME})
    AND (state = 'COUNTING' OR pace IS NULL
         OR clock_timestamp() >= sliced_at + make_interval(secs => LEAST(1.0, {SLICE}.0 / pace)))
  ORDER BY updated_at, id LIMIT 1 FOR UPDATE SKIP LOCKED

@@ -1,4 +1,4 @@
-"""One step of a job: in one transaction with how far it is, and again after the others where it fails."""
+"""One step of a job: in one transaction with how far it is, and again a little later where it fails."""
 
 import contextlib
 from collections.abc import Callable
@@ -13,6 +13,9 @@ from subscriptions.database import forget_connection, rows
 TRIES: Final = 10
 """So often a job may fail in a row: what takes too long once may have been in bad company."""
 
+DUE: Final = "(failures = 0 OR updated_at < clock_timestamp() - make_interval(secs => 2 ^ LEAST(failures, 6)))"
+"""Not one that has just failed: ten failures take minutes, however many workers try."""
+
 FAILED: Final = """
 UPDATE delivery_replay
    SET failures = failures + 1, updated_at = clock_timestamp(),
@@ -25,17 +28,17 @@ UPDATE delivery_replay
 def step(take: LiteralString, do: Callable[..., object]) -> int:
     """Take a job, and do its next step with what else was taken; return 1, or 0 where there is none to be taken.
 
-    `take` locks one that is due and that nobody else is at, and returns its id first. One that fails goes behind the
-    others; one that fails again and again ends.
+    `take` locks one that is `DUE` and that nobody else is at, and returns its id first. One that fails, of whatever, is
+    tried again later and holds up no other; one that fails again and again ends.
     """
     replay_id = None
     try:
         with transaction.atomic():
             for replay_id, *rest in rows(take):
                 do(replay_id, *rest)
-    except Error as failure:
+    except Exception as failure:
         if replay_id is not None:
-            _note(replay_id, str(failure).partition("\n")[0])
+            _note(replay_id, str(failure).partition("\n")[0] or type(failure).__name__)
         raise
     return int(replay_id is not None)
 

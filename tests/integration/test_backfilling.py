@@ -22,6 +22,7 @@ from tests.clients import client_of
 from tests.driving import inactivate, publish_bodies, publish_numbered, statuses, wait_until_done, working
 from tests.publishing import JSON, problem
 from tests.receiver import Receiver, wait_until
+from tests.replaying import some_time_later
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -134,6 +135,7 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
             broken.setattr(backfilling, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
+        some_time_later()
         go_on()
     run(backfill)
     assert bodies_of(one) == old

@@ -16,7 +16,7 @@ from tests import factories
 from tests.clients import client_of
 from tests.publishing import EVENT, problem
 from tests.receiver import Receiver
-from tests.replaying import ended, of, repeated, run, start
+from tests.replaying import ended, of, repeated, run, some_time_later, start
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -92,8 +92,10 @@ def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
         assert go_on() == 1, "the other has its turn"
         Replay.objects.filter(pk=good.pk).update(state=ReplayState.DONE, finished_at=Now())
         for _ in range(stepping.TRIES - 1):
+            some_time_later()
             with pytest.raises(Error):
                 go_on()
+        some_time_later()
         assert go_on() == 0
     bad.refresh_from_db()
     assert (bad.state, bad.reason) == (ReplayState.FAILED, "it failed 10 times: division by zero")
@@ -109,9 +111,36 @@ def test_one_that_gets_on_has_not_failed(
         broken.setattr(replaying, "MOVE", "SELECT 1 / 0, %(id)s")
         with pytest.raises(Error):
             go_on()
+    some_time_later()
     run()
     replay.refresh_from_db()
     assert (replay.state, replay.filed, replay.failures, replay.reason) == (ReplayState.DONE, 3, 0, "")
+
+
+def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 1)
+    start(of(shop))
+    Replay.objects.update(failures=stepping.TRIES - 1, updated_at=Now())
+    assert (go_on(), repeated()) == (0, [])
+    some_time_later()
+    run()
+    assert len(repeated()) == 1
+
+
+def test_what_fails_of_something_else_than_the_database_is_noted_and_holds_up_no_other(
+    shop: Subscription, receiver: Receiver
+) -> None:
+    ended(shop, receiver, 3)
+    bad, good = (begin(of(shop), pace=None, subscription_id=None, created_by="test") for _ in range(2))
+    Replay.objects.update(state=ReplayState.RUNNING, sliced_at=Now())
+    Replay.objects.filter(pk=bad.pk).update(selection={}, updated_at=Now() - dt.timedelta(hours=1))
+    with pytest.raises(KeyError):
+        go_on()
+    assert go_on() == 1
+    assert len(repeated()) == 3
+    for replay in (bad, good):
+        replay.refresh_from_db()
+    assert (bad.failures, bad.reason, good.filed) == (1, "it failed: 'from'", 3)
 
 
 @pytest.mark.behaviour("11.4")

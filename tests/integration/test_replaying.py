@@ -22,7 +22,7 @@ from tests import factories
 from tests.driving import inactivate, publish_bodies, statuses, unfinished, wait_until_done, working
 from tests.publishing import EVENT
 from tests.receiver import Receiver, answer, wait_until
-from tests.replaying import ended, of, repeated, run, start
+from tests.replaying import ended, of, repeated, run, some_time_later, start
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -157,6 +157,7 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
             broken.setattr(replaying, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
+        some_time_later()
     run()
     replay.refresh_from_db()
     assert (replay.state, replay.filed) == (ReplayState.DONE, 10)
