@@ -43,6 +43,11 @@ class Ledger:
         return self.claim.lane == Lane.RETRY
 
     @property
+    def is_sender(self) -> bool:
+        """Whether it sends QUEUE groups."""
+        return self.claim.lane == Lane.QUEUE
+
+    @property
     def gives_numbers(self) -> bool:
         """Whether its order counts: then what it sends first has the next number (behaviour 4.10, 4.13)."""
         return self.claim.lane == Lane.MAIN and self.claim.strands == 1

@@ -52,7 +52,7 @@ def _taken(strand: Strand) -> InHand | None:
 def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
     """Wait until the delivery's subscription may be sent (behaviour 1.4).
 
-    If that is after the turn, the line waits with it; where no order counts, the others go on without it.
+    If that is long after the turn, the line waits with it; where no order counts, the others go on without it.
     """
     line, destination = strand.line, delivery.destination
     while seconds := line.paces.wait(destination, time.monotonic()):
@@ -63,8 +63,9 @@ def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready
             line.left_out.append(destination.subscription_id)
             yield Read(ended)
             return None, None
+        strand.paced_for = destination.subscription_id
         yield Wait(ended, delivery, seconds)
-        ended = None
+        strand.paced_for, ended = None, None
         if line.stopping or line.is_held:
             return None, None
     line.paces.ask(destination, time.monotonic())

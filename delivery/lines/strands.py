@@ -14,7 +14,6 @@ from delivery.lines.pages import Wanted
 from delivery.lines.runs import Run
 from delivery.lines.steps import Reply, Step
 from delivery.lines.under_way import UnderWay
-from delivery.models import Lane
 from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
 
 PAGE_MARGIN: Final = 1.25
@@ -23,6 +22,9 @@ HANGS_SECONDS: Final = 0.25
 """After so long without an answer a strand hangs, and the others of its line do not wait for it."""
 PATIENT_SECONDS: Final = 1.0
 """After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
+
+SOON_SECONDS: Final = 2.0
+"""What may be sent so soon is waited for: nobody would take a line that has been let go in time for its slot."""
 
 Story = Generator[Step, Reply, Never]
 """It never ends: whoever lets the line go drops it."""
@@ -48,21 +50,20 @@ class DrivenLine(Holding):
     is_outdated: bool = False
     """Whether it has to be claimed anew: its subscriber is sent otherwise now (behaviour 4.13)."""
 
-    @property
-    def is_sender(self) -> bool:
-        """Whether it sends QUEUE groups."""
-        return self.claim.lane == Lane.QUEUE
-
     def must_stop(self) -> bool:
-        """Whether the turn's time is up; where one of several strands hangs, the others go on meanwhile."""
+        """Whether the turn's time is up; where one of several strands hangs, or waits, the others go on meanwhile."""
         if self.stopping or self.hold or self.is_outdated:
             return True
         now = time.monotonic()
-        return now >= self.run.until and not self.hangs(now)
+        return now >= self.run.until and not self.hangs(now) and not self._paces(now)
 
     def hangs(self, now: float) -> bool:
         """Whether a strand waits in vain."""
         return any(one.has_waited(now, HANGS_SECONDS) for one in self.strands)
+
+    def _paces(self, now: float) -> bool:
+        """Whether a strand waits for a rate since before the turn's time was up."""
+        return now < self.run.until + SOON_SECONDS and any(one.paced_for is not None for one in self.strands)
 
     def is_stuck(self, now: float) -> bool:
         """Whether all of them do, and for so long that others should have what is in hand."""
@@ -74,8 +75,11 @@ class DrivenLine(Holding):
         return any(one.waiting_since is not None for one in self.strands)
 
     def has_time_for(self, seconds: float) -> bool:
-        """Whether its turn is not over so soon."""
-        return time.monotonic() + seconds < self.run.until
+        """Whether a strand waits so long for a rate: till after the turn if that is soon, and it keeps no other."""
+        now = time.monotonic()
+        if now < self.run.until or len(self.strands) == 1:
+            return seconds <= max(SOON_SECONDS, self.run.until - now)
+        return False
 
     def fits_the_lease(self) -> bool:
         """Whether a request started now has ended before anybody else can take the line."""

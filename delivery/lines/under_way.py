@@ -19,6 +19,8 @@ class UnderWay:
     under_way: InHand | None = None
     waiting_since: float | None = None
     """Monotonic time since when its request or its script is under way."""
+    paced_for: int | None = None
+    """The subscription whose rate it waits for."""
     started_at: datetime | None = None
     sequence: int = 0
     """The number of what is under way."""

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import Hand, InHand
+from delivery.lines.pacing import Paces
 from delivery.lines.runs import Run
 from delivery.lines.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
 from delivery.lines.strands import DrivenLine, Strand
@@ -123,6 +124,27 @@ def test_what_may_be_sent_soon_is_waited_for() -> None:
     assert 0.0 < step.seconds <= 0.5
     line.paces.learn(limited.destination, 0.0, time.monotonic())
     assert line.strands[0].advance(None) == Send(None, limited)
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize(("strands", "lane"), [(1, "main"), (1, "retry"), (2, "main")])
+def test_what_may_be_sent_soon_after_the_turn_is_waited_for_too_or_the_line_came_too_late_for_its_slot(
+    strands: int, lane: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.lines.strands.SOON_SECONDS", 1000.0)  # no machine is as slow as that
+    line = a_line(strands, lane)
+    limited = [to(number, subscription_id=number, spacing=1000.0, strands=strands) for number in range(strands)]
+    for one in limited:
+        line.paces.learn(one.destination, 900.0, time.monotonic())
+    assert {type(step) for step in hand_of(line, *limited)} == {Wait}
+    line.run.until = time.monotonic()
+    assert not line.must_stop(), "whatever else comes may go meanwhile"
+    assert (line.has_time_for(999.0), line.has_time_for(1001.0)) == (strands == 1, False), "what others would wait for"
+    line.paces = Paces()
+    assert isinstance(line.strands[0].advance(None), Send)
+    assert line.must_stop() == (strands == 1)
+    line.run.until -= 1000.0
+    assert line.must_stop()
 
 
 @pytest.mark.behaviour("1.4")
