@@ -14,14 +14,16 @@ from delivery.again.lining_up import line_up
 from delivery.again.selecting import Stretch, counted, next_of
 from delivery.again.selections import Selection
 from delivery.again.stepping import DUE, step
-from delivery.again.walking import taken
+from delivery.again.walking import FEWEST, taken
 from delivery.models import Replay, ReplayState
 from subscriptions.database import rows
 
 SLICE: Final = 1000
 """Rows that one transaction meets and makes at most."""
-COUNT_SLICE: Final = 50_000
-"""Rows that one statement counts."""
+LOOK_AHEAD: Final = 10
+"""Rows that are met for each that may be made: of a slow replay, few."""
+COUNT_SLICE: Final = 10_000
+"""Rows that one statement counts; what is done by the clock waits for it."""
 MOST_COUNTED: Final = 500_000
 """Rows that are looked at for whoever waits for the count."""
 BEHIND_SECONDS: Final = 2
@@ -39,20 +41,18 @@ SELECT id, state, selection, until, cursor_id, total, filed + skipped, pace,
 """
 COUNTED: Final = """
 UPDATE delivery_replay
-   SET total = total + %(count)s::bigint, failures = 0,
+   SET total = total + %(count)s::bigint, failures = 0, reason = '', updated_at = clock_timestamp(),
        cursor_id = CASE WHEN %(is_end)s THEN 0 ELSE %(last_id)s::bigint END,
-       state = CASE WHEN %(is_end)s THEN 'RUNNING' ELSE state END, reason = '', updated_at = clock_timestamp(),
-       sliced_at = clock_timestamp()
+       state = CASE WHEN %(is_end)s THEN 'RUNNING' ELSE state END, sliced_at = clock_timestamp()
  WHERE id = %(id)s
 """
 MOVE: Final = f"""
 UPDATE delivery_replay
    SET cursor_id = COALESCE(%(cursor)s::bigint, cursor_id), filed = filed + %(filed)s::bigint,
-       skipped = skipped + %(skipped)s::bigint,
+       skipped = skipped + %(skipped)s::bigint, failures = 0, reason = %(reason)s, updated_at = clock_timestamp(),
        sliced_at = CASE WHEN pace IS NULL THEN clock_timestamp()
                         ELSE GREATEST(sliced_at, clock_timestamp() - make_interval(secs => {BEHIND_SECONDS}))
                              + make_interval(secs => (%(filed)s::bigint + %(skipped)s::bigint)::float8 / pace) END,
-       failures = 0, reason = %(reason)s, updated_at = clock_timestamp(),
        state = CASE WHEN %(cursor)s::bigint IS NULL THEN 'DONE' ELSE state END,
        finished_at = CASE WHEN %(cursor)s::bigint IS NULL THEN clock_timestamp() END
  WHERE id = %(id)s
@@ -85,8 +85,7 @@ class _Job:
     cursor: int
     total: int
     done: int
-    most: int
-    """What it may make now."""
+    may_make: int
 
 
 def count(selection: Selection) -> Counted:
@@ -142,7 +141,8 @@ def _go_on(senders: int, replay_id: int, state: str, selection: dict[str, Any], 
 
 def _slice(job: _Job, senders: int) -> None:
     """Make new deliveries of what comes next, and say so, in the one transaction: neither is ever without the other."""
-    wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=SLICE), job.most)
+    limit = min(SLICE, LOOK_AHEAD * max(job.may_make, FEWEST))
+    wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=limit), job.may_make)
     made = line_up([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0
     gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"

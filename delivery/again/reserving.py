@@ -13,8 +13,8 @@ from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from subscriptions.database import rows
 from subscriptions.models import EventKind, Status, Subscription
 
-COUNT_SLICE: Final = 50_000
-"""Messages that one statement counts, and ids that one draws, at most."""
+COUNT_SLICE: Final = 10_000
+"""Messages that one statement counts, and ids that one draws, at most; what is done by the clock waits for it."""
 MOST_COUNTED: Final = 500_000
 """Messages that are looked at for whoever waits for the count."""
 UNDER_WAY: Final = 100_000

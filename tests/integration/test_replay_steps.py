@@ -1,13 +1,15 @@
 """The steps of a replay: what each looks at, when it is due, and what becomes of one that fails."""
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from django.db import Error, connection
 from django.db.models.functions import Now
 
-from delivery.again import replaying, stepping
+from delivery.again import replaying, selecting, stepping
 from delivery.again.replaying import begin, count, go_on
+from delivery.again.selecting import Met
 from delivery.models import Delivery, Replay, ReplayState
 from delivery.retention.retaining import drop_past_days
 from delivery.retention.storage_days import first_id, open_days, today
@@ -55,6 +57,25 @@ def test_what_is_not_wanted_costs_nothing_of_its_pace(
     Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
     run()
     assert repeated() == [one.pk for one in wanted[:2]]
+
+
+def test_a_slow_one_looks_not_far_ahead(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 30)
+    looked_at: list[int] = []
+
+    def next_of(*arguments: Any, **options: Any) -> list[Met]:
+        met = selecting.next_of(*arguments, **options)
+        looked_at.append(len(met))
+        return met
+
+    monkeypatch.setattr(replaying, "next_of", next_of)
+    monkeypatch.setattr(replaying, "LOOK_AHEAD", 1)
+    start(of(shop), pace=1)
+    Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
+    assert go_on() == 1
+    assert (looked_at, repeated()) == ([10], [one.pk for one in old[:2]])
 
 
 def test_a_pace_is_never_ahead_of_its_time(
