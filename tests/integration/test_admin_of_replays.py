@@ -1,14 +1,17 @@
 """Sending again in the admin: one delivery with its body or another; many, after they were counted."""
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from django.contrib.auth.models import Permission, User
+from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
+from delivery.again import replaying
 from delivery.models import Delivery, Message, Replay, ReplayState
 from subscriptions.models import EventKind, Status, Subscription
 from tests import factories
@@ -16,6 +19,7 @@ from tests.clients import client_of_admin
 from tests.driving import publish_bodies, wait_until_done, working
 from tests.publishing import EVENT
 from tests.receiver import Receiver, answer
+from tests.replaying import run
 
 pytestmark = pytest.mark.behaviour("5.8")
 
@@ -155,6 +159,27 @@ def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Su
     counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
     assert "0 deliveries." in counted
     assert "Replay them" not in counted
+
+
+def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
+    rejected: Delivery, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Delivery.objects.update(created_at=Now() - timedelta(hours=5))
+    receiver.on("/hook", answer(404))
+    publish_bodies(shop.event_type, b"2", b"3")
+    with working():
+        wait_until_done()
+    monkeypatch.setattr(replaying, "COUNT_SLICE", 1)
+    monkeypatch.setattr(replaying, "MOST_COUNTED", 1)
+    admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)
+    asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
+    counted = admin.post(NEW, asked).content.decode()
+    assert "0 or more deliveries." in counted
+    assert "a replay is of all" in counted
+    assert "Replay them" in counted
+    admin.post(NEW, {"counted": seal_in(counted)})
+    run()
+    assert Replay.objects.get().filed == 2
 
 
 @pytest.mark.parametrize(
