@@ -7,6 +7,8 @@ from delivery.lines.hands import BodyBudget, Hand
 from delivery.lines.ledgers import Ledger
 
 SMALLEST_PAGE: Final = 16
+SOON_SECONDS: Final = 2.0
+"""What may be sent so soon is waited for: nobody would take a line that has been let go in time for its slot."""
 
 
 @dataclass(slots=True, eq=False)
@@ -16,8 +18,8 @@ class Holding(Ledger):
     hand: Hand[Any] = field(init=False, default_factory=Hand)
     """Of deliveries, or of groups where the line is a QUEUE sender's."""
     page_size: int = field(init=False)
-    left_out: list[int] = field(init=False, default_factory=list)
-    """Subscriptions that wait for their rate longer than this turn, where the others do not wait for them."""
+    left_out: dict[int, float] = field(init=False, default_factory=dict)
+    """Subscriptions for whose rate nobody waits, since others would wait with it, and until when (monotonic)."""
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups in the midst of whose cycle something was no longer as it had been read."""
 
@@ -32,6 +34,15 @@ class Holding(Ledger):
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
+
+    def leave_out(self, subscription_id: int, until: float) -> None:
+        """Note that nothing of a subscription is read until then."""
+        self.left_out[subscription_id] = until
+
+    def still_left_out(self, now: float) -> list[int]:
+        """Return the subscriptions whose time has not come; forget the others."""
+        self.left_out = {one: until for one, until in self.left_out.items() if until > now}
+        return [*self.left_out]
 
     def give_hand_back(self, budget: BodyBudget) -> None:
         """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Generator
+from typing import Final
 
 from delivery.lines.hands import InHand
 from delivery.lines.steps import Ended, Read, Reply, Step, Transform, Wait
@@ -9,6 +10,9 @@ from delivery.lines.strands import Strand
 from delivery.lines.taking import next_in_hand
 from delivery.lines.transforms import TransformRefused, transformed, withheld
 from subscriptions.scripts.jobs import Failed, Lost, Made
+
+MOMENT_SECONDS: Final = 0.1
+"""For less than that it does not pay to read what else there is."""
 
 Ready = Generator[Step, Reply, tuple[InHand | None, Ended | None]]
 """Returns what is sent, None where nothing is, and what is still to be settled."""
@@ -52,15 +56,17 @@ def _taken(strand: Strand) -> InHand | None:
 def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
     """Wait until the delivery's subscription may be sent (behaviour 1.4).
 
-    If that is long after the turn, the line waits with it; where no order counts, the others go on without it.
+    If that is long after the turn, the line waits with it; where no order counts, the others go on without it. There
+    one strand waits for a subscription, not all of them: what they left behind would wait for them.
     """
     line, destination = strand.line, delivery.destination
-    while seconds := line.paces.wait(destination, time.monotonic()):
-        if not line.has_time_for(seconds):
-            if line.gives_numbers:
+    while seconds := line.paces.wait(destination, now := time.monotonic()):
+        if line.gives_numbers:
+            if not line.has_time_for(seconds):
                 line.waits_with(delivery, seconds)
                 return None, ended
-            line.left_out.append(destination.subscription_id)
+        elif not line.has_time_for(seconds) or (seconds > MOMENT_SECONDS and line.is_paced(destination)):
+            line.leave_out(destination.subscription_id, now + seconds)
             yield Read(ended)
             return None, None
         strand.paced_for = destination.subscription_id

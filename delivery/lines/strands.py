@@ -8,13 +8,14 @@ from typing import Any, Final, Never
 
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import BodyBudget, InHand, any_may
-from delivery.lines.holdings import SMALLEST_PAGE, Holding
+from delivery.lines.holdings import SMALLEST_PAGE, SOON_SECONDS, Holding
 from delivery.lines.pacing import Paces
 from delivery.lines.pages import Wanted
 from delivery.lines.runs import Run
 from delivery.lines.steps import Reply, Step
 from delivery.lines.under_way import UnderWay
 from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, MARGIN_SECONDS
+from delivery.webhooks.parts import Destination
 
 PAGE_MARGIN: Final = 1.25
 """A line reads a little more than it will send before its turn ends, at its pace so far: nothing is read in vain."""
@@ -22,9 +23,6 @@ HANGS_SECONDS: Final = 0.25
 """After so long without an answer a strand hangs, and the others of its line do not wait for it."""
 PATIENT_SECONDS: Final = 1.0
 """After so long without an answer a line gives back what it has in hand: one that hangs must not starve others."""
-
-SOON_SECONDS: Final = 2.0
-"""What may be sent so soon is waited for: nobody would take a line that has been let go in time for its slot."""
 
 Story = Generator[Step, Reply, Never]
 """It never ends: whoever lets the line go drops it."""
@@ -65,6 +63,10 @@ class DrivenLine(Holding):
         """Whether a strand waits for a rate since before the turn's time was up."""
         return now < self.run.until + SOON_SECONDS and any(one.paced_for is not None for one in self.strands)
 
+    def is_paced(self, destination: Destination) -> bool:
+        """Whether a strand waits already until its subscription may be sent."""
+        return any(one.paced_for == destination.subscription_id for one in self.strands)
+
     def is_stuck(self, now: float) -> bool:
         """Whether all of them do, and for so long that others should have what is in hand."""
         return all(one.has_waited(now, PATIENT_SECONDS) for one in self.strands)
@@ -87,8 +89,8 @@ class DrivenLine(Holding):
 
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""
+        now = time.monotonic()
         busy = [one for strand in self.strands for one in strand.taken_ids]
-        hanging = self.crowds.hanging(time.monotonic())
         return Wanted(
             self.id,
             self.claim.epoch,
@@ -96,9 +98,9 @@ class DrivenLine(Holding):
             self.page_size,
             self.aside_next,
             busy,
-            self.left_out,
+            self.still_left_out(now),
             self.cut_short,
-            hanging,
+            self.crowds.hanging(now),
         )
 
     def give_all_back(self, budget: BodyBudget) -> None:

@@ -115,6 +115,28 @@ def test_where_no_order_counts_the_others_are_read_without_it_and_then_the_line_
 
 
 @pytest.mark.behaviour("1.4")
+def test_what_is_left_out_is_read_again_when_its_time_has_come_however_long_the_turn() -> None:
+    line = a_line(2)
+    limited = to(1, spacing=1000.0, strands=2)
+    line.paces.learn(limited.destination, 900.0, time.monotonic())
+    hand_of(line, limited)
+    assert [*line.wanted().left_out] == [1]
+    line.leave_out(1, time.monotonic())
+    assert ([*line.wanted().left_out], line.left_out) == ([], {})
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+@pytest.mark.parametrize(("wait", "second"), [(50.0, Read), (0.1, Wait)])
+def test_one_strand_waits_for_a_rate_and_the_others_look_for_something_else(
+    wait: float, second: type[Step], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = a_line(2)
+    limited = [to(number, spacing=1000.0, strands=2) for number in (1, 2)]
+    monkeypatch.setattr(line.paces, "wait", lambda *_: wait)
+    assert [type(step) for step in hand_of(line, *limited)] == [Wait, second]
+
+
+@pytest.mark.behaviour("1.4")
 def test_what_may_be_sent_soon_is_waited_for() -> None:
     line = a_line()
     limited = to(1, spacing=2.0)
@@ -154,6 +176,7 @@ def test_while_the_database_is_asked_for_one_the_others_of_the_process_wait() ->
     assert [type(step) for step in steps] == [Send, Wait]
     line.paces.learn(to(1, spacing=5.0).destination, 3.0, time.monotonic())
     line.hand = Hand(fresh=[to(1, spacing=5.0, strands=2)])
+    line.strands[1].paced_for = None
     again = line.strands[0].advance(NotStarted())
     assert isinstance(again, Wait)
     assert 1.0 < again.seconds <= 3.0
