@@ -17,8 +17,10 @@ from delivery.waking.claiming import DEADLINE_SECONDS
 from subscriptions.database import forget_connection
 from subscriptions.scripts.runner import ScriptRunner
 
-MOST_LINES: Final = 4_000
-"""Lines a process drives at once: 54 KB each while a request is under way."""
+MOST_UNDER_WAY: Final = 4_000
+"""Requests a process has under way at once: 54 KB each."""
+MOST_BESIDE: Final = 2_000
+"""How many of them are not the first one of their line: what sends several at a time leaves the other lines theirs."""
 MOST_BODY_BYTES: Final = 48 * 1024 * 1024
 """Bodies its lines hold at once: with those of volatile messages a process holds 64 MiB (behaviour 11.1)."""
 
@@ -61,7 +63,18 @@ class Driver(threading.Thread):
 
     def free_places(self) -> int:
         """Return how many more lines may be taken."""
-        return 0 if self._stopping.is_set() else max(0, MOST_LINES - len(self.lines) - len(self._inbox))
+        lines, beside = self._taken()
+        return 0 if self._stopping.is_set() else max(0, MOST_UNDER_WAY - lines - beside)
+
+    def free_beside(self) -> int:
+        """Return how many more requests lines may have under way at a time beside their first one."""
+        _, beside = self._taken()
+        return max(0, MOST_BESIDE - beside)
+
+    def _taken(self) -> tuple[int, int]:
+        """Return how many lines there are, and for how many requests beside the first one of each."""
+        lines = [*self.lines.all(), *self._inbox]
+        return len(lines), sum(len(line.strands) - 1 for line in lines)
 
     def stop(self, seconds: float) -> bool:
         """Start nothing new, settle what is under way and let every line go; say whether that was done in time."""

@@ -63,6 +63,10 @@ class Rounds:
     def __len__(self) -> int:
         return len(self._lines)
 
+    def all(self) -> list[DrivenLine]:
+        """Return the lines in hand; may be called from any thread."""
+        return list(self._lines.values())  # in one go, unlike a loop
+
     def begin(self, lines: Sequence[DrivenLine]) -> None:
         """Take lines in; one that is here already, under an older epoch, has been lost to the new claim."""
         for line in lines:

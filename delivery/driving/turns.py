@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from delivery.driving.driver import Driver
+from delivery.driving.driver import MOST_BESIDE, Driver
 from delivery.lines.crowds import Crowds
 from delivery.lines.pacing import Paces
 from delivery.lines.runs import Run
@@ -27,16 +27,32 @@ def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
     if not claims:
         return []
     run = Run([taken.line_id for taken in claims], TURN_SECONDS)
-    driver.take([driven(taken, run, before, under_way=driver.under_way, paces=driver.paces) for taken in claims])
+    lines: list[DrivenLine] = []
+    beside = driver.free_beside()
+    for taken in claims:
+        line = driven(taken, run, before, under_way=driver.under_way, beside=beside, paces=driver.paces)
+        lines.append(line)
+        beside -= len(line.strands) - 1
+    driver.take(lines)
     return run.wait()
 
 
-def driven(taken: Claim, run: Run, renewed_at: float, *, under_way: int, paces: Paces | None = None) -> DrivenLine:
+def driven(
+    taken: Claim,
+    run: Run,
+    renewed_at: float,
+    *,
+    under_way: int,
+    beside: int = MOST_BESIDE,
+    paces: Paces | None = None,
+) -> DrivenLine:
     """Return a claimed line with the stories it follows: a sender's has `under_way` of them, others what was claimed.
 
-    One with a head has one, for a turn: what was not taken the last time may not be taken yet.
+    One with a head has one, for a turn: what was not taken the last time may not be taken yet. Beside its first one
+    none has more than `beside`: where a process has as much under way as it may, all lines go on with one.
     """
-    strands = under_way if taken.lane == Lane.QUEUE else 1 if taken.head_id else taken.strands
+    wanted = under_way if taken.lane == Lane.QUEUE else 1 if taken.head_id else taken.strands
+    strands = 1 + min(wanted - 1, beside)
     line = DrivenLine(taken, run, renewed_at, crowds=Crowds(strands), paces=paces or Paces())
     line.strands = [Strand(line) for _ in range(strands)]
     for strand in line.strands:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delivery.driving import turns
+from delivery.driving import driver, turns
 from delivery.lines.runs import Run
 from delivery.models import Delivery, Line
 from delivery.rules.statuses import DeliveryStatus
@@ -128,6 +128,24 @@ def test_how_many_there_are_counts_from_the_next_request_on(
     second.open()
     wait_until_done()
     assert len(receiver.log) == 20
+
+
+@pytest.mark.behaviour("4.12", "4.13")
+def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "MOST_UNDER_WAY", 6)
+    monkeypatch.setattr(driver, "MOST_BESIDE", 2)
+    subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
+    subscription(subscriber(), wanted.event_type, receiver.url("/a"))
+    gate = closed_gate(receiver)
+    publish_numbered(wanted.event_type, 9)
+    with working() as worker:
+        wait_for_requests(receiver, 5)
+        under_way = sorted(len(line.strands) for line in worker.driver.lines.all())
+        assert (under_way, worker.driver.free_places(), worker.driver.free_beside()) == ([1, 1, 3], 1, 0)
+        gate.open()
+        wait_until_done()
 
 
 def begin_all_and_vanish(line: Line) -> list[int]:
