@@ -1,5 +1,6 @@
 """The driver: one thread and one event loop a process, that drives any number of lines side by side."""
 
+import resource
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,7 +19,7 @@ from subscriptions.database import forget_connection
 from subscriptions.scripts.runner import ScriptRunner
 
 MOST_UNDER_WAY: Final = 4_000
-"""Requests a process has under way at once: 54 KB each."""
+"""Requests a process has under way at once: 54 KB each, and a file."""
 MOST_BESIDE: Final = 2_000
 """How many of them are not the first one of their line: what sends several at a time leaves the other lines theirs."""
 MOST_BODY_BYTES: Final = 48 * 1024 * 1024
@@ -84,7 +85,9 @@ class Driver(threading.Thread):
         return not self.is_alive()
 
     def run(self) -> None:
-        """Go round until stopped and empty."""
+        """Go round until stopped and empty, with as many files open as this process may have."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         try:
             while not self._stopping.is_set() or self.lines or self._inbox:
                 self._round()

@@ -1,5 +1,7 @@
 """A CONCURRENT subscriber: several of its deliveries at a time, in no order, and nothing else is different (4.13)."""
 
+import resource
+
 import pytest
 
 from delivery.driving import driver, turns
@@ -146,6 +148,17 @@ def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
         assert (under_way, worker.driver.free_places(), worker.driver.free_beside()) == ([1, 1, 3], 1, 0)
         gate.open()
         wait_until_done()
+
+
+@pytest.mark.behaviour("4.12", "4.13")
+def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: None) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
+    try:
+        with working():
+            wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 def begin_all_and_vanish(line: Line) -> list[int]:
