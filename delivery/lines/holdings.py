@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from delivery.lines.hands import BodyBudget, Hand
+from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.ledgers import Ledger
 
 SMALLEST_PAGE: Final = 16
@@ -35,9 +35,11 @@ class Holding(Ledger):
         if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
 
-    def leave_out(self, subscription_id: int, until: float) -> None:
-        """Note that nothing of a subscription is read until then."""
-        self.left_out[subscription_id] = until
+    def leave_out(self, delivery: InHand, until: float) -> None:
+        """Note that nothing of its subscription is read until then, nor does anything wait for it."""
+        self.left_out[delivery.destination.subscription_id] = until
+        if delivery.id == self.head_id:
+            self.head_id, self.failures = None, 0
 
     def still_left_out(self, now: float) -> list[int]:
         """Return the subscriptions whose time has not come; forget the others."""

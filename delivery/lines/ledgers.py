@@ -57,6 +57,11 @@ class Ledger:
         """Whether something that it sent must not be overtaken; what only waits for its rate does not count."""
         return self.hold is not None and bool(self.hold.reason)
 
+    def waits_for(self, delivery: InHand) -> bool:
+        """Whether nothing else is sent before `delivery`: its order counts, or it holds the line (behaviour 4.7)."""
+        is_held = self.failures > 0 and delivery.id == self.head_id
+        return self.gives_numbers or (is_held and not self.is_apart)
+
     def holds(self, delivery: InHand, hold: Hold) -> None:
         """Note that `delivery` must not be overtaken; of several that were under way the first one's word counts."""
         if self.is_held:
@@ -66,7 +71,7 @@ class Ledger:
         self.failures += 1
 
     def waits_with(self, delivery: InHand, seconds: float) -> None:
-        """Note that `delivery` waits for its rate, and the line with it, whose order counts (behaviour 1.4, 4.12)."""
+        """Note that `delivery` waits for its rate, and the line with it (behaviour 1.4, 4.7, 4.12)."""
         self.hold = Hold(seconds, "", delivery.destination.stamp)
         self._stops_at(delivery)
 

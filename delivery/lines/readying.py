@@ -56,17 +56,17 @@ def _taken(strand: Strand) -> InHand | None:
 def _in_its_time(strand: Strand, delivery: InHand, ended: Ended | None) -> Ready:
     """Wait until the delivery's subscription may be sent (behaviour 1.4).
 
-    If that is long after the turn, the line waits with it; where no order counts, the others go on without it. There
+    If that is long after the turn, the line waits with it, unless others may go before it: they go on without it. There
     one strand waits for a subscription, not all of them: what they left behind would wait for them.
     """
     line, destination = strand.line, delivery.destination
     while seconds := line.paces.wait(destination, now := time.monotonic()):
-        if line.gives_numbers:
+        if line.waits_for(delivery):
             if not line.has_time_for(seconds):
                 line.waits_with(delivery, seconds)
                 return None, ended
         elif not line.has_time_for(seconds) or (seconds > MOMENT_SECONDS and line.is_paced(destination)):
-            line.leave_out(destination.subscription_id, now + seconds)
+            line.leave_out(delivery, now + seconds)
             yield Read(ended)
             return None, None
         strand.paced_for = destination.subscription_id

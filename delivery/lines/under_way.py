@@ -65,13 +65,14 @@ class UnderWay:
         return webhook_request(delivery.content, delivery.destination, numbers, timestamp=timestamp)
 
     def settled(self, budget: BodyBudget, step: Step) -> None:
-        """Note that what had ended is recorded: its body is needed only if `step` goes on with it."""
-        if step.ended:
-            going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
-            needed = going_on.size if going_on else 0
-            budget.give_back(self.held - needed)
-            self.held, self.under_way = needed, None
-            self.taken_ids = [going_on.group_id or going_on.id] if going_on else []
+        """Note that what had ended is recorded: what the strand has taken is needed only if `step` goes on with it."""
+        going_on = step.delivery if isinstance(step, Send | Transform | Wait) else None
+        if going_on is None:
+            self.give_back(budget)
+        elif step.ended:
+            budget.give_back(self.held - going_on.size)
+            self.held, self.under_way = going_on.size, None
+            self.taken_ids = [going_on.group_id or going_on.id]
 
     def give_back(self, budget: BodyBudget) -> None:
         """Let go of what it has taken."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.lines.crowds import Crowds
-from delivery.lines.hands import Hand, InHand
+from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.pacing import Paces
 from delivery.lines.runs import Run
 from delivery.lines.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
@@ -21,8 +21,10 @@ from tests.unit.test_topic_line import answered
 TURN = 60.0
 
 
-def a_line(strands: int = 1, lane: str = "main") -> DrivenLine:
-    claim = Claim(1, lane, "topic", 1, 10, head_id=None, failures=0, aside_next=False, capacity=500, strands=strands)
+def a_line(strands: int = 1, lane: str = "main", *, head: int | None = None, failures: int = 0) -> DrivenLine:
+    claim = Claim(
+        1, lane, "topic", 1, 10, head_id=head, failures=failures, aside_next=False, capacity=500, strands=strands
+    )
     line = DrivenLine(claim, Run([1], TURN), time.monotonic(), crowds=Crowds(strands))
     line.strands = [Strand(line) for _ in range(strands)]
     for strand in line.strands:
@@ -114,6 +116,37 @@ def test_where_no_order_counts_the_others_are_read_without_it_and_then_the_line_
     assert line.head_id is None
 
 
+@pytest.mark.behaviour("1.4", "4.7", "4.8")
+@pytest.mark.parametrize(
+    ("lane", "failures", "waits"), [("main", 3, True), ("main", 0, False), ("retry", 3, False), ("retry", 0, False)]
+)
+def test_what_holds_the_line_does_so_while_it_waits_for_its_rate_though_no_order_counts(
+    lane: str, failures: int, *, waits: bool
+) -> None:
+    line = a_line(2, lane, head=1, failures=failures)
+    limited = to(1, spacing=1000.0, strands=2)
+    line.paces.learn(limited.destination, 900.0, time.monotonic())
+    line.receive(Hand(head=limited))
+    step = line.strands[0].advance(None)
+    assert (step, [*line.left_out]) == ((Rest(None), []) if waits else (Read(None), [1]))
+    assert (line.head_id, line.failures) == ((1, failures) if waits else (None, 0))
+    assert line.hold is None or line.hold.pause == pytest.approx(900.0, abs=60.0)
+
+
+@pytest.mark.behaviour("1.4", "11.1")
+@pytest.mark.parametrize("step", [Read(None), Read(None, linger=True), Rest(None)])
+def test_what_a_strand_has_taken_and_does_not_send_is_in_nobodys_way(step: Step) -> None:
+    line, budget = a_line(2), BodyBudget(100)
+    strand = line.strands[0]
+    line.hand = Hand(fresh=[to(1)])
+    taken = strand.take()
+    assert budget.take(taken.size)
+    strand.settled(budget, Wait(None, taken, 1.0))
+    assert ([*line.wanted().busy], budget.take(99)) == ([1], False)
+    strand.settled(budget, step)
+    assert ([*line.wanted().busy], budget.take(100)) == ([], True)
+
+
 @pytest.mark.behaviour("1.4")
 def test_what_is_left_out_is_read_again_when_its_time_has_come_however_long_the_turn() -> None:
     line = a_line(2)
@@ -121,7 +154,7 @@ def test_what_is_left_out_is_read_again_when_its_time_has_come_however_long_the_
     line.paces.learn(limited.destination, 900.0, time.monotonic())
     hand_of(line, limited)
     assert [*line.wanted().left_out] == [1]
-    line.leave_out(1, time.monotonic())
+    line.leave_out(limited, time.monotonic())
     assert ([*line.wanted().left_out], line.left_out) == ([], {})
 
 
