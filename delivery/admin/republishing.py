@@ -8,9 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from delivery.admin.filter_lab import FilterLabAdmin
-from delivery.again.republishing import ASTRAY, republish
+from delivery.again.republishing import nobody_got, republish
 from delivery.again.resubmitting import NotResubmittable
 from delivery.callbacks.terms import callback_terms
+from delivery.intake.refusals import Refusal
 from delivery.models import Message
 from subscriptions.admin.theme import action, after_dialog, dialog
 
@@ -29,9 +30,8 @@ class RepublishingAdmin(FilterLabAdmin):
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer it only of what went to nobody."""
         offered: list[Any] = super().get_actions_detail(request, object_id)
-        if Message.objects.filter(pk=object_id, outcome__in=ASTRAY, answers=None).exists():
-            return offered
-        return [one for one in offered if one.path != "resubmit"]
+        message = Message.objects.defer("body").filter(pk=object_id).first()
+        return offered if message and nobody_got(message) else [one for one in offered if one.path != "resubmit"]
 
     @action(
         description="Resubmit",
@@ -48,7 +48,7 @@ class RepublishingAdmin(FilterLabAdmin):
                 senders=settings.QUEUE_SENDERS,
                 callbacks=callback_terms(),
             )
-        except NotResubmittable as refused:
+        except (NotResubmittable, Refusal) as refused:
             self.message_user(request, str(refused), messages.WARNING)
             return after_dialog(request, reverse("admin:delivery_message_change", args=[object_id]))
         self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")

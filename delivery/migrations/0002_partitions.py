@@ -20,6 +20,7 @@ CREATE INDEX attempt_delivery ON delivery_attempt (delivery_id);
 CREATE INDEX message_publisher ON delivery_message (publisher_id, id);
 CREATE INDEX message_event_type ON delivery_message (event_type_id, id);
 CREATE INDEX message_astray ON delivery_message (outcome, id) WHERE outcome <> 'ROUTED';
+CREATE INDEX message_copy ON delivery_message (copy_of) WHERE copy_of IS NOT NULL;
 ALTER TABLE delivery_line SET (fillfactor = 50);
 
 -- The same as in the model, with fewer parts: the server sets every part up anew for each statement.

@@ -88,6 +88,30 @@ def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver
 
 
 @pytest.mark.behaviour("2.14")
+@pytest.mark.parametrize("fields", [{}, {"event_pattern": "Shop.*"}])
+def test_what_it_may_be_about_to_send_is_not_published_again(
+    kind: EventType, receiver: Receiver, fields: dict[str, str]
+) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    one = new(kind, receiver, **fields)
+    backfill = start(one)
+    assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
+    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit")) == (409, "not_resubmittable")
+    run(backfill)
+    assert bodies_of(one) == [b"1"]
+
+
+@pytest.mark.behaviour("2.14")
+def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, receiver: Receiver) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit").json()["id"]
+    one = new(kind, receiver)
+    run(start(one))
+    assert problem(client_of().post(f"/api/v1/messages/{copy}/resubmit")) == (409, "not_resubmittable")
+    assert bodies_of(one) == [b"1"]
+
+
+@pytest.mark.behaviour("2.14")
 def test_what_somebody_got_by_it_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
     one = new(kind, receiver)

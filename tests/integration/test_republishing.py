@@ -60,6 +60,29 @@ def test_nobody_may_want_it_still(shop: Publisher) -> None:
     assert [one.copy_of for one in copies] == [first.pk] * 2
 
 
+def test_once_somebody_got_a_copy_it_is_not_published_again(shop: Publisher) -> None:
+    assert again(client_of()).status_code == 202
+    old, unrouted = Message.objects.order_by("id")
+    admin, page = client_of_admin(), f"/admin/delivery/message/{old.pk}/"
+    wanted = factories.subscription(event_type=old.event_type)
+    assert again(client_of()).json()["outcome"] == "ROUTED"
+    for pk in (old.pk, unrouted.pk):
+        assert problem(client_of().post(f"/api/v1/messages/{pk}/resubmit")) == (409, "not_resubmittable")
+    assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
+    assert statuses(wanted) == ["PENDING"]
+
+
+@pytest.mark.behaviour("1.2")
+def test_what_its_publisher_may_not_publish_any_more_is_refused(shop: Publisher) -> None:
+    shop.event_types.add(factories.event_type("Other"))
+    for client in (client_of(shop), client_of()):
+        assert problem(again(client)) == (403, "event_type_not_allowed")
+    page = f"/admin/delivery/message/{Message.objects.get().pk}/resubmit/"
+    refused = client_of_admin().post(page, {"_form_submitted": "on"}, follow=True).content.decode()
+    assert "may not publish" in refused
+    assert Message.objects.count() == 1
+
+
 def test_a_destination_that_was_unknown_is_tried_again(storage: None) -> None:
     event_type = factories.event_type()
     publish_bodies(event_type, b"1", destination="later")
