@@ -10,12 +10,11 @@ from django.urls import reverse
 
 from delivery.admin.pausing import PausingAdmin
 from delivery.again import reserving
-from delivery.again.reserving import NotBackfilled, NotInactive, NotNew
+from delivery.again.refusals import NotBegun
 from subscriptions.admin.theme import action
 from subscriptions.models import EventKind, Status, Subscription
 
 QUESTION = "Send it, in order, all messages that are kept of before, and then what is published from now on?"
-REFUSED = (NotBackfilled, NotInactive, NotNew)
 
 
 class BackfillingAdmin(PausingAdmin):
@@ -41,7 +40,7 @@ class BackfillingAdmin(PausingAdmin):
             if request.method == "POST":
                 return self._begin(request, subscription)
             counted = reserving.count(subscription, None)
-        except REFUSED as refused:
+        except NotBegun as refused:
             self.message_user(request, str(refused), messages.WARNING)
             return HttpResponseRedirect(self.page_of(object_id))
         found = f"{counted.messages}{'' if counted.complete else ' or more'}"

@@ -14,6 +14,26 @@ REPLAYABLE: Final = DEAD | {DeliveryStatus.DELIVERED}
 ASYNCHRONOUS: Final = frozenset({"TOPIC", "QUEUE"})
 
 
+class NotBegun(Exception):
+    """A backfill that cannot be; the text says why."""
+
+
+class NotNew(NotBegun):
+    """The subscription has been sent something: what it has missed since is not before it."""
+
+
+class NotInactive(NotBegun):
+    """The subscription gets what is published already, or its subscriber gets nothing."""
+
+
+class StillPaused(NotBegun):
+    """Somebody has paused the subscription, which a backfill would end."""
+
+
+class NotBackfilled(NotBegun):
+    """Only subscriptions to TOPIC event types have something to be filled with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """A delivery as whoever wants it sent again finds it."""

@@ -9,9 +9,10 @@ from django.db.models import Q
 from delivery.again.ending import end
 from delivery.again.locating import published_before
 from delivery.again.missed import Counted, counted, event_types_of
+from delivery.again.refusals import NotBackfilled, NotBegun, NotInactive, NotNew, StillPaused
 from delivery.models import Delivery, Replay, ReplayKind, ReplayState
 from subscriptions.database import rows
-from subscriptions.models import EventKind, Status, Subscription
+from subscriptions.models import EventKind, PausedBy, Status, Subscription
 
 COUNT_SLICE: Final = 10_000
 """Messages that one statement counts, and ids that one draws, at most; what is done by the clock waits for it."""
@@ -48,23 +49,11 @@ class Found(NamedTuple):
     """Whether that is all: where there is very much, only the oldest is counted."""
 
 
-class NotNew(Exception):
-    """The subscription has been sent something: what it has missed since is not before it."""
-
-
-class NotInactive(Exception):
-    """The subscription gets what is published already, or its subscriber gets nothing."""
-
-
-class NotBackfilled(Exception):
-    """Only subscriptions to TOPIC event types have something to be filled with."""
-
-
 def count(subscription: Subscription, since: dt.datetime | None) -> Found:
     """Count the messages that a backfill would look at.
 
     Raises:
-        NotBackfilled, NotInactive, NotNew: it would not be begun.
+        NotBegun: it would not be begun.
 
     """
     _check_new(subscription)
@@ -82,7 +71,7 @@ def begin(subscription_id: int, *, since: dt.datetime | None, created_by: str) -
     """Store the job, which the workers do: they activate a new subscription, and line up what is kept of before it.
 
     Raises:
-        NotBackfilled, NotInactive, NotNew: see there.
+        NotBegun: it is not; each of its kinds says why.
 
     """
     with transaction.atomic():
@@ -115,7 +104,7 @@ def reserve(replay_id: int, subscription_id: int, *, cursor: int, since: dt.date
         return
     try:
         _check(subscription)
-    except (NotBackfilled, NotInactive, NotNew) as refused:
+    except NotBegun as refused:
         end(replay_id, ReplayState.FAILED, reason=str(refused))
     else:
         rows(OPEN, [replay_id])
@@ -140,6 +129,8 @@ def _check(subscription: Subscription) -> None:
         )
     if subscription.status == Status.ACTIVE or subscription.subscriber.status != Status.ACTIVE:
         raise NotInactive("A backfill is for an INACTIVE subscription of an ACTIVE subscriber: it activates it.")
+    if subscription.paused_by == PausedBy.HAND:
+        raise StillPaused("Somebody has paused it, which nobody else ends: resume it first.")
     if _was_sent_any(subscription):
         raise NotNew("It has been sent something, or will be; a backfill is for one that never was. Make another.")
 

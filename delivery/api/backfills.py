@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.again import reserving
-from delivery.again.reserving import NotBackfilled, NotInactive, NotNew
+from delivery.again.refusals import NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.api.replays import ReplaySerializer
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
@@ -23,6 +23,7 @@ register(
         NotBackfilled: ProblemType(400, "not_backfilled", "Not backfilled"),
         NotInactive: ProblemType(409, "not_inactive", "Not inactive"),
         NotNew: ProblemType(409, "not_new", "Not new"),
+        StillPaused: ProblemType(409, "still_paused", "Still paused"),
     }
 )
 

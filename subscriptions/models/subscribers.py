@@ -16,7 +16,11 @@ EACH_SUBSCRIBER = "default"
 
 
 class Status(models.TextChoices):
-    """Whether messages are wanted; only people change it, never the broker (behaviour 1.6)."""
+    """Whether messages are wanted; only people change it, never the broker (behaviour 1.6).
+
+    A backfill does as they have asked: its subscription is ACTIVE once its place is reserved, and INACTIVE again if it
+    is cancelled or cannot go on.
+    """
 
     ACTIVE = "ACTIVE"
     """Qualifies for new messages and is sent what is pending."""

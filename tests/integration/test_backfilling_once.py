@@ -13,7 +13,8 @@ from delivery.again.locating import published_before
 from delivery.again.replaying import cancel
 from delivery.again.reserving import begin
 from delivery.models import Delivery, Message, Replay, ReplayState
-from subscriptions.models import EventType, Status, Subscription
+from delivery.settling.pausing import pause, resume
+from subscriptions.models import EventType, PausedBy, Status, Subscription
 from tests import factories
 from tests.backfills import bodies_of, new, run, start, state_of
 from tests.clients import client_of
@@ -179,6 +180,20 @@ def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, r
     begin(one.pk, since=None, created_by="test")
     refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
     assert problem(refused) == (409, "not_inactive")
+
+
+def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
+    publish_numbered(kind, 1)
+    one = new(kind, receiver)
+    pause([one.pk], reason="not yet")
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    assert problem(refused) == (409, "still_paused")
+    resume([one.pk])
+    backfill = begin(one.pk, since=None, created_by="test")
+    pause([one.pk], reason="not yet")
+    run(backfill)
+    one.refresh_from_db()
+    assert (state_of(backfill), one.paused_by, one.status) == (ReplayState.FAILED, PausedBy.HAND, Status.INACTIVE)
 
 
 def test_one_that_was_activated_meanwhile_is_left_alone(kind: EventType, receiver: Receiver) -> None:
