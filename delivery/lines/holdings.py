@@ -1,14 +1,21 @@
 """What a line under way has in hand, and how much it reads."""
 
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.ledgers import Ledger
+from delivery.lines.steps import Hold
 
 SMALLEST_PAGE: Final = 16
 SOON_SECONDS: Final = 2.0
 """What may be sent so soon is waited for: nobody would take a line that has been let go in time for its slot."""
+
+UNORDERED_SECONDS: Final = 1.0
+"""How long a line waits in which no order counts where all that is left waits for its rate: something else may come."""
+APART_SECONDS: Final = 5.0
+"""The same of a retry line, in which nothing else comes so suddenly."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +53,16 @@ class Holding(Ledger):
         self.left_out = {one: until for one, until in self.left_out.items() if until > now}
         return [*self.left_out]
 
+    def hold_at_rest(self) -> Hold | None:
+        """Return for how long it waits if it is let go now: a little where all that is left waits long for its rate."""
+        if self.hold or not self.left_out or len(self.hand) or self.hand.is_low:
+            return self.hold
+        wait = min(self.left_out.values()) - time.monotonic()
+        if wait <= SOON_SECONDS:
+            return None
+        return Hold(min(wait, APART_SECONDS if self.is_apart else UNORDERED_SECONDS), "", 0)
+
     def give_hand_back(self, budget: BodyBudget) -> None:
         """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""
         budget.give_back(self.hand.bytes)
-        self.hand = Hand()
+        self.hand = Hand(more=len(self.hand) > 0 or self.hand.is_low)

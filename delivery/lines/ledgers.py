@@ -1,7 +1,6 @@
 """What is written on a line's row, as its driver knows it: last number, head, failures, whose turn it is."""
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from delivery.lines.hands import InHand
 from delivery.lines.steps import Hold
@@ -9,9 +8,6 @@ from delivery.models import Lane
 from delivery.settling.settlements import LineState, Mark, Slot
 from delivery.waking.claiming import Claim
 from delivery.webhooks.parts import Destination
-
-UNORDERED_SECONDS: Final = 1.0
-"""How long a line in which no order counts waits where all that is left waits for its rate."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,10 +71,6 @@ class Ledger:
         self.hold = Hold(seconds, "", delivery.destination.stamp)
         self._stops_at(delivery)
 
-    def waits_a_little(self) -> None:
-        """Note that all that is left waits for its rate; where no order counts, something else may come."""
-        self.hold = self.hold or Hold(UNORDERED_SECONDS, "", 0)
-
     def passed(self, delivery: InHand) -> None:
         """Note that `delivery` no longer holds the line, and whose turn it is next."""
         if delivery.id == self.head_id:
@@ -110,9 +102,13 @@ class Ledger:
             slot = Slot(to.subscription_id, to.spacing)
         return Mark(self.id, delivery.id, to.stamp, number, delivery.group_id, slot)
 
+    def hold_at_rest(self) -> Hold | None:
+        """Return for how long it waits if it is let go now, None where it does not."""
+        return self.hold
+
     def state(self, *, let_go: bool) -> LineState:
         """Return what is written on the line's row."""
-        hold = self.hold if let_go else None
+        hold = self.hold_at_rest() if let_go else None
         return LineState(
             line_id=self.id,
             let_go=let_go,

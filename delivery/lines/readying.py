@@ -28,6 +28,7 @@ def next_ready(strand: Strand, ended: Ended | None) -> Ready:
             return None, ended
         if delivery.destination.spacing:
             delivery, ended = yield from _in_its_time(strand, delivery, ended)
+            linger = delivery is None  # read just now
         if delivery and delivery.destination.script:
             delivery, ended = yield from _transformed(strand, delivery, ended)
             linger = ended is None  # no process was free, or no room for what it made: not at once again
@@ -38,7 +39,7 @@ def next_ready(strand: Strand, ended: Ended | None) -> Ready:
 def _taken(strand: Strand) -> InHand | None:
     """Take what goes next; where no order counts, rather what has not to wait for its rate.
 
-    None too where the line has to be let go first.
+    None too where the line has to be let go first. A retry line does not linger for what waits for its rate.
     """
     line, now = strand.line, time.monotonic()
     taken: InHand | None = None
@@ -48,8 +49,8 @@ def _taken(strand: Strand) -> InHand | None:
     if taken and not line.is_as_claimed(taken.destination):
         line.is_outdated = True
         return None
-    if line.left_out and not taken:
-        line.waits_a_little()
+    if line.is_apart and not taken:
+        line.hold = line.hold_at_rest()
     return taken
 
 

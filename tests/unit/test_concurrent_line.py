@@ -96,14 +96,11 @@ def test_in_order_the_line_waits_with_what_waits_for_its_rate() -> None:
     assert line.hold.reason == ""
 
 
-@pytest.mark.behaviour("1.4")
-@pytest.mark.parametrize(("lane", "strands"), [("main", 2), ("retry", 1)])
-def test_where_no_order_counts_the_others_are_read_without_it_and_then_the_line_waits_a_little(
-    lane: str, strands: int
-) -> None:
-    line = a_line(strands, lane)
-    limited = to(1, spacing=1000.0, strands=strands)
-    line.paces.learn(limited.destination, 900.0, time.monotonic())
+def leaving_out(line: DrivenLine, wait: float) -> None:
+    """Let the line's first strand send something else before what waits so long for its rate, and read without it."""
+    strands = len(line.strands)
+    limited = to(1, spacing=wait, strands=strands)
+    line.paces.learn(limited.destination, wait, time.monotonic())
     first, *_ = hand_of(line, limited, *(to(number, subscription_id=2, strands=strands) for number in (2, 3)))
     assert isinstance(first, Send)
     assert first.delivery.id == 2
@@ -111,9 +108,48 @@ def test_where_no_order_counts_the_others_are_read_without_it_and_then_the_line_
     assert isinstance(line.strands[0].advance(answered(200)), Read)
     assert [*line.wanted().left_out] == [1]
     line.receive(Hand())
-    assert line.strands[0].advance(None) == Rest(None)
-    assert line.hold == Hold(1.0, "", 0)
-    assert line.head_id is None
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+def test_where_no_order_counts_the_others_are_looked_for_as_long_as_the_turn_lasts_and_a_request_hangs() -> None:
+    line = a_line(2)
+    leaving_out(line, 900.0)
+    first, other = line.strands
+    assert first.advance(None) == Read(None, linger=True)
+    line.run.until, other.waiting_since = 0.0, 0.0
+    assert (first.advance(None), line.hold) == (Read(None, linger=True), None)
+    other.waiting_since = None
+    assert (first.advance(None), line.hold) == (Rest(None), None)
+    assert (line.state(let_go=True).pause, line.state(let_go=True).head_id, line.state(let_go=False).pause) == (
+        1.0,
+        None,
+        None,
+    )
+
+
+@pytest.mark.behaviour("1.4", "5.3")
+def test_a_retry_line_does_not_stay_for_what_waits_for_its_rate() -> None:
+    line = a_line(1, "retry")
+    leaving_out(line, 900.0)
+    assert (line.strands[0].advance(None), line.hold, line.head_id) == (Rest(None), Hold(5.0, "", 0), None)
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize(("lane", "strands"), [("main", 2), ("retry", 1)])
+@pytest.mark.parametrize(
+    ("in_hand", "until"),
+    [(Hand(fresh=[to(2)]), 900.0), (Hand(more=True), 900.0), (Hand[InHand](), 1.0)],
+    ids=["more in hand", "more to read", "soon"],
+)
+def test_a_line_with_more_to_do_is_let_go_for_the_next_turn(
+    lane: str, strands: int, in_hand: Hand[InHand], until: float
+) -> None:
+    line = a_line(strands, lane)
+    line.leave_out(to(1), time.monotonic() + until)
+    line.hand = in_hand
+    assert line.state(let_go=True).pause is None
+    line.give_hand_back(BodyBudget(100))
+    assert line.state(let_go=True).pause is None
 
 
 @pytest.mark.behaviour("1.4", "4.7", "4.8")
