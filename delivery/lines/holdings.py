@@ -27,6 +27,8 @@ class Holding(Ledger):
     page_size: int = field(init=False)
     left_out: dict[int, float] = field(init=False, default_factory=dict)
     """Subscriptions for whose rate nobody waits, since others would wait with it, and until when (monotonic)."""
+    tried: set[tuple[int, int]] = field(init=False, default_factory=set)
+    """Subscriptions on trial of which one has been taken in this turn, and under which configuration."""
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups in the midst of whose cycle something was no longer as it had been read."""
 
@@ -41,6 +43,17 @@ class Holding(Ledger):
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
+
+    def may_try(self, delivery: InHand) -> bool:
+        """Whether it may go beside what its line has under way: a trial is one request (behaviour 5.6)."""
+        to = delivery.destination
+        return self.claim.strands == 1 or (to.subscription_id, to.stamp) not in self.tried
+
+    def tries(self, delivery: InHand) -> None:
+        """Note that a delivery goes next."""
+        to = delivery.destination
+        if to.on_trial:
+            self.tried.add((to.subscription_id, to.stamp))
 
     def leave_out(self, delivery: InHand, until: float) -> None:
         """Note that nothing of its subscription is read until then, nor does anything wait for it."""

@@ -44,12 +44,14 @@ def _taken(strand: Strand) -> InHand | None:
     line, now = strand.line, time.monotonic()
     taken: InHand | None = None
     if not line.gives_numbers:
-        taken = strand.take(lambda one: not line.paces.wait(one.destination, now))
-    taken = taken or strand.take()
+        taken = strand.take(lambda one: line.may_try(one) and not line.paces.wait(one.destination, now))
+    taken = taken or strand.take(line.may_try)
     if taken and not line.is_as_claimed(taken.destination):
         line.is_outdated = True
         return None
-    if line.is_apart and not taken:
+    if taken:
+        line.tries(taken)
+    elif line.is_apart:
         line.hold = line.hold_at_rest()
     return taken
 

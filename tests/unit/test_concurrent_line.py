@@ -75,6 +75,32 @@ def test_a_page_leaves_out_what_strands_have_taken() -> None:
     assert sorted(line.wanted().busy) == [1, 2, 3]
 
 
+@pytest.mark.behaviour("4.13", "5.6")
+@pytest.mark.parametrize(("strands", "wants"), [(3, [Send, Send, Read]), (1, [Send])])
+def test_a_trial_is_one_request_and_the_others_go_on_beside_it(strands: int, wants: list[type[Step]]) -> None:
+    line = a_line(strands)
+    tried = [to(number, strands=strands) for number in (1, 2, 3)]
+    tried = [replace(one, destination=replace(one.destination, on_trial=True)) for one in tried]
+    steps = hand_of(line, *tried, to(4, subscription_id=2, strands=strands))
+    assert [type(step) for step in steps] == wants
+    assert [step.delivery.id for step in steps if isinstance(step, Send)] == [1, 4][:strands]
+    line.strands[0].advance(answered(503))
+    assert (line.head_id, line.failures) == (1, 1)
+
+
+@pytest.mark.behaviour("4.13", "5.6")
+def test_once_a_trial_has_worked_as_many_as_allowed_are_sent() -> None:
+    line = a_line(2)
+    tried, *others = (to(number, strands=2) for number in (1, 2, 3))
+    on_trial = replace(tried, destination=replace(tried.destination, on_trial=True, stamp=7))
+    hand_of(line, on_trial)
+    line.receive(Hand(fresh=[replace(one, destination=replace(one.destination, stamp=8)) for one in others]))
+    assert [type(step) for step in (line.strands[0].advance(answered(200)), line.strands[1].advance(None))] == [
+        Send,
+        Send,
+    ]
+
+
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(("now", "lane", "goes_on"), [(1, "main", False), (4, "main", False), (1, "retry", True)])
 def test_a_line_whose_subscriber_is_sent_otherwise_now_is_claimed_anew(now: int, lane: str, goes_on: bool) -> None:
