@@ -665,7 +665,9 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="subscription",
             index=models.Index(
-                condition=models.Q(("probe_due_at__isnull", False)), fields=["probe_due_at"], name="subscription_probes"
+                condition=models.Q(("probe_due_at__isnull", False), models.Q(("status", "INACTIVE"), _negated=True)),
+                fields=["probe_due_at"],
+                name="subscription_probes",
             ),
         ),
         migrations.AddConstraint(

@@ -40,7 +40,12 @@ class Pausable(models.Model):
         abstract = True
 
 
-PROBES = models.Index(name="subscription_probes", fields=["probe_due_at"], condition=Q(probe_due_at__isnull=False))
+PROBES = models.Index(
+    name="subscription_probes",
+    fields=["probe_due_at"],
+    condition=Q(probe_due_at__isnull=False) & ~Q(status=Status.INACTIVE),
+)
+"""Without those that are due for as long as they are not active."""
 PAUSES_ARE_WHOLE = models.CheckConstraint(
     name="subscription_pause",
     condition=Q(paused_since=None, paused_by="", paused_reason="", on_trial=False, probe_due_at=None)

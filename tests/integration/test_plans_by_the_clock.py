@@ -29,9 +29,11 @@ INSERT INTO subscriptions_subscription (subscriber_id, event_pattern, endpoint, 
                                         header_filter_string, filter, filter_term, script, position, status,
                                         paused_by, probe_due_at)
 SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '{}', 'whsec_', now(), '', '', '', '', 0,
-       CASE n %% 2 WHEN 0 THEN 'ACTIVE' ELSE 'INACTIVE' END, 'POLICY', now() + interval '1 day'
+       CASE n %% 2 WHEN 0 THEN 'ACTIVE' ELSE 'INACTIVE' END, 'POLICY',
+       now() + CASE n %% 2 WHEN 0 THEN interval '1 day' ELSE interval '-1 day' END
   FROM generate_series(1, %s) n
 """
+"""What is not active is overdue."""
 HOUR = 3_600.0
 
 
