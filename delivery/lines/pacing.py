@@ -9,6 +9,8 @@ from delivery.webhooks.parts import Destination
 
 ASKED_SECONDS: Final = 1.0
 """How long at most nobody else asks before the database has answered whoever asked first."""
+LEAST_KEPT: Final = 1_000
+"""Subscriptions of which all that is known is kept; beyond, what is past is forgotten now and then."""
 
 
 class Paces:
@@ -17,6 +19,7 @@ class Paces:
     def __init__(self) -> None:
         self._next: dict[int, tuple[int, float]] = {}
         """With the stamp that it is true for: a limit that has been changed counts at once."""
+        self._most = LEAST_KEPT
 
     def wait(self, destination: Destination, now: float) -> float:
         """Return the seconds until it may be sent; 0: now, or nothing is known of it."""
@@ -33,3 +36,9 @@ class Paces:
     def learn(self, destination: Destination, seconds: float, now: float) -> None:
         """Note in how many seconds it may be sent."""
         self._next[destination.subscription_id] = destination.stamp, now + seconds
+        if len(self._next) > self._most:
+            self._next = {one: known for one, known in self._next.items() if known[1] > now}
+            self._most = max(LEAST_KEPT, 2 * len(self._next))
+
+    def __len__(self) -> int:
+        return len(self._next)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import BodyBudget, Hand, InHand
-from delivery.lines.pacing import Paces
+from delivery.lines.pacing import LEAST_KEPT, Paces
 from delivery.lines.runs import Run
 from delivery.lines.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
 from delivery.lines.strands import DrivenLine, Strand
@@ -275,6 +275,16 @@ def test_while_the_database_is_asked_for_one_the_others_of_the_process_wait() ->
     again = line.strands[0].advance(NotStarted())
     assert isinstance(again, Wait)
     assert 1.0 < again.seconds <= 3.0
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_process_remembers_of_any_number_of_subscriptions_only_whose_time_has_not_come() -> None:
+    paces, late = Paces(), to(1, spacing=1.0).destination
+    paces.learn(late, 90_000.0, 0.0)
+    for number in range(2, 20_000):
+        paces.learn(replace(late, subscription_id=number), 1.0, float(number))
+    assert len(paces) <= LEAST_KEPT
+    assert paces.wait(late, 20_000.0) == 70_000.0
 
 
 @pytest.mark.behaviour("1.4")
