@@ -9,6 +9,8 @@ from delivery.lines.ledgers import Ledger
 from delivery.lines.steps import Hold
 
 SMALLEST_PAGE: Final = 16
+SHORTEST_PAGE: Final = 2
+"""Of a line that waited for its rate: it sends one, and waits with the next."""
 SOON_SECONDS: Final = 2.0
 """What may be sent so soon is waited for: nobody would take a line that has been let go in time for its slot."""
 
@@ -34,7 +36,9 @@ class Holding(Ledger):
 
     def __post_init__(self) -> None:
         Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
-        self.page_size = min(max(SMALLEST_PAGE, 2 * self.claim.strands), self.claim.capacity)
+        waited = self.head_id is not None and not self.failures  # for its rate: not much is sent in this turn
+        least = SHORTEST_PAGE if waited else max(SMALLEST_PAGE, 2 * self.claim.strands)
+        self.page_size = min(least, self.claim.capacity)
 
     def receive(self, hand: Hand[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""

@@ -299,6 +299,14 @@ def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_t
     assert line.hold == Hold(10.0, "answered 503", 2)
 
 
+@pytest.mark.behaviour("1.4", "11.1")
+@pytest.mark.parametrize(("head", "failures", "size"), [(None, 0, 16), (1, 2, 16), (1, 0, 2)])
+def test_a_line_that_waited_for_its_rate_reads_no_more_than_it_may_need(
+    head: int | None, failures: int, size: int
+) -> None:
+    assert a_line(head=head, failures=failures).wanted().capacity == size
+
+
 @pytest.mark.behaviour("11.1")
 def test_a_line_the_process_has_no_room_for_asks_again_until_its_turn_ends() -> None:
     line = a_line()
