@@ -17,7 +17,7 @@ from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.settlements import Settlement, Withheld
 from delivery.waking.claiming import end_leases_of
 from delivery.waking.sweeping import lines_with_due_work
-from subscriptions.models import EventType, Status, Subscription
+from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.driving import activate, expire_lease, inactivate, make_due, publish_bodies
 from tests.stepping import Database, Request, SteppedWorker
 
@@ -57,6 +57,7 @@ class AnythingGoes(RuleBasedStateMachine):
         """Under way when it was cancelled."""
         self.unclean_ends: Counter[int] = Counter()
         """By line: crashes, and freezes past the lease."""
+        self.switched_off: set[tuple[str, int]] = set()
         self.changes_amid_failures = 0
         """Settles that failed while a configuration changed."""
 
@@ -82,6 +83,11 @@ class AnythingGoes(RuleBasedStateMachine):
     def on_abandoned(self, row: Delivery) -> None:
         """Note that a delivery is taken over from a worker that has vanished, with its outcome unknown."""
         raise NotImplementedError
+
+    def check_statuses(self) -> None:
+        """Check that nobody but people has changed one."""
+        off = [one for model in (Subscription, Subscriber) for one in model.objects.filter(status=Status.INACTIVE)]
+        assert {(type(one).__name__, one.pk) for one in off} == self.switched_off, "1.6: never the broker"
 
     def check_books(self) -> None:
         """Check what is stored in the end."""
@@ -199,8 +205,12 @@ class AnythingGoes(RuleBasedStateMachine):
         known = max(self.published, default=0)
         self.published |= {row.pk: row for row in Delivery.objects.open().filter(pk__gt=known)}
 
-    def switch_one(self, one: Subscription) -> None:
-        (inactivate if one.status == Status.ACTIVE else activate)(one)
+    def switch_one(self, one: Subscription | Subscriber) -> None:
+        (inactivate if one.status == Status.ACTIVE else self.activate)(one)
+        self.switched_off ^= {(type(one).__name__, one.pk)}
+
+    def activate(self, one: Subscription | Subscriber) -> None:
+        activate(one)
 
     def take(self, worker: SteppedWorker, line_ids: list[int]) -> None:
         driven = {line_id for line_id in line_ids if self.is_driven(line_id)}
@@ -267,6 +277,7 @@ class AnythingGoes(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self.finish()
+            self.check_statuses()
             self.check_books()
         finally:
             with connection.cursor() as cursor:
@@ -276,7 +287,9 @@ class AnythingGoes(RuleBasedStateMachine):
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without further trouble."""
         self.database.tell(self)
+        self.check_statuses()
         self.activate_all()
+        self.switched_off.clear()
         self.frozen = []
         for _ in range(ROUNDS_TO_FINISH):
             if not Delivery.objects.open().exists():
@@ -286,7 +299,7 @@ class AnythingGoes(RuleBasedStateMachine):
 
     def activate_all(self) -> None:
         for one in self.subscriptions:
-            activate(one)
+            self.activate(one)
 
     def finish_round(self) -> None:
         self.outlast_leases()

@@ -18,7 +18,7 @@ from delivery.waking.delaying import begin_delayed
 from subscriptions.models import Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from tests.anything_goes import AnythingGoes, which
-from tests.driving import SENDERS, activate, inactivate
+from tests.driving import SENDERS, activate
 from tests.stepping import Database, Request
 
 HOUR = timedelta(hours=1)
@@ -130,12 +130,6 @@ class ComingAndGoing(AnythingGoes):
     def goes_on(self, one: Subscription | Subscriber) -> None:
         """Note that what may have been inactive or paused is sent from now on."""
         self.inactive_at[type(one).__name__, one.pk] = self.now
-
-    def switch_one(self, one: Subscription | Subscriber) -> None:
-        if one.status == Status.ACTIVE:
-            inactivate(one)
-        else:
-            self.activate(one)
 
     def activate(self, one: Subscription | Subscriber) -> None:
         self.goes_on(one)
