@@ -99,6 +99,11 @@ class Wanted:
     hanging: Mapping[int, float] = field(default_factory=dict)
     """The subscriptions that have kept half of its strands waiting, and for how many seconds."""
 
+    @property
+    def rows(self) -> int:
+        """How many are read for it: some may be those that it has taken, and be in the way of what it can take."""
+        return self.capacity + len(self.busy)
+
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[One]):
@@ -123,7 +128,8 @@ def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[On
         taken.append(row)
         held += row.size
         deliveries += row.deliveries
-    return Page(taken, more=len(waiting) >= line.capacity)
+    busy = {*line.busy}
+    return Page(taken, more=sum(row.id not in busy for row in waiting) >= line.capacity)
 
 
 def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:

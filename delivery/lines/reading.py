@@ -24,7 +24,7 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
         "line_id": [line.line_id for line in wanted],
         "epoch": [line.epoch for line in wanted],
         "head_id": [line.head_id for line in wanted],
-        "capacity": [line.capacity for line in wanted],
+        "capacity": [line.rows for line in wanted],
     }
     if left_out:
         arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}

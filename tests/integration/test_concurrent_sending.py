@@ -5,6 +5,9 @@ import resource
 import pytest
 
 from delivery.driving import driver, turns
+from delivery.lines.hands import BodyBudget
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
 from delivery.lines.runs import Run
 from delivery.models import Delivery, Line
 from delivery.rules.statuses import DeliveryStatus
@@ -72,6 +75,16 @@ def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker
     gate.open()
     wait_until_done()
     assert len(receiver.log) == 20
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 3)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
+    first, second, _ = (one.id for one in hand_of(taken))
+    line = Wanted(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
+    hand = read_pages([line], BodyBudget(1_000))[line.line_id]
+    assert [one.id for one in iter(lambda: hand.take(aside_next=False), None)] == [second]
 
 
 @pytest.mark.behaviour("4.10", "4.13")

@@ -78,6 +78,15 @@ def test_large_bodies_leave_room_for_small_ones() -> None:
     assert [budget.take(64 * 1024) for _ in range(16)] == [True] * 16
 
 
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize(("busy", "more"), [([], True), ([7, 8, 9], True), ([1, 2], False), ([1, 2, 3], False)])
+def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, more: bool) -> None:
+    line = Wanted(1, 1, None, capacity=2, busy=busy)
+    page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(PLENTY))
+    assert ([one.id for one in page.taken], page.more) == ([one for one in (1, 2, 3) if one not in busy][:2], more)
+    assert line.rows == 2 + len(busy)
+
+
 @pytest.mark.behaviour("4.11", "4.13")
 def test_what_a_strand_has_taken_is_not_taken_by_another_though_it_is_not_marked_yet() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, ASIDE), row(12, ASIDE)]
