@@ -60,8 +60,10 @@ class Holding(Ledger):
             self.tried.add((to.subscription_id, to.stamp))
 
     def leave_out(self, delivery: InHand, until: float) -> None:
-        """Note that nothing of its subscription is read until then, nor does anything wait for it."""
-        self.left_out[delivery.destination.subscription_id] = until
+        """Note that nothing of its subscription is read until then: nothing waits for it, and it is not tried."""
+        to = delivery.destination
+        self.left_out[to.subscription_id] = until
+        self.tried.discard((to.subscription_id, to.stamp))
         if delivery.id == self.head_id:
             self.head_id, self.failures = None, 0
 

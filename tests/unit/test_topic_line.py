@@ -202,7 +202,8 @@ def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
 @pytest.mark.parametrize("waits_for_its_rate", [True, False])
 def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
     new, stuck = fresh(1, 2, 3), aside(7, 8, 9)
-    head, aside_next, order = None, False, []
+    head: InHand | None = None
+    aside_next, order = False, list[int]()
     for _ in range(6):
         line = a_line(head=head.id if head else None)
         line.aside_next = aside_next
