@@ -88,6 +88,16 @@ def test_a_trial_is_one_request_and_the_others_go_on_beside_it(strands: int, wan
     assert (line.head_id, line.failures) == (1, 1)
 
 
+@pytest.mark.behaviour("1.4", "4.13", "5.6")
+def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
+    line = a_line(2)
+    limited = to(1, spacing=1000.0, strands=2)
+    on_trial = replace(limited, destination=replace(limited.destination, on_trial=True))
+    line.paces.learn(on_trial.destination, 900.0, time.monotonic())
+    hand_of(line, on_trial)
+    assert ([*line.left_out], line.may_try(on_trial)) == ([1], True)
+
+
 @pytest.mark.behaviour("4.13", "5.6")
 def test_once_a_trial_has_worked_as_many_as_allowed_are_sent() -> None:
     line = a_line(2)
