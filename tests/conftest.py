@@ -1,8 +1,7 @@
-"""What tests share: an isolated Redis database, and storage that is ready after each flush."""
+"""What tests share: an isolated Redis database, and a database that is emptied after each test that commits."""
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import hypothesis
@@ -10,12 +9,12 @@ import pytest
 from django.apps import apps
 from django.conf import settings
 from django.db.models.signals import post_migrate
+from django.test import TransactionTestCase
 
-from delivery.retention import storage_days
 from delivery.waking import wakeups
-from subscriptions.installing import install
 from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
+from tests.emptying import emptied, prepared
 from tests.real_broker import Broker, running_broker
 from tests.receiver import PATIENCE, Receiver, receiving
 
@@ -51,13 +50,8 @@ def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seats, "TRIAL_CPU_SECONDS", PATIENCE)
 
 
-def open_days(**_: object) -> None:
-    """Open the storage days anew and install; the flush after a transactional test, which tells so, undid it."""
-    storage_days.open_days(datetime.now(UTC).date(), ahead=1)
-    install(apps)
-
-
-post_migrate.connect(open_days, sender=apps.get_app_config("delivery"))
+post_migrate.connect(prepared, sender=apps.get_app_config("delivery"))
+TransactionTestCase._fixture_teardown = emptied  # type: ignore[attr-defined] # it is private
 
 
 @pytest.fixture
