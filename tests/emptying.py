@@ -42,7 +42,7 @@ def emptied(_case: object = None) -> None:
     with connection.cursor() as cursor:
         cursor.execute(LARGEST)
         if cursor.fetchone()[0] > LARGE:
-            call_command("flush", verbosity=0, interactive=False)
+            call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
             return
         cursor.execute(EMPTY, [KEPT])
     prepared()
