@@ -131,6 +131,8 @@ def test_a_day_that_something_was_filed_under_since_is_summarized_again(
     do(days_due(terms), terms)
     (late,) = publish_bodies(event_type, b"late")
     Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
     assert windows_of(do(days_due(terms), terms)) == [(sealed[1], PASSED)]
     assert days_due(terms) is None
 
