@@ -33,6 +33,8 @@ class Holding(Ledger):
     """Subscriptions on trial of which one has been taken in this turn, and under which configuration."""
     cut_short: list[int] = field(init=False, default_factory=list)
     """Groups in the midst of whose cycle something was no longer as it had been read."""
+    has_read: bool = field(init=False, default=False)
+    """Whether a page has been read in this turn."""
 
     def __post_init__(self) -> None:
         Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
@@ -42,11 +44,16 @@ class Holding(Ledger):
 
     def receive(self, hand: Hand[Any]) -> None:
         """Take a new page in hand; a head that is not in it may not be sent any more and holds nothing up."""
-        self.hand, self.cut_short = hand, []
+        self.hand, self.cut_short, self.has_read = hand, [], True
         if hand.is_starved:
             self.page_size = self.claim.capacity  # perhaps only the first of what waits cannot be had
         if self.head_id is not None and not self.hold and not hand.head and not hand.is_starved:
             self.head_id, self.failures = None, 0
+
+    @property
+    def is_through(self) -> bool:
+        """Whether no look for more is worth while: in a retry line only time brings more, which the sweep watches."""
+        return self.is_apart and self.has_read and not self.hand.is_low
 
     def may_try(self, delivery: InHand) -> bool:
         """Whether it may go beside what its line has under way: a trial is one request (behaviour 5.6)."""

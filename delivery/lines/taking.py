@@ -22,7 +22,7 @@ def next_in_hand(
     while not line.must_stop():
         if taken := take():
             return taken, ended
-        if line.hold or line.is_outdated:
+        if line.hold or line.is_outdated or line.is_through:
             break
         yield Read(ended, linger)
         ended, linger = None, True
