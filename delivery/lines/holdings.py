@@ -1,5 +1,6 @@
 """What a line under way has in hand, and how much it reads."""
 
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,8 @@ UNORDERED_SECONDS: Final = 1.0
 """How long a line waits in which no order counts where all that is left waits for its rate: something else may come."""
 APART_SECONDS: Final = 5.0
 """The same of a retry line, in which nothing else comes so suddenly."""
+REST_SHARE: Final = 0.01
+"""Of the pause between two tries: so long a retry line rests, that what is due meanwhile is sent in one turn."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,6 +38,8 @@ class Holding(Ledger):
     """Groups in the midst of whose cycle something was no longer as it had been read."""
     has_read: bool = field(init=False, default=False)
     """Whether a page has been read in this turn."""
+    shortest_pause: float = field(init=False, default=math.inf)
+    """Of those that what it has sent in this turn waits for, in seconds."""
 
     def __post_init__(self) -> None:
         Ledger.__post_init__(self)  # no `super()`: slots make a class of its own
@@ -80,13 +85,19 @@ class Holding(Ledger):
         return [*self.left_out]
 
     def hold_at_rest(self) -> Hold | None:
-        """Return for how long it waits if it is let go now: a little where all that is left waits long for its rate."""
-        if self.hold or not self.left_out or len(self.hand) or self.hand.is_low:
+        """Return for how long it waits if it is let go now, None where it does not.
+
+        A little where all that is left waits long for its rate, or for its next try.
+        """
+        if self.hold or len(self.hand) or self.hand.is_low:
             return self.hold
-        wait = min(self.left_out.values()) - time.monotonic()
-        if wait <= SOON_SECONDS:
-            return None
-        return Hold(min(wait, APART_SECONDS if self.is_apart else UNORDERED_SECONDS), "", 0)
+        most = APART_SECONDS if self.is_apart else UNORDERED_SECONDS
+        if self.left_out:
+            wait = min(self.left_out.values()) - time.monotonic()
+            return Hold(min(wait, most), "", 0) if wait > SOON_SECONDS else None
+        if self.is_apart and self.shortest_pause < math.inf:
+            return Hold(min(self.shortest_pause * REST_SHARE, most), "", 0)
+        return None
 
     def give_hand_back(self, budget: BodyBudget) -> None:
         """Let go of what is in hand, but not of what is under way; it is read again when its turn comes."""

@@ -1,5 +1,6 @@
 """TOPIC: one line a subscriber, its deliveries one at a time, oldest first, unless it is CONCURRENT (behaviour 4)."""
 
+import math
 from collections.abc import Callable
 
 from delivery.lines.consequences import further_of, verdict_on
@@ -37,6 +38,7 @@ def topic_line(strand: Strand, chance: Callable[[], float]) -> Story:
             line.holds(delivery, _hold(delivery, outcome, verdict))
             continue
         line.passed(delivery)
+        line.shortest_pause = min(line.shortest_pause, verdict.pause or math.inf)
         if verdict.decision is Decision.SUSPEND:
             yield Read(ended)  # what else is in hand may be of the subscription that is paused
             ended = None

@@ -1,5 +1,6 @@
 """What is retried apart: in a line of its own, by its policy's times, until it succeeds or is used up (behaviour 5)."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -7,9 +8,12 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from delivery.driving import turns
+from delivery.driving import paging, turns
+from delivery.lines.hands import BodyBudget, Hand, InHand
+from delivery.lines.pages import Wanted
+from delivery.lines.reading import read_pages
 from delivery.lines.runs import Run
-from delivery.models import Announcement, Attempt, Delivery, Lane, LineEvent, LineEventKind
+from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.holding import release
 from delivery.settling.lines import settle
@@ -93,6 +97,47 @@ def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Su
         hurry_until_done()
     line.refresh_from_db()
     assert (line.epoch, line.last_sequence, Delivery.objects.get().line_id) == (1, 0, line.pk)
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize(("pause", "rest"), [(600.0, 5), (100.0, 1)])
+def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_most(
+    receiver: Receiver, storage: None, pause: float, rest: int
+) -> None:
+    policy = retry_policy(**APART, first_pause=pause, longest_pause=pause, **TWICE)
+    wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Delivery.objects.update(due_at=Now())
+        wait_until(lambda: len(receiver.log) == 2)
+        (apart,) = wait_until_apart(wanted)
+    line = retry_line_of(wanted.subscriber)
+    assert apart.due_at
+    assert line.due_at
+    earlier = apart.due_at - line.due_at
+    assert pause - rest - 50 < earlier.total_seconds() <= pause - rest, "what is due meanwhile goes in one turn"
+
+
+def test_a_retry_line_reads_once_and_goes(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, asked = retry_line_of(wanted.subscriber), list[int]()
+
+    def read(lines: Sequence[Wanted], budget: BodyBudget) -> Mapping[int, Hand[InHand]]:
+        asked.extend(one.line_id for one in lines)
+        return read_pages(lines, budget)
+
+    monkeypatch.setattr(paging, "read_pages", read)
+    receiver.on("/a", answer(500), answer(500), answer())
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until_apart(wanted, 2)
+        Delivery.objects.update(due_at=Now())
+        wait_until(lambda: statuses(wanted) == [DELIVERED, DELIVERED])
+        wait_until(lambda: Line.objects.filter(pk=line.pk, epoch=1, lease_until=None).exists())
+    assert asked.count(line.pk) == 1, "only time brings more, which the sweep watches"
 
 
 @pytest.mark.behaviour("5.1", "5.3")
