@@ -14,10 +14,12 @@ Variants = Mapping[str, Callable[[], Outcome]]
 """How each is measured, by name; the first is what the others are compared with."""
 
 
-def compared(name: str, variants: Variants, target: Target, *, shown: Sequence[str] = (DELIVERED,)) -> Outcome:
+def compared(
+    name: str, variants: Variants, target: Target, *, shown: Sequence[str] = (DELIVERED,), rounds: int = ROUNDS
+) -> Outcome:
     """Measure all variants in each round; return the mean of the figures that are `shown`, and how they compare."""
     outcomes: dict[str, list[Outcome]] = {what: [] for what in variants}
-    for number in range(ROUNDS):
+    for number in range(rounds):
         for what in reversed([*variants]) if number % 2 else variants:
             outcomes[what].append(variants[what]())
     every = [outcome for several in outcomes.values() for outcome in several]
