@@ -50,16 +50,40 @@ page AS MATERIALIZED (
              AND d.status = 'PENDING' AND {LIVES}
            ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
      ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
+"""
+
+NOTED: Final = """
 noted AS (
   INSERT INTO delivery_pageread (line_id, delivery_ids)
   SELECT line_id, array_agg(id) FROM page GROUP BY line_id
   HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
 SELECT * FROM page
 """
+NOTED_ANEW: Final = """
+crowds AS MATERIALIZED (
+  SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+   WHERE l.id = ANY (%(crowds)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING crowds c WHERE p.line_id = c.id),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM (
+    SELECT line_id, id FROM page
+    UNION ALL
+    SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
+      JOIN crowds c ON c.id = b.line_id) i
+   GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+"""Where lines send several at a time, of which one may always wait: their turn need not end, their notes must not grow.
+
+What has been taken already is noted again, and whoever has lost a line forgets nothing: its new driver's notes stay.
+"""
 
 
 @cache
-def pages_statement(*, leaves_out: bool) -> LiteralString:
+def pages_statement(*, leaves_out: bool, has_crowds: bool) -> LiteralString:
     """Return what reads the pages, and notes for mending what is in them; without some subscriptions if it says so.
 
     A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's
@@ -68,4 +92,4 @@ def pages_statement(*, leaves_out: bool) -> LiteralString:
 
     The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
     """
-    return ACTIVE + (LEFT_OUT if leaves_out else "") + PAGE
+    return ACTIVE + (LEFT_OUT if leaves_out else "") + PAGE + (NOTED_ANEW if has_crowds else NOTED)

@@ -94,6 +94,8 @@ class Wanted:
     """The deliveries, or QUEUE groups, that it has taken already."""
     left_out: Sequence[int] = ()
     """Subscriptions of which nothing is read."""
+    is_crowd: bool = False
+    """Whether it sends several at a time: its turn may not end for long."""
     cut_short: Sequence[int] = ()
     """QUEUE groups whose cycle ended before its time: not at once again."""
     hanging: Mapping[int, float] = field(default_factory=dict)

@@ -26,10 +26,14 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
         "head_id": [line.head_id for line in wanted],
         "capacity": [line.rows for line in wanted],
     }
+    if crowds := [line for line in wanted if line.is_crowd]:
+        busy = [(line.line_id, one) for line in crowds for one in line.busy]
+        arguments |= {"crowds": [line.line_id for line in crowds]}
+        arguments |= {"of_busy": [line_id for line_id, _ in busy], "busy": [one for _, one in busy]}
     if left_out:
         arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
     by_line: dict[int, list[Row]] = defaultdict(list)
-    for columns in rows(pages_statement(leaves_out=bool(left_out)), arguments):
+    for columns in rows(pages_statement(leaves_out=bool(left_out), has_crowds=bool(crowds)), arguments):
         row = Row(*columns)
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}

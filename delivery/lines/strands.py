@@ -99,6 +99,7 @@ class DrivenLine(Holding):
             self.aside_next,
             busy,
             self.still_left_out(now),
+            self.claim.strands > 1,
             self.cut_short,
             self.crowds.hanging(now),
         )

@@ -9,7 +9,7 @@ from delivery.lines.hands import BodyBudget
 from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
 from delivery.lines.runs import Run
-from delivery.models import Delivery, Line
+from delivery.models import Delivery, Line, PageRead
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.lines import settle
 from delivery.waking.claiming import claim
@@ -72,6 +72,8 @@ def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 20)
     wait_until(lambda: statuses(wanted) == [IN_FLIGHT] + [DELIVERED] * 19, saying=lambda: statuses(wanted))
+    (noted,) = PageRead.objects.filter(line=line_of(wanted.subscriber))
+    assert Delivery.objects.open().get().pk in noted.delivery_ids, "mended after an unclean end, and nothing piles up"
     gate.open()
     wait_until_done()
     assert len(receiver.log) == 20
