@@ -9,10 +9,10 @@ from subscriptions.names import OWN_EVENTS
 from subscriptions.retry_terms import PRESETS
 
 DESCRIPTIONS: Final = {
-    "TeamForge": "Never gives up. No answer and 503 hold the line; other 5xx let the next one pass; the rest ends at once.",
+    "TeamForge": "Never gives up. No answer and 503 hold the line; other 5xx let the next one pass; the rest ends.",
     "Workfront": "Whatever fails is tried again apart, twelve times, ten minutes from one to the next.",
     "webMethods": "No answer and 503 hold the line for five retries, ten seconds from one to the next; the rest ends.",
-    "Standard-Webhooks": "Tried again apart, eight times in 75 hours, ever more rarely; redirects and most 4xx end at once.",
+    "Standard-Webhooks": "Tried again apart, eight times in 75 hours, ever more rarely; redirects and most 4xx end.",
 }
 """Of the retry policies, in a sentence or two each."""
 OWN_EVENT_TYPES: Final = {
