@@ -1,6 +1,8 @@
 """Steps that run side by side, each a program of its own, and what becomes of them."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,15 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
     assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
 
 
+@pytest.fixture
+def can_be_interrupted() -> Iterator[None]:
+    """Heed interrupts, which a shell lets the programs ignore that it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
 @pytest.mark.parametrize("niceness", [0, 3])
 def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) -> None:
     file = tmp_path / "pid"
