@@ -7,6 +7,10 @@ TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id"
 CARRIED: Final = f"{TOLD}, d.unreceived"
 """What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
 
+TOLD_BY: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)
+                    WHERE l.id = line_id AND m.lane = 'main'), line_id)"""
+"""The line whose history tells of a row's `line_id`: of what is retried apart the main line, which gave its number."""
+
 FILE_GONE: Final = """
   INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
                                  times_set_aside, due_at, sequence, uncertain, cancel_requested, reason, created_at,

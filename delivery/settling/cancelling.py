@@ -5,7 +5,7 @@ from typing import Final
 
 from django.db import transaction
 
-from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
 from delivery.settling.outages import LOCKED_SECONDS
 from subscriptions.database import rows
 
@@ -58,7 +58,7 @@ ended AS (
                         WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31' AND d.id <> gone.id)))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
     FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """

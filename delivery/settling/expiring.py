@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
 from subscriptions.database import rows
 
 SLICE: Final = 1_000
@@ -36,7 +36,7 @@ ended AS (
                           AND d.id NOT IN (SELECT id FROM gone))))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
     FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """

@@ -8,6 +8,7 @@ from typing import Final
 from django.db import transaction
 
 from delivery.rules.due_times import DUE_LATER, RELEASED
+from delivery.rules.filing import TOLD_BY
 from delivery.waking import wakeups
 from subscriptions.database import rows
 
@@ -40,7 +41,7 @@ released AS (
   RETURNING d.id, d.line_id, d.sequence),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
+  SELECT {TOLD_BY}, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
 SELECT id, line_id FROM released
 """
 """What is delayed goes on waiting for its time, and what is in a retry line is due there.

@@ -3,7 +3,7 @@
 from typing import Final
 
 from delivery.rules.due_times import RELEASED
-from delivery.rules.filing import FILE_GONE, TOLD
+from delivery.rules.filing import FILE_GONE, TOLD, TOLD_BY
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
 
@@ -51,10 +51,10 @@ stayed AS (
 ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed)"""
 """What does not end goes back to its place, is set aside, or moves to the subscriber's other line."""
 
-TOLD_OF_GONE: Final = """
+TOLD_OF_GONE: Final = f"""
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
          lower(status) || '; it may never have been received'
     FROM gone
    WHERE sequence IS NOT NULL AND (unreceived AND status IN ('FAILED', 'REJECTED')
@@ -89,7 +89,7 @@ kept AS (
   RETURNING d.id, d.line_id, d.status, d.sequence, d.uncertain OR d.unreceived AS uncertain),
 told_of_kept AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'held; it may never have been received'
     FROM kept WHERE status = 'HELD' AND uncertain AND sequence IS NOT NULL)"""
 """What its script brought nothing for is held or set aside, also if the script has changed meanwhile.
 

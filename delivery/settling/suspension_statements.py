@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from delivery.rules.filing import TOLD_BY
+
 _OF_GONE: Final = """
       SELECT subscription_id, id, line_id, reason, further FROM gone WHERE (further->>'resumes')::bool"""
 _OF_STAYED: Final = """
@@ -9,7 +11,7 @@ _OF_STAYED: Final = """
       SELECT subscription_id, id, line_id, reason, further FROM stayed
        WHERE (further->>'suspends')::bool OR (further->>'resumes')::bool"""
 
-_TURNED: Final = """) w
+_TURNED: Final = f""") w
    CROSS JOIN LATERAL json_to_record(w.further) AS f (suspends bool, stamp bigint, probe float8, announces bool)),
 turned AS MATERIALIZED (
   SELECT w.*, p.paused_since IS NULL AS is_new
@@ -28,8 +30,8 @@ changed AS (
     FROM turned t WHERE p.id = t.subscription_id),
 pause_noted AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), CASE WHEN suspends THEN 'PAUSED' ELSE 'RESUMED' END, id,
-         CASE WHEN suspends THEN reason ELSE '' END
+  SELECT {TOLD_BY}, clock_timestamp(), CASE WHEN suspends THEN 'PAUSED' ELSE 'RESUMED' END, id,
+         concat_ws(': ', 'subscription ' || subscription_id, CASE WHEN suspends THEN reason END)
     FROM turned WHERE is_new OR NOT suspends),
 pause_announced AS (
   INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)

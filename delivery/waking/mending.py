@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
 from subscriptions.database import rows
 
 SISTER: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
@@ -37,7 +37,8 @@ gone AS (
 filed AS ({FILE_GONE}),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end' FROM gone)
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end'
+    FROM gone)
 UPDATE delivery_line l
    SET last_sequence = CASE WHEN m.is_apart THEN m.last_sequence ELSE GREATEST(
          m.last_sequence,

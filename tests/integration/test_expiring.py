@@ -167,7 +167,7 @@ def test_what_is_retried_apart_expires_too_and_its_number_is_told(event_type: Ev
         (somebody_had.pk, apart.pk, 3),
     ]
     told = LineEvent.objects.values_list("line_id", "kind", "sequence", "delivery_id")
-    assert [*told] == [(apart.pk, "NUMBER_UNCERTAIN", 7, nobody_had.pk)]
+    assert [*told] == [(line_of(wanting.subscriber).pk, "NUMBER_UNCERTAIN", 7, nobody_had.pk)]
 
 
 @pytest.mark.behaviour("2.10", "6.3")

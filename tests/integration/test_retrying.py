@@ -215,8 +215,8 @@ def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
         publish_numbered(wanted.event_type, 1)
         hurry_until_done()
     assert statuses(wanted) == [FAILED]
-    assert [*LineEvent.objects.values_list("kind", "sequence", "reason")] == [
-        (LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
+    assert [*LineEvent.objects.values_list("line__lane", "kind", "sequence", "reason")] == [
+        ("main", LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
     ]
 
 

@@ -109,8 +109,8 @@ def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Recei
     with working():
         wait_until_done()
     told = [
-        (LineEventKind.PAUSED, "suspended: answered 503", line_of(wanted.subscriber).pk),
-        (LineEventKind.RESUMED, "", line_of(wanted.subscriber).pk),
+        (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line_of(wanted.subscriber).pk),
+        (LineEventKind.RESUMED, f"subscription {wanted.pk}", line_of(wanted.subscriber).pk),
     ]
     assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == told
 

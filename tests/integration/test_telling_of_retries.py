@@ -11,6 +11,8 @@ from django.utils.dateparse import parse_datetime
 from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
 from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.expiring import expire_overdue
 from subscriptions.models import Subscription
 from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered, retry_line_of
@@ -211,3 +213,17 @@ def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamfor
     assert [one["meaning"] for one in history] == ["apart", None]
     page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
     assert page.count("tried again apart") == 1
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_a_number_lost_in_the_retry_line_is_told_by_the_history_of_the_line_that_gave_it(
+    wanted: Subscription, retry_line: Line, end: str
+) -> None:
+    Delivery.objects.filter(line=retry_line).update(sequence=7, unreceived=True, expires_at=SINCE)
+    if end == "expired":
+        expire_overdue()
+    else:
+        cancel_deliveries_of(wanted.pk, reason="enough")
+    told = [(event["kind"], event["sequence"], event["reason"]) for event in over_the_api()["history"]]
+    assert told == [("NUMBER_UNCERTAIN", 7, f"{end}; it may never have been sent")]
