@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString
 
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import Message
+from subscriptions.admin.ids import could_be_of
 from subscriptions.admin.theme import ModelAdmin, label, link, preformatted
 from subscriptions.models import Subscription
 
@@ -61,7 +62,7 @@ class LimitedPaginator(Paginator):  # type: ignore[type-arg]  # no brackets at r
         return self.count >= COUNTED_AT_MOST
 
 
-class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
+class ReadOnlyAdmin(ModelAdmin, Generic[Record]):
     """One model to look at; searched by id only."""
 
     paginator = LimitedPaginator
@@ -103,7 +104,7 @@ class ReadOnlyAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
         term = search_term.strip()
         if not term:
             return queryset, False
-        return queryset.filter(pk=int(term)) if is_id(term) else queryset.none(), False
+        return queryset.filter(pk=term) if could_be_of(self.model, term) else queryset.none(), False
 
 
 def is_id(text: str) -> bool:

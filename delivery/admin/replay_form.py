@@ -5,12 +5,12 @@ from typing import Any, Final, Self
 
 from django import forms
 from django.contrib import admin
-from django.contrib.admin.widgets import AutocompleteSelect
 from django.core import signing
 
 from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
 from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
 from delivery.models import Replay
+from subscriptions.admin.ids import AutocompleteSelect
 from subscriptions.admin.theme import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminIntegerFieldWidget,

@@ -22,7 +22,7 @@ Record = TypeVar("Record", bound=Versioned)
 REST: Final = "How it stands"
 
 
-class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
+class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     """One configured model; forms write only what was changed in them, so a stale form undoes nothing else."""
 
     kept_by_the_broker: ClassVar[tuple[str, ...]] = ("version", "created_at", "updated_at")
@@ -82,7 +82,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):  # type: ignore[misc]
     ) -> HttpResponse:
         """Show and save the form; where what others saved in the same instant does not go with it, say so."""
         try:
-            return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[no-any-return]
+            return super().changeform_view(request, object_id, form_url, extra_context)
         except (ValidationError, configuring.NameTaken) as refused:
             why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
             self.message_user(request, f"Not saved, for others have just changed something: {why}", messages.ERROR)

@@ -10,7 +10,7 @@ admin.site.unregister([User, Group])
 
 
 @admin.register(User)
-class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
+class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
     """Who may use the admin."""
 
     form = UserChangeForm
@@ -19,5 +19,5 @@ class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[misc, type-arg]
 
 
 @admin.register(Group)
-class ThemedGroupAdmin(GroupAdmin, ModelAdmin):  # type: ignore[misc]
+class ThemedGroupAdmin(GroupAdmin, ModelAdmin):
     """What groups of them may do."""

@@ -9,6 +9,7 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 
 from subscriptions import configuring
+from subscriptions.admin.ids import could_be_of
 from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.admin.switching import SwitchedAdmin
 from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
@@ -16,7 +17,7 @@ from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 
-class ReachedByFilter(AutocompleteSelectFilter):  # type: ignore[misc]
+class ReachedByFilter(AutocompleteSelectFilter):
     """Subscriptions that messages of an event type can reach, those with a pattern included."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Subscription]) -> QuerySet[Subscription]:  # noqa: ARG002
@@ -24,7 +25,7 @@ class ReachedByFilter(AutocompleteSelectFilter):  # type: ignore[misc]
         chosen = str(self.value() or "")
         if not chosen:
             return queryset
-        event_type = EventType.objects.filter(pk=chosen).first() if chosen.isdecimal() else None
+        event_type = EventType.objects.filter(pk=chosen).first() if could_be_of(EventType, chosen) else None
         return queryset.filter(pk__in=Subscription.objects.reached_by(event_type)) if event_type else queryset.none()
 
 

@@ -3,14 +3,19 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from django.contrib import admin
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import BadRequest
+from django.db.models import QuerySet
 from django.forms import Widget
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from unfold import admin as unfolded
 from unfold import decorators
-from unfold.admin import ModelAdmin as ModelAdmin
-from unfold.contrib.filters.admin import AutocompleteSelectFilter as AutocompleteSelectFilter
+from unfold.contrib.filters import admin as filters
+from unfold.contrib.filters.forms import AutocompleteDropdownForm
 from unfold.enums import ActionVariant as ActionVariant
 from unfold.forms import AdminPasswordChangeForm as AdminPasswordChangeForm
 from unfold.forms import UserChangeForm as UserChangeForm
@@ -21,16 +26,60 @@ from unfold.widgets import UnfoldAdminSelectWidget as UnfoldAdminSelectWidget
 from unfold.widgets import UnfoldAdminTextareaWidget as UnfoldAdminTextareaWidget
 from unfold.widgets import UnfoldAdminTextInputWidget as UnfoldAdminTextInputWidget
 
+from subscriptions.admin.ids import AutocompleteSelect, AutocompleteSelectMultiple, could_be_of, of_existing
+
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 STATUS_COLOURS = {"ACTIVE": "success", "INACTIVE": "warning"}
 """Beside the word itself, never instead of it."""
 
 
+class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
+    """One model's pages, on which an id that can be no row's is an id that is not found."""
+
+    def changeform_view(
+        self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """Show and save the form; without asking which actions there are of what cannot exist."""
+        if object_id is not None and not could_be_of(self.model, object_id):
+            return admin.ModelAdmin.changeform_view(self, request, object_id, form_url, extra_context)
+        return super().changeform_view(request, object_id, form_url, extra_context)  # type: ignore[no-any-return]
+
+    def response_action(self, request: HttpRequest, queryset: "QuerySet[Any]") -> HttpResponse | None:
+        """Do what is asked for with what was chosen in a list, if that can exist."""
+        if not all(could_be_of(self.model, chosen) for chosen in request.POST.getlist(ACTION_CHECKBOX_NAME)):
+            raise BadRequest
+        return super().response_action(request, queryset)  # type: ignore[no-any-return]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field for a link to one."""
+        if db_field.name in self.get_autocomplete_fields(request):
+            options.setdefault("widget", AutocompleteSelect(db_field, self.admin_site))
+        return super().formfield_for_foreignkey(db_field, request, **options)
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field for links to many."""
+        if db_field.name in self.get_autocomplete_fields(request):
+            options.setdefault("widget", AutocompleteSelectMultiple(db_field, self.admin_site))
+        return super().formfield_for_manytomany(db_field, request, **options)
+
+
+class AutocompleteForm(AutocompleteDropdownForm):  # type: ignore[misc]
+    """The form of a filter."""
+
+    widget = AutocompleteSelect
+
+
+class AutocompleteSelectFilter(filters.AutocompleteSelectFilter):  # type: ignore[misc]
+    """Rows that link to one that is found by what is typed."""
+
+    form_class = AutocompleteForm
+
+
 def action(**options: Any) -> Callable[[Method], Method]:
-    """Return unfold's decorator of an action."""
+    """Return unfold's decorator of an action, which finds nothing where there is no such row."""
     decorate: Callable[[Method], Method] = decorators.action(**options)
-    return decorate
+    return lambda method: decorate(of_existing(method))
 
 
 def display(**options: Any) -> Callable[[Method], Method]:
