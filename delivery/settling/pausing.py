@@ -11,6 +11,7 @@ from typing import Any, Final, LiteralString
 
 from django.db import transaction
 
+from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.settling.pause_statements import END_SUSPENSIONS, PAUSE, RESUME
 from delivery.waking import wakeups
 from subscriptions.database import rows
@@ -91,5 +92,11 @@ def _refuse(subscription_id: int) -> None:
     kind, paused_by = Subscription.objects.values_list("kind", "paused_by").get(pk=subscription_id)
     if kind == EventKind.SYNC:
         raise NotPausable("A SYNC subscription is asked while the publisher waits; inactivate it instead.")
-    if paused_by == PausedBy.BACKFILL:
+    if paused_by == PausedBy.BACKFILL or (not paused_by and _is_to_be_backfilled(subscription_id)):
         raise Backfilling("It is getting older messages and goes on by itself after them; cancel that, or wait.")
+
+
+def _is_to_be_backfilled(subscription_id: int) -> bool:
+    """Tell whether a backfill of it is still counting: the pause begins once its place is reserved."""
+    its = Replay.objects.filter(subscription=subscription_id, kind=ReplayKind.BACKFILL)
+    return its.filter(state=ReplayState.COUNTING).exists()

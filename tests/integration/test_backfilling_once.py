@@ -182,6 +182,14 @@ def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, r
     assert problem(refused) == (409, "not_inactive")
 
 
+def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, receiver: Receiver) -> None:
+    one = new(kind, receiver)
+    assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON).status_code == 200
+    begin(one.pk, since=None, created_by="test")
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON)
+    assert problem(refused) == (409, "backfilling")
+
+
 def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
     publish_numbered(kind, 1)
     one = new(kind, receiver)
