@@ -73,8 +73,11 @@ class Transfer:
         """Take on a request that goes out with the others of its `burst`."""
         self._token, self._request, self.burst = token, request, burst
         self.handle.setopt(pycurl.URL, request.url)
+        if request.method == "GET" and not request.body:
+            self.handle.setopt(pycurl.HTTPGET, 1)  # without the headers of a body
+        else:
+            self.handle.setopt(pycurl.POSTFIELDS, request.body)
         self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
-        self.handle.setopt(pycurl.POSTFIELDS, request.body)
         self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
 
     def begin_anew(self) -> None:

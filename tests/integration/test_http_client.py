@@ -99,3 +99,12 @@ def test_trailers_behind_a_body_are_no_headers(client: HttpClient, receiver: Rec
 def content_of(answered: Answer) -> tuple[int, bytes]:
     assert isinstance(answered.result, requests.Response)
     return answered.result.status_code, answered.result.content
+
+
+def test_what_has_no_body_to_get_has_no_headers_of_one_either(client: HttpClient, receiver: Receiver) -> None:
+    for method, body in [("GET", b""), ("POST", b"{}"), ("GET", b""), ("GET", b"{}")]:  # over the one handle
+        client.start(method, EncodedRequest(method, receiver.url("/up"), [], body))
+        assert client.wait(LONG)
+    sent = [(one.method, one.body, one.headers.get("content-length")) for one in receiver.of("/up")]
+    assert sent == [("GET", b"", None), ("POST", b"{}", "2"), ("GET", b"", None), ("GET", b"{}", "2")]
+    assert "content-type" not in receiver.of("/up")[2].headers
