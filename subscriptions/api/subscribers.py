@@ -1,6 +1,6 @@
 """Subscribers: configured by management; a subscriber's key reads its own."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema
@@ -15,7 +15,7 @@ from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
 from subscriptions.api.scopes import subscribers_for
 from subscriptions.api.strictness import StrictModelSerializer
-from subscriptions.models import ApiKey, Status, Subscriber
+from subscriptions.models import ApiKey, Processing, Status, Subscriber
 
 
 class SubscriberSerializer(StrictModelSerializer[Subscriber]):
@@ -45,6 +45,10 @@ class SubscriberChange(SubscriberSerializer):
 
     class Meta(SubscriberSerializer.Meta):
         read_only_fields = ("status", *KEPT_BY_THE_BROKER)
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the changes: who asks for one at a time need not say that this is 1."""
+        return {"concurrency": 1, **attrs} if attrs.get("processing") == Processing.SERIAL else attrs
 
 
 class Subscribers(Resource[Subscriber]):

@@ -94,6 +94,16 @@ def test_serial_is_one_at_a_time_and_concurrent_up_to_256(changes: dict[str, obj
     assert (made.processing, made.concurrency) == ("SERIAL", 1)
 
 
+@pytest.mark.behaviour("1.3", "4.13")
+def test_back_in_order_is_one_at_a_time_unless_the_two_contradict_each_other() -> None:
+    made = factories.subscriber("shop", processing="CONCURRENT", concurrency=10)
+    both = {"processing": "SERIAL", "concurrency": 10}
+    assert client_of().patch(f"{ROOT}/shop", both, content_type=JSON).status_code == 400
+    assert client_of().patch(f"{ROOT}/shop", {"processing": "SERIAL"}, content_type=JSON).status_code == 200
+    made.refresh_from_db()
+    assert (made.processing, made.concurrency) == ("SERIAL", 1)
+
+
 @pytest.mark.behaviour("2.8")
 def test_nobody_is_called_as_a_destination_that_means_everybody() -> None:
     answer = client_of().post(ROOT, {"name": "default"}, content_type=JSON)
