@@ -14,6 +14,7 @@ from rest_framework.serializers import BaseSerializer
 from analytics.models import Run, RunState, RunWindow
 from analytics.requesting import NotARange, request_range
 from delivery.api.records import Records
+from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.problems import ProblemType, register
@@ -39,8 +40,8 @@ class NewRun(StrictSerializer):
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""
         bounds = {
-            "from": serializers.DateTimeField(help_text="From when on."),
-            "to": serializers.DateTimeField(help_text="Not included; of an hour under way, what is over."),
+            "from": MomentField(help_text="From when on."),
+            "to": MomentField(help_text="Not included; of an hour under way, what is over."),
         }
         return {**bounds, **super().get_fields()}
 

@@ -18,6 +18,7 @@ from analytics.pipeline.job import DAY
 from analytics.ranges import Range, latest
 from analytics.summaries import NARROWING, SUMMARIES, Summary, rows_of
 from subscriptions.api.field_errors import InvalidQuery
+from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from subscriptions.api.permissions import MayManage
 
@@ -37,8 +38,8 @@ class RangeQuery(PageQuery):
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""
         bounds = {
-            "from": serializers.DateTimeField(required=False, help_text="A day before `to`, if not given."),
-            "to": serializers.DateTimeField(required=False, help_text="Not included; now, if not given."),
+            "from": MomentField(required=False, help_text="A day before `to`, if not given."),
+            "to": MomentField(required=False, help_text="Not included; now, if not given."),
         }
         return {**bounds, **super().get_fields()}
 

@@ -13,6 +13,7 @@ from rest_framework.views import APIView
 from delivery.again import reserving
 from delivery.again.refusals import NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.api.replays import ReplaySerializer
+from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.scopes import subscriptions_for
@@ -31,7 +32,7 @@ register(
 class NewBackfill(StrictSerializer):
     """From when on."""
 
-    since = serializers.DateTimeField(required=False, help_text="Only what was published then or later.")
+    since = MomentField(required=False, help_text="Only what was published then or later.")
     dry_run = TruthField(default=False, help_text="Only count.")
 
 

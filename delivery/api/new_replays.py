@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
 from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
+from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.own_fields import OwnSubscriberField, OwnSubscriptionField
 from subscriptions.api.strictness import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -28,7 +29,7 @@ class NewReplay(StrictSerializer):
         allow_empty=False,
         help_text=f"Without it: {', '.join(sorted(RESUBMITTABLE))}.",
     )
-    to = serializers.DateTimeField(required=False, help_text="Only deliveries that were made before.")
+    to = MomentField(required=False, help_text="Only deliveries that were made before.")
     pace = WholeNumberField(
         required=False, min_value=1, max_value=MOST_PACE, help_text="New deliveries a second at most."
     )
@@ -36,12 +37,14 @@ class NewReplay(StrictSerializer):
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with the one that Python would take for a word of its own."""
-        begin = serializers.DateTimeField(required=False, help_text="Only deliveries that were made then or later.")
+        begin = MomentField(required=False, help_text="Only deliveries that were made then or later.")
         return {**super().get_fields(), "from": begin}
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
-        if ("subscription" in attrs) == ("subscriber" in attrs):
+        if "subscription" in attrs and "subscriber" in attrs:
+            raise serializers.ValidationError("Give a subscription or a subscriber: one of them.")
+        if "subscription" not in attrs and "subscriber" not in attrs:
             raise serializers.ValidationError("Give a subscription or a subscriber.")
         if "from" in attrs and "to" in attrs and attrs["from"] >= attrs["to"]:
             raise serializers.ValidationError({"to": ["This is not after `from`."]})

@@ -28,6 +28,8 @@ class TextField(serializers.CharField):
 class WholeNumberField(serializers.IntegerField):
     """A JSON number without a fraction."""
 
+    default_error_messages = {"invalid": "Give a whole number."}
+
     def to_internal_value(self, data: Any) -> int:
         """Return the number; refuse "5", 5.0 and true, which DRF would take for one."""
         if type(data) is not int:
@@ -38,6 +40,8 @@ class WholeNumberField(serializers.IntegerField):
 class NumberField(serializers.FloatField):
     """A JSON number."""
 
+    default_error_messages = {"invalid": "Give a number."}
+
     def to_internal_value(self, data: Any) -> float:
         """Return the number; refuse "5" and true, which DRF would take for one."""
         if type(data) not in {int, float}:
@@ -47,6 +51,8 @@ class NumberField(serializers.FloatField):
 
 class TruthField(serializers.BooleanField):
     """A JSON true or false."""
+
+    default_error_messages = {"invalid": "Give true or false."}
 
     def to_internal_value(self, data: Any) -> bool:
         """Return it; refuse 1 and "yes", which DRF would take for true."""

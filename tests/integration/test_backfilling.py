@@ -221,6 +221,7 @@ def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType, receiver:
     client = client_of(one.subscriber)
     assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
     assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0, "complete": True}
+    assert "with its zone" in str(ask(client, one, since="2100-01-01T00:00:00", dry_run=True).json()["errors"])
     assert ask(client_of(factories.subscriber()), one).status_code == 404
     assert ask(client_of(factories.publisher()), one).status_code == 403
     begun = ask(client, one)

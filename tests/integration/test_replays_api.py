@@ -88,6 +88,8 @@ def test_a_replay_is_accepted_watched_and_listed(shop: Subscription) -> None:
         {"subscription": "own", "statuses": ["REDUNDANT"]},
         {"subscription": "own", "from": "2026-01-02T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
         {"subscription": "own", "from": "yesterday"},
+        {"subscription": "own", "from": "2026-01-02T00:00:00"},
+        {"subscription": "own", "to": "2026-01-02"},
         {"subscription": "own", "pace": 0},
         {"subscription": "own", "event_type": "Unknown"},
         {"subscription": "own", "paces": 1},

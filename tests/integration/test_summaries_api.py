@@ -102,6 +102,7 @@ def test_without_a_range_it_is_the_last_day(management: Client) -> None:
     [
         ("from=2026-05-05T00:00:00Z&to=2026-05-04T00:00:00Z", "to"),
         ("from=yesterday", "from"),
+        ("to=2026-05-04T00:00:00", "to"),
         ("publisher=shop", "publisher"),
         ("colour=red", "colour"),
         ("limit=0", "limit"),
