@@ -70,7 +70,7 @@ def _why_not_now(sent: Sent) -> str | None:
     if sent.status == DeliveryStatus.HELD:
         return "It is HELD: release it instead."
     if sent.status in UNFINISHED:
-        return f"It is {sent.status}, and will be sent; cancel it first if it is to be sent otherwise."
+        return f"It is {sent.status}, and will be sent. Wait for that, or cancel all that its subscription has waiting."
     if sent.status not in RESUBMITTABLE:
         return f"It is {sent.status}: a replay sends it again." if sent.status in REPLAYABLE else _OF_ANOTHER
     if sent.is_group_open:

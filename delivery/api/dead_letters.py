@@ -17,17 +17,27 @@ from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
 from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
 from delivery.looking.standing import COUNTED_AT_MOST
-from delivery.models import OPEN_SHELF, Delivery
+from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, EventType, Subscription
 
 
+class ReasonField(OneOfField):
+    """How a delivery ended; who asks for messages to nobody is told where they are."""
+
+    def to_internal_value(self, data: Any) -> str:
+        """Return the status."""
+        if data == MessageOutcome.DEAD_LETTERED:
+            raise serializers.ValidationError("Messages to nobody have no delivery: messages?outcome=DEAD_LETTERED.")
+        return str(super().to_internal_value(data))
+
+
 class DeadLetterQuery(PageQuery):
     """What dead letters can be listed by."""
 
-    reason = OneOfField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
+    reason = ReasonField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
     event_type = serializers.CharField(required=False, help_text="An event type's name: what was published as that.")
 

@@ -122,6 +122,8 @@ def test_they_are_counted_by_how_they_ended_messages_to_nobody_among_them(
         Message.objects.create(body=b"1", size=1, content_type="text/plain", outcome=outcome)
     deliveries: dict[str, int] = dict.fromkeys(REASONS, 2)
     assert management.get(f"{URL}/counts").json() == {**deliveries, "DEAD_LETTERED": 1}
+    elsewhere = management.get(URL, {"reason": "DEAD_LETTERED"})
+    assert (elsewhere.status_code, "messages?outcome=DEAD_LETTERED" in str(elsewhere.json()["errors"])) == (400, True)
     (message,) = management.get("/api/v1/messages", {"outcome": "DEAD_LETTERED"}).json()["items"]
     assert message["outcome"] == "DEAD_LETTERED"
 

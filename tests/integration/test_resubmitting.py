@@ -173,7 +173,7 @@ def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> No
     waiting = Delivery.objects.get()
     refused = again(client_of(), waiting)
     assert problem(refused) == (409, "not_resubmittable")
-    assert refused.json()["detail"].startswith("It is PENDING, and will be sent; cancel it first")
+    assert refused.json()["detail"].startswith("It is PENDING, and will be sent. Wait for that, or cancel all")
     with working():
         wait_until_done()
     assert "a replay sends it again" in again(client_of(), waiting).json()["detail"]
