@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model, QuerySet
 
 from subscriptions.json_equality import same_json
-from subscriptions.models import Subscription
+from subscriptions.models import RetryPolicy, Subscription
 from subscriptions.models.versioned import Versioned
 from subscriptions.signing_secrets import secret_of
 
@@ -85,7 +85,8 @@ def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured
     if expected is not None and record.version not in expected:
         raise VersionMismatch(f"It has changed meanwhile and is at version {record.version} now; read it again.")
     if record.came_installed:
-        raise IsPreset(f"{record} came installed and stays as it is; make one of your own.")
+        instead = "; make one of your own" if isinstance(record, RetryPolicy) else ""
+        raise IsPreset(f"{record} came installed and stays as it is{instead}.")
     return record
 
 

@@ -17,6 +17,9 @@ SCRIPTED: Final = "webr://"
 """Begins the endpoints that are scripts."""
 
 _PREFIX = re.compile(rf"^({'|'.join(METHODS)}):(?=https?://)")
+_OF_ENDPOINTS: Final = (
+    f"an absolute http:// or https:// URL, if need be with one of {', '.join(METHODS)} and ':' before it"
+)
 _VISIBLE = re.compile(r"^[\x21-\x7e]+$")
 
 
@@ -43,7 +46,7 @@ def parse_endpoint(text: str) -> Endpoint:
     _check_text(text)
     prefix = _PREFIX.match(text)
     url = text[prefix.end() :] if prefix else text
-    _check_url(url)
+    _check_url(url, wanted=_OF_ENDPOINTS)
     return Endpoint(prefix.group(1) if prefix else DEFAULT_METHOD, url)
 
 
@@ -60,7 +63,7 @@ def validate_monitor_url(text: str) -> None:
     _check_text(text)
     if _PREFIX.match(text):
         raise _refused("Leave the method out: a monitor is asked with GET.")
-    _check_url(text)
+    _check_url(text, wanted="an absolute http:// or https:// URL")
 
 
 def _check_text(text: str) -> None:
@@ -70,16 +73,18 @@ def _check_text(text: str) -> None:
         raise _refused("Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint.")
 
 
-def _check_url(url: str) -> None:
-    """Raise `ValidationError` unless `url` is absolute, http or https, with a host, a sane port and no login."""
+def _check_url(url: str, *, wanted: str) -> None:
+    """Raise `ValidationError` unless `url` is absolute, http or https, with a host, a sane port and no login.
+
+    `wanted` says what is given here.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as broken:
         raise _refused(f"The endpoint is not a URL: {broken}.") from None
     if parts.scheme not in {"http", "https"} or not parts.hostname:
-        methods = ", ".join(METHODS)
-        raise _refused(f"Give an absolute http:// or https:// URL, if need be with one of {methods} and ':' before it.")
+        raise _refused(f"Give {wanted}.")
     if parts.username is not None or parts.password is not None:
         raise _refused("Leave the login out of the URL; set an Authorization header instead.")
     if port == 0:

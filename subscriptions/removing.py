@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model, ProtectedError, QuerySet
 
 from subscriptions.configuring import Configured, Versions, locked
-from subscriptions.models import EventType
+from subscriptions.models import EventType, RetryPolicy
 from subscriptions.models.versioned import Versioned
 
 SHOWN_USERS: Final = 3
@@ -35,14 +35,14 @@ def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> 
             _refuse_widening(record)
             record.delete()
     except ProtectedError as refused:
-        raise StillInUse(f"{_some(refused.protected_objects)} still need it; delete those first.") from refused
+        raise StillInUse(_who_needs(which, refused.protected_objects)) from refused
     except IntegrityError as refused:
         raise StillInUse(_why(refused)) from refused
 
 
 def _refuse_widening(record: Versioned) -> None:
     """Raise `StillInUse` for an event type that limits a publisher: without its last one it could publish all."""
-    if isinstance(record, EventType) and (limited := list(record.publishers.all()[: SHOWN_USERS + 1])):
+    if isinstance(record, EventType) and (limited := [*map(str, record.publishers.all()[: SHOWN_USERS + 1])]):
         raise StillInUse(f"{_some(limited)} may publish it by name; take it off their lists first.")
 
 
@@ -60,8 +60,16 @@ def _why(refused: IntegrityError) -> str:
     return "Something that was just created needs it; look again."
 
 
-def _some(users: Iterable[Model]) -> str:
+def _who_needs(which: QuerySet[Configured], users: Iterable[Model]) -> str:
+    """Say who still needs what is in `which`, and what to do; a policy's followers need not go, only follow another."""
+    if which.model is RetryPolicy:
+        followers = _some(f"subscription {one.pk} ({one})" for one in users)
+        return f"It is followed; choose another policy for {followers} first."
+    return f"{_some(map(str, users))} still need it; delete those first."
+
+
+def _some(users: Iterable[str]) -> str:
     """Name some of those that use something."""
-    names = sorted(str(user) for user in users)
+    names = sorted(users)
     more = f" and {len(names) - SHOWN_USERS} more" if len(names) > SHOWN_USERS else ""
     return ", ".join(names[:SHOWN_USERS]) + more

@@ -32,6 +32,7 @@ def test_they_are_there_and_stay_as_they_are() -> None:
         assert (read.status_code, read.json()["kind"]) == (200, "TOPIC")
         changed = management.patch(f"{TYPES}/{name}", {"description": "mine"}, content_type=JSON)
         assert (changed.status_code, changed.json()["code"]) == (409, "preset")
+        assert changed.json()["detail"] == f"{name} came installed and stays as it is."
         assert management.delete(f"{TYPES}/{name}").status_code == 409
         assert EventType.objects.get(name=name).version == 1
 

@@ -60,13 +60,14 @@ def test_a_preset_stays_as_it_is(name: str) -> None:
 
 def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
     policy = factories.retry_policy("mine")
-    factories.subscription(retry_policy=policy)
+    follower = factories.subscription(retry_policy=policy)
     taken = client_of().post(ROOT, {"name": "mine"}, content_type=JSON)
     used = client_of().delete(f"{ROOT}/mine")
     assert [(one.status_code, one.json()["code"]) for one in (taken, used)] == [
         (409, "name_taken"),
         (409, "still_in_use"),
     ]
+    assert f"choose another policy for subscription {follower.pk} ({follower}) first" in used.json()["detail"]
 
 
 @pytest.mark.parametrize(

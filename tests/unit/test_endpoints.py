@@ -18,6 +18,7 @@ def test_a_monitor_is_an_http_or_https_url(url: str) -> None:
     [
         ("GET:http://a.example/", "Leave the method out"),
         ("webr://script", "Give an absolute http"),
+        ("ftp://a.example/", r"Give an absolute http:// or https:// URL\.'"),
         ("/up", "Give an absolute http"),
         ("http://me:secret@a.example/", "Leave the login out"),
         ("http://a.example/#up", "Leave the #fragment out"),
