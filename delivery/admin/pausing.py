@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
 from delivery.settling.pausing import Backfilling, NotPausable, pause_one, resume_one
-from subscriptions.admin.subscriptions import SubscriptionAdmin
+from subscriptions.admin.subscriptions import PAUSE, SubscriptionAdmin
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display, label
 from subscriptions.models import EventKind, Subscription
 
@@ -39,9 +39,8 @@ class PausingAdmin(SubscriptionAdmin):
         return tuple(columns)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscription | None = None) -> tuple[str, ...]:
-        """Return the pause too."""
-        pause = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at") if obj else ()
-        return (*super().get_readonly_fields(request, obj), *pause)
+        """Return the pause too, if it is paused: that stands beside the status."""
+        return (*super().get_readonly_fields(request, obj), *(PAUSE if obj and obj.paused_since else ()))
 
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer only what changes something; SYNC subscriptions never pause."""

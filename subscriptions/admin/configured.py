@@ -29,7 +29,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     fixed: ClassVar[tuple[str, ...]] = ()
     """Fields that cannot change after creation."""
     groups: ClassVar[tuple[tuple[str | None, tuple[str, ...]], ...]] = ()
-    """How its form is divided, by title; what stands in none of them comes last."""
+    """How its form is divided, by title; what stands in none of them comes last, and what it has not got in none."""
     show_full_result_count = False
     list_per_page = 50
 
@@ -40,7 +40,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
     def get_fieldsets(self, request: HttpRequest, obj: Record | None = None) -> list[Any]:
         """Return the groups, and last what the broker keeps."""
         fields = self.get_fields(request, obj)
-        grouped = [(title, {"fields": names}) for title, names in self.groups]
+        grouped = [(title, {"fields": [name for name in names if name in fields]}) for title, names in self.groups]
         rest = [name for name in fields if not any(name in names for _, names in self.groups)]
         return [*grouped, *([(REST if self.groups else None, {"fields": rest})] if rest else ())]
 

@@ -1,7 +1,7 @@
 """Subscriptions in the admin."""
 
 import secrets
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.contrib import admin, messages
 from django.db.models import Field, QuerySet
@@ -15,6 +15,10 @@ from subscriptions.admin.switching import SwitchedAdmin
 from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
 from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
+
+
+PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
+"""What is told of a pause, of one that is paused."""
 
 
 class ReachedByFilter(AutocompleteSelectFilter):
@@ -46,7 +50,7 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
     groups = (
-        (None, (*fixed, "endpoint", "headers", "position", "status")),
+        (None, (*fixed, "status", *PAUSE, "endpoint", "headers", "position")),
         ("Which messages", ("header_filter_string", "filter")),
         ("What is sent", ("script", "output")),
         ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),

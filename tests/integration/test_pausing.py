@@ -279,6 +279,23 @@ def test_in_the_admin_one_is_paused_and_resumed_from_its_page(wanted: Subscripti
     assert (wanted.paused_by, offered(operator, page)) == ("", {"pause"})
 
 
+@pytest.mark.behaviour("1.6")
+def test_the_page_of_what_is_paused_says_so_beside_its_status(wanted: Subscription, operator: Client) -> None:
+    page = f"{ADMIN}/{wanted.pk}/change/"
+    status = "event_pattern", "status", "endpoint"
+    assert " ".join(status) in " ".join(fields_on(operator, page))
+    pause([wanted.pk], reason="their move")
+    pause_told = "pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at"
+    assert " ".join(["event_pattern status", *pause_told, "endpoint"]) in " ".join(fields_on(operator, page))
+    shown = operator.get(page).content.decode()
+    assert shown.index("their move") < shown.index(wanted.endpoint)
+
+
+def fields_on(browser: Client, page: str) -> list[str]:
+    """Return the names of a page's fields, from its top on."""
+    return [name for fieldset in browser.get(page).context["adminform"] for line in fieldset for name in line.fields]
+
+
 def offered(browser: Client, page: str) -> set[str]:
     shown = browser.get(f"{page}/change/").content.decode()
     return {action for action in ("pause", "resume", "inactivate") if f"{page}/{action}" in shown}
