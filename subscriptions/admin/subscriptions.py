@@ -16,7 +16,6 @@ from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_di
 from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
-
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What is told of a pause, of one that is paused."""
 
