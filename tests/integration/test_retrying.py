@@ -207,10 +207,13 @@ def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver,
 
 
 @pytest.mark.behaviour("4.10", "5.3")
+@pytest.mark.parametrize("is_up", [True, False], ids=["reset", "refused"])
 def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
-    receiver: Receiver, wanted: Subscription
+    receiver: Receiver, wanted: Subscription, is_up: bool
 ) -> None:
     receiver.on("/a", reset)
+    if not is_up:
+        receiver.close_port()
     with working():
         publish_numbered(wanted.event_type, 1)
         hurry_until_done()
