@@ -6,7 +6,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
 from django.urls import path, reverse
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,8 +16,9 @@ from delivery.again import replaying
 from delivery.again.replaying import ReplayFinished
 from delivery.api.new_replays import NewReplay, selection_of
 from delivery.api.records import Records
+from delivery.api.replay_selections import SelectionSerializer, keep_told, told_of
 from delivery.models import Replay, ReplayKind, ReplayState
-from subscriptions.api.pagination import Order, PageQuery
+from subscriptions.api.pagination import Order, Page, PageQuery
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.strictness import OneOfField
@@ -39,6 +40,7 @@ class CountSerializer(serializers.Serializer[Any]):
 class ReplaySerializer(serializers.ModelSerializer[Replay]):
     """A replay or backfill, and how far it is."""
 
+    selection = serializers.SerializerMethodField()
     created_by = serializers.SerializerMethodField(
         allow_null=True, help_text="Whose key or login asked for it; null for all but management."
     )
@@ -49,6 +51,11 @@ class ReplaySerializer(serializers.ModelSerializer[Replay]):
             *("id", "kind", "state", "subscription_id", "selection", "pace", "total", "filed", "skipped", "reason"),
             *("created_by", "created_at", "updated_at", "finished_at"),
         )
+
+    @extend_schema_field(SelectionSerializer)
+    def get_selection(self, replay: Replay) -> dict[str, Any]:
+        """Return what it is of."""
+        return told_of(replay)
 
     def get_created_by(self, replay: Replay) -> str | None:
         """Return who asked for it, to those who know them all."""
@@ -84,6 +91,12 @@ class Replays(Records[Replay]):
     def filtered(self, rows: QuerySet[Replay], query: Mapping[str, Any]) -> QuerySet[Replay]:
         """Return those the query asks for."""
         return rows.filter(**{name: query[name] for name in ("kind", "state") if name in query})
+
+    def page(self, query: dict[str, Any]) -> Page[Replay]:
+        """Return a page of replays, with the names of what they all are of read at once."""
+        page = super().page(query)
+        keep_told(page.rows)
+        return page
 
     @extend_schema(
         request=NewReplay,

@@ -57,10 +57,10 @@ def test_a_replay_is_accepted_watched_and_listed(shop: Subscription) -> None:
     begun = accepted.json()
     assert (begun["kind"], begun["state"], begun["total"], begun["filed"]) == ("REPLAY", "COUNTING", 0, 0)
     assert begun["selection"] == {
-        "subscriber": shop.subscriber_id,
+        "subscriber": "shop",
         "subscriptions": [shop.pk],
         "statuses": ["REJECTED"],
-        "event_type": shop.event_type_id,
+        "event_type": EVENT,
         "from": "2026-01-01T00:00:00+00:00",
         "to": "2100-01-01T00:00:00+00:00",
     }
@@ -128,6 +128,18 @@ def test_a_subscriber_sees_and_makes_replays_of_its_own_only(shop: Subscription)
     assert Client().get(REPLAYS).status_code == 401
     assert client_of(shop.subscriber).get(address).status_code == 200
     assert Replay.objects.get().state == "COUNTING"
+
+
+def test_a_selection_is_told_by_names_which_a_list_reads_at_once(
+    shop: Subscription, django_assert_max_num_queries: Any
+) -> None:
+    client = client_of()
+    for more in ({}, *[{"event_type": EVENT}] * 3):
+        ask(client, subscriber="shop", **more)
+    with django_assert_max_num_queries(6):
+        told = [one["selection"] for one in client.get(REPLAYS).json()["items"]]
+    named = [(one["subscriber"], one["event_type"], one["subscriptions"]) for one in told]
+    assert named == [*[("shop", EVENT, [shop.pk])] * 3, ("shop", None, [shop.pk])]
 
 
 @pytest.mark.behaviour("1.2")
