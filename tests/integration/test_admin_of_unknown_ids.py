@@ -48,7 +48,7 @@ def test_whoever_asks_for_what_does_not_exist_is_told(admin: Client) -> None:
     assert "subscription with ID “abc”" in answer.content.decode()
 
 
-@pytest.mark.parametrize("action", actions_on_one())
+@pytest.mark.parametrize("action", [*actions_on_one()])
 def test_an_action_on_what_does_not_exist_finds_nothing(admin: Client, action: str) -> None:
     for unknown in UNKNOWN:
         address = action.format(unknown)

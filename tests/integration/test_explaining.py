@@ -120,7 +120,7 @@ def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -
         ({"body_base64": "%"}, "#/body_base64", "not base64"),
         ({"body": "{}", "body_base64": ""}, "#/body_base64", "one body"),
         ({"body": "{}", "message_id": 1}, "#/message_id", "either"),
-        ({"message_id": "1"}, "#/message_id", "integer"),
+        ({"message_id": "1"}, "#/message_id", "whole number"),
         ({"headers": {"a": 5}}, "#/headers/a", "Give a text or a list of texts"),
         ({"headers": {"a": ["b", 5]}}, "#/headers/a/1", "Give a text"),
         ({"body": {"state": "open"}}, "#/body", r'as in "{\"state\": \"open\"}"'),
