@@ -238,6 +238,23 @@ CASES: Final = [
     ),
     Case("or soon after, being let go a little later", overtaken(not_before=at("10:19")), inverted(NOT_DUE)),
     Case("and by nothing else", overtaken(not_before=at("10:18:59.999")), inverted("")),
+    *(
+        Case(
+            f"what is delayed and then not active is skipped, {what} of its own subscription",
+            [
+                sent(1, 3, "10:00", "10:31", not_before=at("10:05")),
+                sent(2, 1, made, "10:10"),
+                sent(3, 2, "10:20", "10:30", **OTHERS),
+            ],
+            [("inversion", 1, 3, explanation)],
+            status_changes=[{**CHANGED, "subscription_id": 3}],
+            checked=3,
+        )
+        for what, made, explanation in (
+            ("also by what was published before it was due", "10:06", NOT_ACTIVE),
+            ("but not by what was published later", "10:06:00.001", ""),
+        )
+    ),
     Case(
         "that it was to be sent when it had been published already explains nothing",
         [sent(1, 2, "10:19:30", "10:31", not_before=at("10:19:30")), LATE],

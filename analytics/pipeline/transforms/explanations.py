@@ -38,7 +38,7 @@ def explanation() -> Column:
     - not yet due: what overtook it was published before it was due (2.13), or before it had been let go then
     - made later: it repeats an older delivery, or is of a backfill (5.8), and what overtook it had been made by then
     - not active or paused: its subscription changed its status, was paused or went on between its publish and its end,
-      and nothing else of that subscription overtook it
+      and nothing else of that subscription overtook it, but what did before it was due
     - subscriber not active or concurrent: its subscriber changed its status, or whether it is sent to in order
     - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
       the later one began: lines read what is committed, oldest first
@@ -70,8 +70,13 @@ def _may_come_later() -> Column:
 
 
 def _only_others_overtook() -> Column:
-    """Return whether nothing of its own subscription did: that was not active or paused like itself."""
-    return F.col("latest_of_its") <= F.col("id")
+    """Return whether nothing of its own subscription did, which was not active or paused like itself.
+
+    But for what did so while it was not yet due.
+    """
+    its = F.col("latest_of_its")
+    was_delayed = (F.col("not_before") > F.col("created_at")) & (its["created_at"] <= _after("not_before"))
+    return (its["id"] <= F.col("id")) | F.coalesce(was_delayed, F.lit(False))
 
 
 def _committed_by() -> Column:

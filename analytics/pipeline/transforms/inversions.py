@@ -21,7 +21,7 @@ RESUMED: Final = "RESUMED"
 def with_those_before(numbered: DataFrame) -> DataFrame:
     """Add what each subscriber was sent before: `latest`, the one with the greatest id, and `previous`, the last one.
 
-    And `latest_of_its`, the greatest id of those of the same subscription, itself among them. Of a subscriber all rows
+    And `latest_of_its`, likewise of those of the same subscription, itself among them. Of a subscriber all rows
     are sorted in one task; what does not fit into its memory is spilled.
     """
     in_order = Rows.partitionBy("subscriber_id").orderBy("sequence", "id")
@@ -30,7 +30,7 @@ def with_those_before(numbered: DataFrame) -> DataFrame:
     return numbered.withColumns(
         {
             "latest": F.max(F.struct("id", "created_at")).over(_so_far(in_order)),
-            "latest_of_its": F.max("id").over(_so_far(of_its)),
+            "latest_of_its": F.max(F.struct("id", "created_at")).over(_so_far(of_its)),
             "previous": F.lag(previous).over(in_order),
         }
     )
