@@ -19,24 +19,8 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
     Takes each hand's bytes from `budget`; whoever drops a delivery gives them back. A hand is `starved` where there
     is work but the process holds too many bodies already.
     """
-    left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
-    arguments: dict[str, list[int | None]] = {
-        "line_id": [line.line_id for line in wanted],
-        "epoch": [line.epoch for line in wanted],
-        "head_id": [line.head_id for line in wanted],
-        "capacity": [line.rows for line in wanted],
-    }
-    if crowds := [line for line in wanted if line.is_crowd]:
-        busy = [(line.line_id, one) for line in crowds for one in line.busy]
-        arguments |= {"crowds": [line.line_id for line in crowds]}
-        arguments |= {"of_busy": [line_id for line_id, _ in busy], "busy": [one for _, one in busy]}
-    if left_out:
-        arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
-    by_line: dict[int, list[Row]] = defaultdict(list)
-    for columns in rows(pages_statement(leaves_out=bool(left_out), has_crowds=bool(crowds)), arguments):
-        row = Row(*columns)
-        by_line[row.line_id].append(row)
-    pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
+    by_line = _waiting(wanted)
+    pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget) for line in wanted}
     hands: dict[int, Hand[InHand]] = {}
     try:
         taken = [row for page in pages.values() for row in page.taken]
@@ -49,6 +33,29 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
         size = sum(row.size for page in pages.values() for row in page.taken)
         budget.give_back(size - sum(hand.bytes for hand in hands.values()))
     return hands
+
+
+def _waiting(wanted: Sequence[Wanted]) -> Mapping[int, list[Row]]:
+    """Return what waits, by line: as many rows as each may be read for."""
+    left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
+    crowds = [line for line in wanted if line.is_crowd]
+    arguments: dict[str, list[int | None]] = {
+        "line_id": [line.line_id for line in wanted],
+        "epoch": [line.epoch for line in wanted],
+        "head_id": [line.head_id for line in wanted],
+        "capacity": [line.rows for line in wanted],
+    }
+    if crowds:
+        busy = [(line.line_id, one) for line in crowds for one in line.busy]
+        arguments |= {"crowds": [line.line_id for line in crowds]}
+        arguments |= {"of_busy": [line_id for line_id, _ in busy], "busy": [one for _, one in busy]}
+    if left_out:
+        arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
+    by_line: dict[int, list[Row]] = defaultdict(list)
+    for columns in rows(pages_statement(leaves_out=bool(left_out), has_crowds=bool(crowds)), arguments):
+        row = Row(*columns)
+        by_line[row.line_id].append(row)
+    return by_line
 
 
 def _hand(
