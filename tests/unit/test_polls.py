@@ -1,0 +1,184 @@
+"""Polls that wait: who gets a seat, who is woken, and when somebody looks for messages."""
+
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from delivery.waking.polls import MOST_WAITING, Poll, Room
+
+SHOP, BANK, POST = 1, 2, 3
+SEATS = 5
+SUBSCRIBERS = st.sampled_from([SHOP, BANK, POST])
+WHICH = st.integers(0, SEATS - 1)
+"""Of those that have a seat, counted round."""
+
+
+@dataclass(slots=True, eq=False)
+class Seated:
+    """What is known of a poll."""
+
+    subscriber_id: int
+    poll: Poll
+    leaving: ExitStack
+    is_woken: bool = False
+    is_let_go: bool = False
+    has_fetched: bool = False
+
+
+class PollsComeAndGo(RuleBasedStateMachine):
+    """Polls come, are woken, come back in vain, lose their clients and leave, in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room = Room(SEATS)
+        self.seated: list[Seated] = []
+        self.is_closed = False
+
+    def teardown(self) -> None:
+        for one in self.seated:
+            one.leaving.close()
+
+    @rule(subscriber_id=SUBSCRIBERS)
+    def come(self, subscriber_id: int) -> None:
+        leaving = ExitStack()
+        poll = leaving.enter_context(self.room.seat(subscriber_id))
+        assert (poll is not None) == (len(self.seated) < SEATS and not self.is_closed)
+        if poll:
+            self.seated.append(Seated(subscriber_id, poll, leaving))
+
+    @precondition(lambda self: self.seated)
+    @rule(which=WHICH)
+    def wait(self, which: int) -> None:
+        one = self.seated[which % len(self.seated)]
+        one.is_woken = one.is_let_go or (one.is_woken and not one.has_fetched)
+        assert one.poll.wait(0) == (one.is_woken and not one.is_let_go)
+        one.has_fetched = one.is_woken
+
+    @rule(available=st.dictionaries(SUBSCRIBERS, st.integers(1, SEATS)))
+    def wake(self, available: dict[int, int]) -> None:
+        self.room.wake(available)
+        for subscriber_id, number in available.items():
+            here = [one for one in self.seated if one.subscriber_id == subscriber_id]
+            for one in [one for one in here if not one.is_woken][: max(0, number - sum(one.is_woken for one in here))]:
+                one.is_woken = True
+
+    @precondition(lambda self: self.seated)
+    @rule(which=WHICH)
+    def let_go(self, which: int) -> None:
+        one = self.seated[which % len(self.seated)]
+        one.poll.let_go()
+        one.is_let_go = one.is_woken = True
+
+    @precondition(lambda self: self.seated)
+    @rule(which=WHICH)
+    def leave(self, which: int) -> None:
+        self.seated.pop(which % len(self.seated)).leaving.close()
+
+    @rule(subscriber_ids=st.sets(SUBSCRIBERS))
+    def hint(self, subscriber_ids: set[int]) -> None:
+        self.room._bell.clear()
+        self.room.hint(subscriber_ids)
+        assert self.room._bell.is_set() == any(one.subscriber_id in subscriber_ids for one in self.seated)
+
+    @precondition(lambda self: len(self.seated) == SEATS)
+    @rule()
+    def close(self) -> None:
+        self.room.close()
+        self.is_closed = True
+        for one in self.seated:
+            one.is_let_go = one.is_woken = True
+
+    @invariant()
+    def everybody_is_counted(self) -> None:
+        of = [one.subscriber_id for one in self.seated]
+        assert self.room.waiting() == {subscriber_id: of.count(subscriber_id) for subscriber_id in of}
+
+    @invariant()
+    def whoever_is_to_fetch_is_woken_and_nobody_else(self) -> None:
+        assert [one.poll.is_woken for one in self.seated] == [one.is_woken for one in self.seated]
+
+
+TestPollsComeAndGo = PollsComeAndGo.TestCase
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(room: Room) -> None:
+    with ExitStack() as seats:
+        for _ in range(MOST_WAITING - 1):
+            assert seats.enter_context(room.seat(SHOP))
+        with room.seat(BANK) as last:
+            assert last
+            with room.seat(BANK) as one_too_many:
+                assert one_too_many is None
+        assert seats.enter_context(room.seat(BANK))
+    assert (MOST_WAITING, room.waiting()) == (48, {})
+
+
+def test_a_message_wakes_one_poll_and_the_first_that_came(room: Room) -> None:
+    with room.seat(SHOP) as first, room.seat(SHOP) as second, room.seat(BANK) as other:
+        assert first
+        assert second
+        assert other
+        room.wake({SHOP: 1})
+        assert (first.is_woken, second.is_woken, other.is_woken) == (True, False, False)
+        room.wake({SHOP: 1})
+        assert not second.is_woken, "the first one takes it"
+        room.wake({SHOP: 2})
+        assert second.is_woken
+
+
+def test_who_comes_back_in_vain_keeps_its_place(room: Room) -> None:
+    with room.seat(SHOP) as first, room.seat(SHOP) as second:
+        assert first
+        assert second
+        room.wake({SHOP: 1})
+        assert (first.wait(0), first.wait(0)) == (True, False)
+        room.wake({SHOP: 1})
+        assert (first.is_woken, second.is_woken) == (True, False)
+
+
+def in_thread(act: Any) -> threading.Thread:
+    thread = threading.Thread(target=act, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("ends", ["woken", "let go", "closed"])
+def test_a_poll_that_waits_goes_on_at_once(room: Room, ends: str) -> None:
+    found: list[bool] = []
+    with room.seat(SHOP) as poll:
+        assert poll
+        waiting = in_thread(lambda: found.append(poll.wait(3600)))
+        {"woken": lambda: room.wake({SHOP: 1}), "let go": poll.let_go, "closed": room.close}[ends]()
+        waiting.join(30)
+    assert found == [ends == "woken"]
+
+
+def test_who_looks_for_messages_rests_while_nobody_waits_and_until_there_is_a_hint(room: Room) -> None:
+    looks: list[dict[int, int]] = []
+
+    def look() -> None:
+        for _ in range(3):
+            room.rest(3600)
+            looks.append(dict(room.waiting()))
+
+    room.hint([SHOP])  # for whom nobody waits
+    looking = in_thread(look)
+    with room.seat(SHOP):
+        while not looks:  # the first to come is looked after at once
+            looking.join(0.001)
+        room.hint([BANK])
+        room.hint([SHOP])
+        while len(looks) < 2:
+            looking.join(0.001)
+    looking.join(30)  # the last to leave lets the connection go
+    assert looks == [{SHOP: 1}, {SHOP: 1}, {}]
