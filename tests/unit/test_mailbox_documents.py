@@ -1,0 +1,109 @@
+"""What clients read of a message that they have fetched (behaviour 9.1)."""
+
+import base64
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.mailboxes.documents import document
+from delivery.mailboxes.hand_outs import Fetched
+from delivery.webhooks.cloud_events import enveloped
+from delivery.webhooks.parts import Content
+from subscriptions.api.rendering import to_json
+from subscriptions.outputs import Output
+
+CONTENT = Content(
+    message_id=45,
+    event_type="Shop.Order.Paid",
+    body=b'{"a": 1}',
+    headers=(("X-Trace", "1"), ("Content-Type", "application/json")),
+    content_type="application/json",
+    published_ms=1_795_000_000_123,
+)
+FETCHED = Fetched(
+    delivery_id=123,
+    fetch=1,
+    subscription_id=7,
+    until=datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC),
+    content=CONTENT,
+    is_uncertain=False,
+)
+
+
+def read(fetched: Fetched) -> Any:
+    return json.loads(to_json(document(fetched, receipt="r")))
+
+
+def body_of(told: Any) -> bytes:
+    """Return the body as a client finds it: in one of the two fields, never in both."""
+    (body,) = [told["body"].encode()] if "body" in told else [base64.b64decode(told["body_base64"])]
+    assert ("body" in told) != ("body_base64" in told)
+    return body
+
+
+def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
+    assert read(FETCHED) == {
+        "receipt": "r",
+        "id": "dlv_123",
+        "delivery_id": 123,
+        "message_id": 45,
+        "event_type": "Shop.Order.Paid",
+        "subscription_id": 7,
+        "published_at": "2026-11-18T11:06:40.123000Z",
+        "in_flight_until": "2026-11-22T12:00:30Z",
+        "redeliveries": 0,
+        "possible_duplicate": False,
+        "content_type": "application/json",
+        "headers": {"X-Trace": "1"},
+        "body": '{"a": 1}',
+    }
+
+
+@pytest.mark.behaviour("9.2")
+@pytest.mark.parametrize(
+    ("fetch", "is_uncertain", "redeliveries", "possible_duplicate"),
+    [(1, False, 0, False), (2, False, 1, True), (5, False, 4, True), (1, True, 0, True), (2, True, 1, True)],
+)
+def test_what_may_have_arrived_before_is_flagged(
+    fetch: int, is_uncertain: bool, redeliveries: int, possible_duplicate: bool
+) -> None:
+    told = read(replace(FETCHED, fetch=fetch, is_uncertain=is_uncertain))
+    assert (told["redeliveries"], told["possible_duplicate"]) == (redeliveries, possible_duplicate)
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.parametrize(
+    ("body", "is_text"),
+    [
+        (b"", True),
+        (b"\x00\x1f\x7f", True),
+        (b"\xef\xbb\xbf{}", True),
+        ("ä\u2028\U0001f600".encode(), True),
+        (b'{"n": ' + b"9" * 5000 + b"}", True),
+        (b"[" * 2000 + b"]" * 2000, True),
+        (b"\xff", False),
+        (b"\xed\xa0\x80", False),
+        (b"\x1f\x8b\x08\x00", False),
+    ],
+)
+def test_the_body_is_the_bytes_that_were_published(body: bytes, is_text: bool) -> None:
+    told = read(replace(FETCHED, content=replace(CONTENT, body=body)))
+    assert (body_of(told), "body" in told) == (body, is_text)
+
+
+@given(st.one_of(st.binary(), st.text().map(str.encode)))
+def test_any_bytes_come_back(body: bytes) -> None:
+    assert body_of(read(replace(FETCHED, content=replace(CONTENT, body=body)))) == body
+
+
+@pytest.mark.behaviour("2.12")
+def test_a_message_that_is_wanted_as_a_cloud_event_has_its_content_type() -> None:
+    told = read(replace(FETCHED, content=enveloped(CONTENT, Output.CLOUDEVENTS_STRUCTURED, {})))
+    assert told["content_type"].startswith("application/cloudevents+json")
+    assert told["headers"] == {"X-Trace": "1"}
+    assert (json.loads(told["body"])["id"], json.loads(told["body"])["data"]) == ("45", {"a": 1})
