@@ -12,7 +12,7 @@ from subscriptions.learned_paths import LearnedPaths
 from subscriptions.probes import Addressed, Asked, Key, Probe, asked_of
 
 CANDIDATES: Final = """
-SELECT k.number, s.id, s.subscriber_id, s.filter, s.filter_term
+SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', s.filter_term
   FROM unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[])
          WITH ORDINALITY AS k (event_type_id, event_pattern, filter_string, low, high, number)
   JOIN subscriptions_subscription s
@@ -43,6 +43,8 @@ class Candidate(NamedTuple):
     filter: str
     by_header: bool
     """Whether it is found by the message's FILTER_STRING."""
+    is_pulled: bool = False
+    """Whether it is fetched from a mailbox, so that no line is to be woken."""
 
 
 class Candidates(NamedTuple):
@@ -99,9 +101,9 @@ def _look_up(
     columns = ["{" + ",".join(column) + "}" for column in zip(*(probe.columns for probe in probes), strict=True)]
     found: dict[Probe, list[Candidate]] = defaultdict(list)
     met: dict[Key, Counter[str]] = defaultdict(Counter)
-    for place, (number, subscription_id, subscriber_id, text, term) in enumerate(rows(statement, columns)):
+    for place, (number, subscription_id, subscriber_id, text, is_pulled, term) in enumerate(rows(statement, columns)):
         probe = probes[number - 1]
-        found[probe].append(Candidate(place, subscription_id, subscriber_id, text, probe.by_header))
+        found[probe].append(Candidate(place, subscription_id, subscriber_id, text, probe.by_header, is_pulled))
         if term:
             met[probe.key][path_of(term)] += 1
     return found, met

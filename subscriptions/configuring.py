@@ -100,7 +100,8 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
     record.clean()
     if not record.compared.isdisjoint(changes):
         record.clean_among_others()
-    record.save(update_fields=[*(changes.keys() - many), *record.derived, "updated_at"])
+    along = record.change_along(changes)
+    record.save(update_fields=[*(changes.keys() - many), *along, *record.derived, "updated_at"])
     record.refresh_from_db(fields=["version", "updated_at"])
 
 

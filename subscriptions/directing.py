@@ -15,13 +15,13 @@ from subscriptions.patterns import REACHED_KIND, patterns_of
 from subscriptions.probes import Addressed
 
 CANDIDATES: Final = """
-SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> ''
+SELECT a.place, s.id, u.id, s.filter, s.header_filter_string <> '', s.delivery_mode = 'PULL'
   FROM json_to_recordset(%s::json)
          AS a (place bigint, destination text, event_type_id bigint, patterns text[], filter_string text)
  CROSS JOIN LATERAL (
    SELECT id, status FROM subscriptions_subscriber WHERE name = a.destination ORDER BY name LIMIT 1) u
   LEFT JOIN LATERAL (
-   SELECT id, position, filter, header_filter_string FROM subscriptions_subscription
+   SELECT id, position, filter, header_filter_string, delivery_mode FROM subscriptions_subscription
     WHERE subscriber_id = u.id AND status = 'ACTIVE' AND u.status = 'ACTIVE'
       AND (event_type_id = a.event_type_id OR event_pattern = ANY (a.patterns))
       AND header_filter_string IN ('', a.filter_string)

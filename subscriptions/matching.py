@@ -1,7 +1,7 @@
 """Which subscriptions a message qualifies for (behaviour 2.2, 3)."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from subscriptions.candidates import Candidate, candidates_of, locked
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, kept_filter
@@ -19,6 +19,13 @@ class Match(NamedTuple):
     """Its filter's text."""
     by_header: bool = False
     """Whether it has a header filter, which is then the message's FILTER_STRING."""
+    is_pulled: bool = False
+    """Whether it is fetched from a mailbox (behaviour 9.1)."""
+
+    @classmethod
+    def of(cls, candidate: Candidate) -> Self:
+        """Return the candidate as one that qualifies."""
+        return cls(candidate.subscription_id, candidate.subscriber_id, "", *candidate[3:])
 
 
 def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) -> list[list[Match]]:
@@ -31,10 +38,7 @@ def matching_subscriptions(messages: Sequence[Addressed], *, lock: bool = True) 
     work = Work()
     asked, candidates, are_locked = candidates_of(messages, work, lock=lock)
     unfiltered = {
-        one: [
-            Match(candidate.subscription_id, candidate.subscriber_id, by_header=candidate.by_header)
-            for candidate in found
-        ]
+        one: [Match.of(candidate) for candidate in found]
         for one, found in candidates.items()
         if not any(candidate.filter for candidate in found)
     }
@@ -68,9 +72,7 @@ def qualified(candidates: Sequence[Candidate], document: Document, work: Work) -
     """Yield in turn those of the candidates whose filters are true, or fail; no filter is evaluated before its turn."""
     document.work = work
     for candidate in candidates:
-        match = Match(
-            candidate.subscription_id, candidate.subscriber_id, filter=candidate.filter, by_header=candidate.by_header
-        )
+        match = Match.of(candidate)
         try:
             if not candidate.filter or kept_filter(candidate.filter).matches(document):
                 yield match

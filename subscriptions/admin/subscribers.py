@@ -13,6 +13,7 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     groups = (
         (None, ("name", "description", "status", "headers")),
         ("How many at a time", ("processing", "concurrency", "max_queued_to_send")),
+        ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries")),
     )
     list_display = ("name", "status_label", "description", "max_queued_to_send", "updated_at")
     list_filter = ("status",)

@@ -40,6 +40,7 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     list_display_links = ("id", "subscriber")
     list_filter = (
         "status",
+        "delivery_mode",
         ("subscriber", AutocompleteSelectFilter),
         ("event_type", ReachedByFilter),
     )
@@ -49,7 +50,7 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
     groups = (
-        (None, (*fixed, "status", *PAUSE, "endpoint", "headers", "position")),
+        (None, (*fixed, "status", *PAUSE, "delivery_mode", "endpoint", "headers", "position")),
         ("Which messages", ("header_filter_string", "filter")),
         ("What is sent", ("script", "output")),
         ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),

@@ -33,6 +33,9 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
             "max_queued_to_send",
             "processing",
             "concurrency",
+            "mailbox_ordered",
+            "ack_seconds",
+            "max_redeliveries",
             *KEPT_BY_THE_BROKER,
         )
         read_only_fields: ClassVar[tuple[str, ...]] = KEPT_BY_THE_BROKER

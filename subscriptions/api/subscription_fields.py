@@ -41,7 +41,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         model = Subscription
         paused = ("paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
         read_only_fields: ClassVar[tuple[str, ...]] = ("id", *paused, *KEPT_BY_THE_BROKER)
-        sent = ("retry_policy", "rate_limit", "output", "monitor_url")
+        sent = ("delivery_mode", "retry_policy", "rate_limit", "output", "monitor_url")
         settable = ("endpoint", "headers", "header_filter_string", "filter", "script", *sent, "position")
         fixed = ("subscriber", "event_type", "event_pattern")
         fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)

@@ -18,7 +18,7 @@ from subscriptions.api.resources import Nothing, Resource
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.api.strictness import OneOfField
 from subscriptions.api.subscription_fields import NewSubscriptionSerializer, SubscriptionChange, SubscriptionSerializer
-from subscriptions.models import ApiKey, EventType, KeyKind, Status, Subscription
+from subscriptions.models import ApiKey, DeliveryMode, EventType, KeyKind, Status, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 
@@ -31,6 +31,7 @@ class SubscriptionQuery(PageQuery):
     )
     event_pattern = serializers.CharField(required=False, help_text="Those with exactly this pattern.")
     status = OneOfField(choices=Status.choices, required=False)
+    delivery_mode = OneOfField(choices=DeliveryMode.choices, required=False)
 
 
 class Subscriptions(Resource[Subscription]):
@@ -53,8 +54,9 @@ class Subscriptions(Resource[Subscription]):
         return SubscriptionChange if self.action == "partial_update" else SubscriptionSerializer
 
     def filtered(self, rows: QuerySet[Subscription], query: Mapping[str, Any]) -> QuerySet[Subscription]:
-        """Keep those of a subscriber, an event type, a status."""
-        columns = {"subscriber": "subscriber__name", "event_pattern": "event_pattern", "status": "status"}
+        """Keep those of a subscriber, an event type, a status, a mode."""
+        same = ("event_pattern", "status", "delivery_mode")
+        columns = {"subscriber": "subscriber__name", **dict(zip(same, same, strict=True))}
         rows = rows.filter(**{column: query[name] for name, column in columns.items() if name in query})
         if "event_type" not in query:
             return rows

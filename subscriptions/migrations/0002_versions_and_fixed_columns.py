@@ -98,7 +98,8 @@ END $$;
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscriber FOR EACH ROW
   WHEN (OLD.status <> NEW.status OR OLD.processing <> NEW.processing) EXECUTE FUNCTION note_status_of_subscriber();
 CREATE TRIGGER status_changed AFTER UPDATE ON subscriptions_subscription FOR EACH ROW
-  WHEN (OLD.status <> NEW.status OR (OLD.paused_since IS NULL) <> (NEW.paused_since IS NULL))
+  WHEN (OLD.status <> NEW.status OR (OLD.paused_since IS NULL) <> (NEW.paused_since IS NULL)
+        OR OLD.delivery_mode <> NEW.delivery_mode)
   EXECUTE FUNCTION note_status_of_subscription();
 """
 

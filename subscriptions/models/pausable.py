@@ -1,8 +1,11 @@
 """How a subscription pauses: it still qualifies, and is not sent anything (behaviour 1.6)."""
 
+from collections.abc import Collection
+
 from django.db import models
 from django.db.models import Q
 
+from subscriptions.models.sent import DeliveryMode
 from subscriptions.models.subscribers import Status
 
 
@@ -30,14 +33,31 @@ class Pausable(models.Model):
     """Paused, but for its oldest delivery: what becomes of that decides."""
     probe_due_at = models.DateTimeField(null=True, editable=False)
     is_sending = models.GeneratedField(
-        expression=Q(status=Status.ACTIVE) & (Q(paused_since=None) | Q(on_trial=True)),  # type: ignore[arg-type]
+        expression=Q(status=Status.ACTIVE)  # type: ignore[arg-type]
+        & (Q(paused_since=None) | Q(on_trial=True))
+        & Q(delivery_mode=DeliveryMode.PUSH),
         output_field=models.BooleanField(),
         db_persist=True,
     )
     """Whether it is sent anything now; what statements ask, and not kept up to date in objects that change."""
+    is_fetchable = models.GeneratedField(
+        expression=Q(status=Status.ACTIVE, paused_since=None, delivery_mode=DeliveryMode.PULL),  # type: ignore[arg-type]
+        output_field=models.BooleanField(),
+        db_persist=True,
+    )
+    """Whether what it has is handed out by its subscriber's mailbox now (behaviour 9.1)."""
 
     class Meta:
         abstract = True
+
+    def end_suspension(self) -> Collection[str]:
+        """Take back its retry policy's pause, if that is what it is in; return the fields changed."""
+        if self.paused_by != PausedBy.POLICY:
+            return ()
+        goes_on = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False, "probe_due_at": None}
+        for name, value in goes_on.items():
+            setattr(self, name, value)
+        return goes_on.keys()
 
 
 PROBES = models.Index(

@@ -1,4 +1,4 @@
-"""How a subscription's deliveries go out: how fast, in which form, and what happens after they fail."""
+"""How a subscription's deliveries go out: by which way, how fast, in which form, and what happens after they fail."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -14,9 +14,30 @@ RATE_LIMITS = (0.001, 10_000.0)
 """Deliveries per second."""
 
 
+class DeliveryMode(models.TextChoices):
+    """Who calls whom; switched at any time, and what waits keeps its place (behaviour 9.8)."""
+
+    PUSH = "PUSH"
+    """The broker sends to the endpoint."""
+
+    PULL = "PULL"
+    """The subscriber fetches from its mailbox (behaviour 9.1)."""
+
+
+OF_PUSH = ("retry_policy", "rate_limit", "monitor_url", "script")
+"""What says how the broker sends, and so nothing of what is fetched."""
+
+
 class Sent(models.Model):
     """What a subscription says about its deliveries on their way out."""
 
+    delivery_mode = models.CharField(
+        max_length=4,
+        choices=DeliveryMode,
+        default=DeliveryMode.PUSH,
+        db_default=DeliveryMode.PUSH,
+        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox; TOPIC events only.",
+    )
     retry_policy = models.ForeignKey(
         RetryPolicy,
         models.PROTECT,
@@ -56,12 +77,25 @@ class Sent(models.Model):
         if given and kind != EventKind.TOPIC:
             text = f"TOPIC subscriptions may have one; these events are of kind {kind}."
             raise ValidationError({name: ValidationError(text, code=name) for name in given})
+        if self.delivery_mode == DeliveryMode.PULL:
+            self._check_pulled(kind)
+        elif not endpoint:
+            raise ValidationError({"endpoint": ValidationError("PUSH goes to an endpoint: give one.", code="endpoint")})
         if self.output != Output.AS_PUBLISHED and is_scripted(endpoint):
             text = "What the script of webr:// answers is sent to nobody; leave the output as published."
             raise ValidationError({"output": ValidationError(text, code="output")})
 
+    def _check_pulled(self, kind: str) -> None:
+        if kind != EventKind.TOPIC:
+            text = f"Only TOPIC events are fetched from a mailbox; these are of kind {kind}."
+            raise ValidationError({"delivery_mode": ValidationError(text, code="delivery_mode")})
+        text = "What is fetched from a mailbox has none; clear it, in the same change if you like."
+        if given := [name for name in OF_PUSH if getattr(self, name)]:
+            raise ValidationError({name: ValidationError(text, code=name) for name in given})
+
 
 KNOWN_WAYS = (
+    models.CheckConstraint(name="subscription_delivery_mode", condition=Q(delivery_mode__in=DeliveryMode.values)),
     models.CheckConstraint(name="subscription_rate_limit", condition=Q(rate_limit__range=RATE_LIMITS)),
     models.CheckConstraint(name="subscription_output", condition=Q(output__in=Output.values)),
 )

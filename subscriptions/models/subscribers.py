@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from subscriptions.headers import validate_headers
+from subscriptions.models.mailboxes import MAILBOX_LIMITS, Mailboxed
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 
@@ -39,7 +40,7 @@ class Processing(models.TextChoices):
     """Several at a time, in no order."""
 
 
-class Subscriber(Versioned):
+class Subscriber(Mailboxed, Versioned):
     """One application that receives: one at a time, in order (behaviour 1.3), or several (behaviour 4.13)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
@@ -76,6 +77,7 @@ class Subscriber(Versioned):
             ),
             models.CheckConstraint(name="subscriber_processing", condition=Q(processing__in=Processing.values)),
             models.CheckConstraint(name="subscriber_concurrency", condition=Q(concurrency__range=(1, MAX_CONCURRENCY))),
+            *MAILBOX_LIMITS,
         ]
 
     def __str__(self) -> str:

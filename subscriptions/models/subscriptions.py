@@ -1,5 +1,6 @@
 """Who wants what, and where it goes."""
 
+from collections.abc import Collection
 from typing import Self
 
 from django.core.exceptions import ValidationError
@@ -11,7 +12,7 @@ from subscriptions.filters import FilterSyntaxError, parse_filter
 from subscriptions.headers import validate_headers
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.pausable import PAUSES_ARE_WHOLE, PROBES, Pausable
-from subscriptions.models.sent import KNOWN_WAYS, Sent
+from subscriptions.models.sent import KNOWN_WAYS, DeliveryMode, Sent
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.versioned import Versioned
 from subscriptions.models.wanting import ONE_WISH, Wanting
@@ -46,8 +47,11 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
     subscriber = models.ForeignKey(Subscriber, models.PROTECT, related_name="subscriptions")
     endpoint = models.CharField(
         max_length=MAX_ENDPOINT_LENGTH,
+        blank=True,
+        default="",
         validators=[validate_endpoint],
-        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script.",
+        help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script."
+        " PULL needs none.",
     )
     headers = models.JSONField(
         blank=True, default=dict, validators=[validate_headers], help_text="Override the subscriber's headers."
@@ -74,7 +78,9 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
             *ONE_WISH,
             *KNOWN_WAYS,
             PAUSES_ARE_WHOLE,
-            models.CheckConstraint(name="subscription_endpoint", condition=~Q(endpoint="")),
+            models.CheckConstraint(
+                name="subscription_endpoint", condition=~Q(endpoint="") | Q(delivery_mode=DeliveryMode.PULL)
+            ),
             models.CheckConstraint(
                 name="subscription_signing_secret", condition=Q(signing_secret__startswith=SECRET_PREFIX)
             ),
@@ -86,7 +92,7 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
     def clean(self) -> None:
         """Raise `ValidationError` for a script where none is run (8.1), or none where it should answer (8.2).
 
-        And for what only TOPIC subscriptions have (behaviour 5.1).
+        And for what only TOPIC subscriptions have (behaviour 5.1), or only PUSH ones (9.1).
         """
         kind = self.event_type.kind if self.event_type else REACHED_KIND
         has_script = bool(self.script.strip())
@@ -99,6 +105,11 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
             raise _refused("script", "A SYNC subscription has a script in place of a URL: give the endpoint webr://.")
         if has_script and kind == EventKind.QUEUE:
             raise _refused("script", f"TOPIC and SYNC subscriptions may have a script; {self.events} is of kind QUEUE.")
+
+    def change_along(self, changed: Collection[str]) -> Collection[str]:
+        """End its suspension with a switch to PULL: there is no endpoint to be tried any more."""
+        is_pulled_now = "delivery_mode" in changed and self.delivery_mode == DeliveryMode.PULL
+        return self.end_suspension() if is_pulled_now else ()
 
     def clean_among_others(self) -> None:
         """Raise `ValidationError` where another SYNC subscription would qualify for the same calls (behaviour 7.3).

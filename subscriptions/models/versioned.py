@@ -1,5 +1,6 @@
 """What every configured thing has: a version that the database raises at each change."""
 
+from collections.abc import Collection
 from typing import ClassVar
 
 from django.db import models
@@ -28,6 +29,10 @@ class Versioned(models.Model):
     def came_installed(self) -> bool:
         """Whether it came with the broker: nobody changes or deletes it."""
         return False
+
+    def change_along(self, changed: Collection[str]) -> Collection[str]:  # noqa: ARG002 - for subclasses
+        """Change what goes with these changes; return the fields of that."""
+        return ()
 
     def clean_among_others(self) -> None:
         """Raise `ValidationError` where another record stands in the way; in the transaction that saves this one."""
