@@ -21,7 +21,7 @@ from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
-from delivery.models import UNTIL_DUE, Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.lines import settle
 from delivery.settling.settlements import Settlement
@@ -168,8 +168,8 @@ def wait_until_held(subscriber: Subscriber) -> Line:
 def make_due() -> None:
     """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
-    Delivery.objects.open().filter(due_at__lt=UNTIL_DUE).update(due_at=Now())
-    QueueGroup.objects.filter(due_at__lt=UNTIL_DUE).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
+    QueueGroup.objects.filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
 
 
 def end_pauses_far_off(subscriber: Subscriber) -> None:

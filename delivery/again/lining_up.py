@@ -16,14 +16,14 @@ LINE_UP: Final = """
 WITH kept AS MATERIALIZED (
   SELECT id, size FROM delivery_message WHERE id = ANY(%(messages)s::bigint[]) ORDER BY id FOR KEY SHARE),
 reached AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind
+  SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind, s.delivery_mode = 'PULL' AS is_pulled
     FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
     LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
    WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
    ORDER BY s.id FOR KEY SHARE OF s),
 placed AS MATERIALIZED (
   SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
-    SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, a.delivery_id, a.group_id,
+    SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,
            CASE r.kind
              WHEN 'QUEUE' THEN (%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])]
              ELSE (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = r.subscriber_id AND l.lane = 'main')
@@ -44,7 +44,8 @@ lined_up AS (
   SELECT id, message_id, line_id, subscription_id, CASE kind WHEN 'QUEUE' THEN id END, 'PENDING', size, delivery_id,
          %(replay)s::bigint
     FROM placed ORDER BY id)
-SELECT p.id, p.delivery_id, p.line_id, l.queue FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
+SELECT p.id, p.delivery_id, p.line_id, l.queue, p.is_pulled
+  FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
 """
 """The messages locked first: the day that one is of is not dropped before its new delivery is there to need it.
 
@@ -71,6 +72,8 @@ class New(NamedTuple):
     line_id: int
     queue: str
     """The Celery queue of its line."""
+    is_pulled: bool
+    """Whether it is fetched from a mailbox, so that its line is not to be woken."""
 
 
 def line_up(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -> list[New]:
@@ -90,5 +93,6 @@ def line_up(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -
 
 def _wake_after_commit(made: Sequence[New]) -> None:
     by_queue = attrgetter("queue")
-    for queue, its in groupby(sorted(made, key=by_queue), key=by_queue):
+    pushed = sorted((one for one in made if not one.is_pulled), key=by_queue)
+    for queue, its in groupby(pushed, key=by_queue):
         transaction.on_commit(partial(wakeups.wake, queue, sorted({one.line_id for one in its})), robust=True)

@@ -142,5 +142,5 @@ def _was_sent_any(subscription: Subscription) -> bool:
     """
     its = Delivery.objects.filter(subscription=subscription)
     fresh, later = (its.open().filter(due_at__isnull=is_fresh) for is_fresh in (True, False))
-    sent = its.final().filter(Q(attempts__gt=0) | Q(sequence__isnull=False))
+    sent = its.final().filter(Q(attempts__gt=0) | Q(sequence__isnull=False) | Q(fetches__gt=0))
     return any(some.exists() for some in (fresh, later, sent))

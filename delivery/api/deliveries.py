@@ -60,6 +60,12 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
         allow_null=True,
         help_text="When it is tried again, or first tried where it is delayed. Null: at its turn, or finished.",
     )
+    fetches = serializers.IntegerField(read_only=True, help_text="How often a mailbox has handed it out.")
+    fetched_until = serializers.DateTimeField(
+        read_only=True,
+        allow_null=True,
+        help_text="When its hand-out by a mailbox times out, and it is available again. Null: it is not handed out.",
+    )
     lane = serializers.CharField(
         source="line.lane",
         default=None,
@@ -79,6 +85,8 @@ class DeliverySerializer(serializers.ModelSerializer[Delivery]):
             "status",
             "reason",
             "attempts",
+            "fetches",
+            "fetched_until",
             "sequence",
             "lane",
             "due_at",

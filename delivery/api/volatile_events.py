@@ -14,7 +14,7 @@ from delivery.intake.refusals import InvalidMetadata
 from delivery.intake.terms import VOLATILE, durability_of
 from delivery.messages.storing import NewMessage
 from delivery.models import MessageOutcome
-from delivery.volatile.publishing import NotHandedOver, hand_over
+from delivery.volatile.publishing import NotHandedOver, Pulled, hand_over
 from delivery.volatile.queueing import MOST_WAITING
 from subscriptions.api.problems import PROBLEM_JSON, ProblemType, register
 from subscriptions.models import EventKind
@@ -43,7 +43,14 @@ register(
             "No worker could be told of it, or too many messages wait for one: perhaps nobody gets this one. Publish"
             " it again, or without Broker-Durability, and it is stored.",
             retry_after=2,
-        )
+        ),
+        Pulled: ProblemType(
+            400,
+            "volatile_pulled",
+            "Event fetched from a mailbox",
+            "A subscription that qualifies is fetched from a mailbox, where only what is stored can wait: publish"
+            f" without {DURABILITY}.",
+        ),
     }
 )
 
@@ -73,7 +80,7 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
 
     Raises:
         InvalidMetadata: it cannot be volatile.
-        NotHandedOver: see `publishing.hand_over`.
+        Pulled, NotHandedOver: see `publishing.hand_over`.
 
     """
     _check(request, message)

@@ -28,7 +28,8 @@ gone AS (
          %(attempts)s::int AS attempts, 0 AS times_set_aside, NULL::timestamptz AS due_at, NULL::bigint AS sequence,
          %(uncertain)s::bool AS uncertain, false AS cancel_requested, %(reason)s AS reason,
          %(published_at)s::timestamptz AS created_at, NULL::timestamptz AS expires_at,
-         NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, false AS unreceived
+         NULL::timestamptz AS not_before, NULL::bigint AS resubmit_of, NULL::bigint AS replay_id, 0 AS fetches,
+         false AS unreceived
     FROM published WHERE %(subscription_id)s::bigint IS NOT NULL),
 filed AS ({FILE_GONE})
 INSERT INTO delivery_attempt (delivery_id, number, started_at, duration_ms, status_code, error, answer_headers,

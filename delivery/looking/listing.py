@@ -14,9 +14,11 @@ UNDER_WAY: Final = """
 SELECT d.id
   FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
  CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
- WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT'
+ WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL
+ UNION ALL
+SELECT id FROM delivery_open WHERE fetched_until > (SELECT clock_timestamp())
 """
-"""What is under way is in the hand of a line that somebody drives."""
+"""What is under way is in the hand of a line that somebody drives, or in that of a mailbox's client."""
 
 PART: Final = """
 (SELECT d.id FROM {source} d
@@ -50,8 +52,9 @@ FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31
 ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
 DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
 PARKED: Final = ("delivery_open", f"d.due_at = {ACTIVE} AND d.closed_on = '9999-12-31'")
+FETCHED: Final = ("delivery_open", "d.fetched_until IS NOT NULL AND d.closed_on = '9999-12-31'")
 HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
-WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
+WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED, FETCHED]
 """What is unfinished and not HELD, arm by arm of an index each."""
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")

@@ -28,6 +28,8 @@ PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
 TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
 
+IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
+"""What waits in a mailbox is in no line (behaviour 9.1)."""
 SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.on_trial)"
 """A subscription on trial is tried by the main line alone."""
 
@@ -37,7 +39,7 @@ def _waiting(which: LiteralString) -> LiteralString:
     return f"""(
      SELECT FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {which} LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' LIMIT {COUNTED_AT_MOST})"""
+      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} LIMIT {COUNTED_AT_MOST})"""
 
 
 STANDINGS: Final = f"""
@@ -54,7 +56,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
      SELECT s.is_sending FROM subscriptions_subscription s CROSS JOIN LATERAL (
        SELECT FROM delivery_open d WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IS NULL
         ORDER BY d.id LIMIT {COUNTED_AT_MOST}) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND l.lane = 'main'
+      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND l.lane = 'main'
       ORDER BY s.is_sending DESC LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(LATER)} a) aside
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(DELAYED)} y) delayed
@@ -71,7 +73,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
          WHERE l.lane = 'main' AND subscription_id = s.id AND line_id = l.id AND {FRESH} LIMIT 1)
        UNION ALL
        (SELECT FROM delivery_open WHERE subscription_id = s.id AND line_id = l.id AND {NOT_HELD} LIMIT 1)) d
-      WHERE s.subscriber_id = l.subscriber_id AND s.kind = 'TOPIC' AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
+      WHERE s.subscriber_id = l.subscriber_id AND {IN_LINE} AND s.status = 'ACTIVE' AND NOT ({SENT_BY_IT})
       LIMIT 1) p) paused
 """
 """Subscriptions that are sent sort first, so that what can be sent is seen however much waits that cannot.

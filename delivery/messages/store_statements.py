@@ -43,7 +43,7 @@ LINES: Final = """
     JOIN message m ON m.position = d.position
     JOIN delivery_line l ON l.subscriber_id = d.subscriber_id AND l.lane = 'main'
    ORDER BY d.place
-  RETURNING line_id, status)"""
+  RETURNING line_id, subscription_id, status)"""
 
 SOME_GROUPED: Final = f"""
 placed AS MATERIALIZED (
@@ -74,7 +74,7 @@ lined_up AS (
          p.size, p.failure, CASE WHEN p.number = 0 OR p.failure <> '' THEN p.due_at END, p.expires_at, p.not_before
     FROM placed p LEFT JOIN grouped g ON g.number = p.number
    ORDER BY p.id
-  RETURNING line_id, status)"""
+  RETURNING line_id, subscription_id, status)"""
 """The ids first, since deliveries and groups name each other: a group has the id of its first delivery.
 
 A group is delayed as a whole: order does not count there, so that it is simply due later.
@@ -83,7 +83,7 @@ A group is delayed as a whole: order does not count there, so that it is simply 
 RESULT: Final = """
 SELECT position, id FROM message
 UNION ALL
-SELECT DISTINCT 0, line_id FROM lined_up WHERE status = 'PENDING'
+SELECT DISTINCT 0, line_id FROM lined_up WHERE status = 'PENDING' AND subscription_id <> ALL (%(pulled)s::bigint[])
 """
 
 
@@ -94,7 +94,8 @@ def store_statement(*, waits: bool, groups: bool = False) -> LiteralString:
     Some wait: their filter failed (behaviour 3.6), or they have a time to live or are delayed (behaviour 2.10, 2.13).
 
     Ids are given out in the order of the messages, and of each one's groups and deliveries; returns the messages' ids
-    by position, and at 0 the lines that have something to send.
+    by position, and at 0 the lines that have something to send: those `pulled`
+    are fetched from mailboxes.
     """
     if groups:
         return MESSAGES + SOME_GROUPED + RESULT

@@ -87,6 +87,7 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
         "body": [message.body for message in messages],
         "messages": _columns(messages, routes, publisher_id),
         **_delivery_columns(messages, routes),
+        "pulled": sorted({match.subscription_id for route in routes for match in route.matches if match.is_pulled}),
     }
     waits = any(arguments["d_failure"]) or any(message.is_timed for message in messages)
     found = rows(store_statement(waits=waits, groups=bool(queues)), arguments | {"senders": [*queues]})

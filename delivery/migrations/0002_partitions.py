@@ -42,13 +42,17 @@ CREATE INDEX delivery_open_fresh ON delivery_open (subscription_id, id) WHERE du
 CREATE INDEX delivery_open_aside ON delivery_open (subscription_id, line_id, due_at, id) WHERE due_at IS NOT NULL;
 -- The newest of what was tried before, for lists; said so that no statement which sends takes to it: those know no last
 -- moment at which something may be due.
-CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE due_at < '9999-12-29 00:00:00+00';
+CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE due_at < '9999-12-28 00:00:00+00';
 -- What is HELD; found by its due time, so that this index does not mention the status either.
 CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
 -- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
 CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
 -- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here.
 CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
+-- What mailboxes have handed out, by when that times out; and what was returned to them.
+CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
+  WHERE fetched_until IS NOT NULL;
+CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND due_at IS NULL;
 CREATE INDEX delivery_open_expiring ON delivery_open (expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
@@ -100,11 +104,15 @@ INSERT INTO delivery_pace (subscription_id) SELECT id FROM subscriptions_subscri
 
 -- The planner's picture of a well-filled queue, taken once: an automatic ANALYZE of an empty moment would make it
 -- read the queue by sequential scan.
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at)
-  SELECT g / 10, g % 100, g % 100, 'PENDING', 1000,
-         CASE WHEN g % 10 = 0 THEN now() WHEN g / 100 % 100 = 1 THEN '9999-12-29 00:00:00+00' END,
-         CASE WHEN g % 10 > 0 AND g / 100 % 100 = 1 THEN now() END, CASE WHEN g / 100 % 100 = 2 THEN now() END
-    FROM generate_series(1, 100000) g;
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at,
+                           fetches, fetched_until)
+  SELECT g / 10, g % 100, g % 100, CASE WHEN f.is_out THEN 'IN_FLIGHT' ELSE 'PENDING' END, 1000,
+         CASE WHEN g % 10 = 0 THEN now() WHEN g / 100 % 100 = 1 THEN '9999-12-29 00:00:00+00'
+              WHEN f.is_out THEN '9999-12-28 00:00:00+00' END,
+         CASE WHEN g % 10 > 0 AND g / 100 % 100 = 1 THEN now() END, CASE WHEN g / 100 % 100 = 2 THEN now() END,
+         f.is_out::int, CASE WHEN f.is_out THEN now() END
+    FROM generate_series(1, 100000) g
+   CROSS JOIN LATERAL (SELECT g % 10 > 0 AND g / 100 % 100 IN (3, 4) AS is_out) f;
 INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT g, ARRAY[g] FROM generate_series(1, 10000) g;
 INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
   SELECT g, g % 5, ARRAY[g], 1000, CASE WHEN g % 10 = 0 THEN now() END FROM generate_series(1, 100000) g;

@@ -14,13 +14,14 @@ from delivery.models.queue_groups import QueueGroup
 from delivery.models.replays import Replay, ReplayKind, ReplayState
 from delivery.models.storage_days import StorageDay
 from delivery.models.volatile_counts import VolatileCount, VolatileOutcome
-from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED
+from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED, UNTIL_RETURNED
 
 __all__ = [
     "OPEN_SHELF",
     "UNTIL_ACTIVE",
     "UNTIL_DUE",
     "UNTIL_RELEASED",
+    "UNTIL_RETURNED",
     "Announcement",
     "Attempt",
     "Callback",

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from delivery.models.lines import Line
 from delivery.models.messages import Message
 from delivery.models.queue_groups import QueueGroup
-from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE
+from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
 from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 
@@ -56,7 +56,8 @@ class Delivery(models.Model):
     due_at = models.DateTimeField(null=True, blank=True)
     """None: due since it was published, or became due, and never set aside.
 
-    `UNTIL_RELEASED` for what is HELD, whoever holds it; `UNTIL_DUE` for what is delayed. Never None in a retry line.
+    `UNTIL_RELEASED` for what is HELD, whoever holds it; `UNTIL_DUE` for what is delayed, `UNTIL_RETURNED` for what
+    a mailbox has handed out. Never None in a retry line.
     """
     sequence = models.BigIntegerField(null=True, blank=True)
     """Its number in its subscriber's line, given when it is first sent, never changed (behaviour 4.10)."""
@@ -64,6 +65,10 @@ class Delivery(models.Model):
     """Whether the outcome of an earlier request is unknown (behaviour 4.11)."""
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
+    fetches = models.IntegerField(default=0, db_default=0)
+    """How often a mailbox has handed it out: the number of the newest hand-out, which never begins anew (9.4)."""
+    fetched_until = models.DateTimeField(null=True, blank=True)
+    """When its hand-out times out; None: it is not handed out, or was acknowledged or returned (behaviour 9.2)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -97,7 +102,7 @@ class Delivery(models.Model):
     @property
     def next_try_at(self) -> dt.datetime | None:
         """When it is tried, if it was delayed or set aside and has not ended; of a reply, when its line tries again."""
-        if self.status not in UNFINISHED - {DeliveryStatus.HELD} or self.due_at == UNTIL_ACTIVE:
+        if self.status not in UNFINISHED - {DeliveryStatus.HELD} or self.due_at in {UNTIL_ACTIVE, UNTIL_RETURNED}:
             return None
         if self.due_at == UNTIL_DUE:
             return self.not_before

@@ -37,14 +37,16 @@ redundant AS (
             'delivery ' || w.winner_id || ' was taken' AS reason),
 gone AS (
   SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
-         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, unreceived, uncertain, reason,
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
+         uncertain, reason,
          -- taken after its group had ended, which should not be: there is one winner at most
          CASE WHEN status = 'DELIVERED' AND group_id NOT IN (SELECT id FROM won) THEN 'REDUNDANT' ELSE status END
            AS status
     FROM answered
   UNION ALL
   SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
-         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, unreceived, uncertain, reason,
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
+         uncertain, reason,
          'REDUNDANT' FROM redundant),
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf, and with a winner all the others of its group."""

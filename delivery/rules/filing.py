@@ -2,8 +2,8 @@
 
 from typing import Final
 
-TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id"
-"""What a delivery was told when it was made."""
+TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id, d.fetches"
+"""What a delivery was told when it was made, and how often it was handed out: no request changes it."""
 CARRIED: Final = f"{TOLD}, d.unreceived"
 """What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
 
@@ -14,10 +14,11 @@ TOLD_BY: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_lin
 FILE_GONE: Final = """
   INSERT INTO delivery_delivery (id, message_id, line_id, subscription_id, group_id, status, size, attempts,
                                  times_set_aside, due_at, sequence, uncertain, cancel_requested, reason, created_at,
-                                 expires_at, not_before, resubmit_of, replay_id, unreceived, finished_at, closed_on)
+                                 expires_at, not_before, resubmit_of, replay_id, fetches, unreceived, finished_at,
+                                 closed_on)
   SELECT id, message_id, line_id, subscription_id, group_id, status, size, attempts, times_set_aside, due_at,
          sequence, uncertain, cancel_requested, reason, created_at, expires_at, not_before, resubmit_of, replay_id,
-         unreceived, clock_timestamp(),
+         fetches, unreceived, clock_timestamp(),
          (SELECT day
             FROM delivery_storageday CROSS JOIN (SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date) AS n (now)
            WHERE dropped_at IS NULL ORDER BY day > now, abs(day - now) LIMIT 1)

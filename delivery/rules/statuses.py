@@ -9,16 +9,16 @@ class DeliveryStatus(TextChoices):
     """Where a delivery stands."""
 
     PENDING = "PENDING"
-    """Waiting for its first attempt, or for the next one."""
+    """Waiting for its first attempt, or for the next one; or in a mailbox, to be fetched."""
 
     IN_FLIGHT = "IN_FLIGHT"
-    """Under way: its request has been started, or may have been."""
+    """Under way: its request has been started, or may have been; or handed out by a mailbox, not acknowledged yet."""
 
     HELD = "HELD"
     """Its filter or its script failed; waits for somebody to release it, and is due at no time until then."""
 
     DELIVERED = "DELIVERED"
-    """The endpoint answered 2xx."""
+    """The endpoint answered 2xx, or the subscriber acknowledged it."""
 
     REJECTED = "REJECTED"
     """The endpoint answered 4xx; never sent again."""
@@ -30,10 +30,10 @@ class DeliveryStatus(TextChoices):
     """Another endpoint of its QUEUE group took the message."""
 
     FAILED = "FAILED"
-    """Its retries are used up."""
+    """Its retries, or a mailbox's redeliveries, are used up."""
 
     EXPIRED = "EXPIRED"
-    """Its time to live ended first."""
+    """Its time to live, or its time in a mailbox, ended first."""
 
     CANCELLED = "CANCELLED"
     """Somebody ended it."""

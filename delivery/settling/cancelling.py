@@ -38,7 +38,11 @@ WITH these AS MATERIALIZED (
   UNION ALL
   (SELECT id, group_id FROM delivery_open
     WHERE subscription_id = %(subscription)s AND due_at IS NOT NULL AND id <= %(newest)s
-      AND status IN ('PENDING', 'HELD') ORDER BY line_id, due_at, id LIMIT {SLICE})),
+      AND status IN ('PENDING', 'HELD') ORDER BY line_id, due_at, id LIMIT {SLICE})
+  UNION ALL
+  (SELECT id, group_id FROM delivery_open
+    WHERE subscription_id = %(subscription)s AND fetched_until <= (SELECT clock_timestamp()) AND id <= %(newest)s
+    ORDER BY fetched_until, id LIMIT {SLICE})),
 groups AS MATERIALIZED (
   SELECT g.id, g.delivery_ids, t.id AS delivery_id
     FROM (SELECT id, group_id FROM these WHERE group_id IS NOT NULL ORDER BY group_id) t
@@ -46,7 +50,8 @@ groups AS MATERIALIZED (
 gone AS (
   DELETE FROM delivery_open d USING these
    WHERE (SELECT count(*) FROM groups) >= 0
-     AND d.id = these.id AND d.closed_on = '9999-12-31' AND d.status IN ('PENDING', 'HELD')
+     AND d.id = these.id AND d.closed_on = '9999-12-31'
+     AND (d.status IN ('PENDING', 'HELD') OR d.fetched_until <= clock_timestamp())
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, true AS cancel_requested, %(reason)s::text AS reason,
             d.created_at, {CARRIED}),
@@ -62,7 +67,9 @@ told AS (
     FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """
-"""Groups in which nobody is left end too: those that are HELD or parked are not read any more.
+"""With what a mailbox handed out and nobody acknowledged in time: it is not under way any more (behaviour 9.2).
+
+Groups in which nobody is left end too: those that are HELD or parked are not read any more.
 
 First they are locked, then their deliveries go, in the order of whoever parks them.
 """

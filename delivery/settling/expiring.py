@@ -11,7 +11,9 @@ SLICE: Final = 1_000
 EXPIRE: Final = f"""
 WITH overdue AS MATERIALIZED (
   SELECT id, line_id, group_id FROM delivery_open
-   WHERE expires_at <= (SELECT clock_timestamp()) AND status IN ('PENDING', 'HELD') ORDER BY expires_at LIMIT {SLICE}),
+   WHERE expires_at <= (SELECT clock_timestamp())
+     AND (status IN ('PENDING', 'HELD') OR fetched_until <= (SELECT clock_timestamp()))
+   ORDER BY expires_at LIMIT {SLICE}),
 lines AS MATERIALIZED (
   SELECT l.id FROM (SELECT DISTINCT line_id FROM overdue ORDER BY line_id) o
    CROSS JOIN LATERAL (SELECT id FROM delivery_line WHERE id = o.line_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l),
@@ -23,7 +25,8 @@ groups AS MATERIALIZED (
 gone AS (
   DELETE FROM delivery_open d USING overdue o JOIN lines l ON l.id = o.line_id
    WHERE (SELECT count(*) FROM groups) >= 0
-     AND d.id = o.id AND d.closed_on = '9999-12-31' AND d.line_id = l.id AND d.status IN ('PENDING', 'HELD')
+     AND d.id = o.id AND d.closed_on = '9999-12-31' AND d.line_id = l.id
+     AND (d.status IN ('PENDING', 'HELD') OR d.fetched_until <= clock_timestamp())
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
             concat_ws(': ', 'expired', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
@@ -40,7 +43,8 @@ told AS (
     FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
 SELECT count(*) FROM gone
 """
-"""First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer.
+"""First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer,
+and what a mailbox has handed out to its receipt, or its time-out.
 
 Lines that somebody is at are left to the next time, and groups in which nobody is left end too.
 """

@@ -19,7 +19,7 @@ FILED: Final = f"""
 gone AS (
   DELETE FROM delivery_open d USING settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
-     AND (s.status <> 'PENDING' OR d.cancel_requested)
+     AND d.fetched_until IS NULL AND (s.status <> 'PENDING' OR d.cancel_requested)
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
             d.times_set_aside, d.due_at, CASE WHEN NOT s.unsent THEN d.sequence END AS sequence, d.cancel_requested,
             d.created_at, {TOLD}, {UNRECEIVED} AS unreceived, d.uncertain OR s.uncertain AS uncertain,
@@ -28,7 +28,8 @@ gone AS (
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf; also what would stay, had nobody asked to cancel it.
 
-What has moved to the subscriber's other line since is settled there, by whoever drives that.
+What has moved to the subscriber's other line since is settled there, by whoever drives that. What has been handed out
+by a mailbox since was settled by this very statement, whose commit was not heard of.
 """
 
 ONLY_GONE: Final = """
@@ -45,7 +46,7 @@ stayed AS (
                        THEN COALESCE(clock_timestamp() + make_interval(secs => s.pause), d.due_at) END
     FROM settled s, owned o
    WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.line_id = s.line_id AND d.status = 'IN_FLIGHT'
-     AND s.status = 'PENDING' AND NOT d.cancel_requested
+     AND d.fetched_until IS NULL AND s.status = 'PENDING' AND NOT d.cancel_requested
   RETURNING d.id, d.attempts, CASE WHEN (s.further->>'resumes')::bool THEN s.line_id ELSE d.line_id END AS line_id,
             d.subscription_id, s.reason, s.further, {ANSWER}),
 ended AS (SELECT {ENDED} FROM gone UNION ALL SELECT {ENDED} FROM stayed)"""

@@ -15,6 +15,10 @@ class NotHandedOver(Exception):
     """As much waits for the workers as may, or they cannot be told; perhaps one was, and nobody heard that it was."""
 
 
+class Pulled(Exception):
+    """Somebody would fetch it from a mailbox, where only what is stored can wait (behaviour 2.9, 9.1)."""
+
+
 class HandedOver(NamedTuple):
     """What is answered to a volatile publish."""
 
@@ -29,10 +33,13 @@ def hand_over(message: NewMessage, *, key: UUID, now: float) -> HandedOver:
     `key` is to tell it from all others; `now` is the time, in seconds since 1970.
 
     Raises:
+        Pulled: some of them are fetched from mailboxes; nobody gets it.
         NotHandedOver: nobody knows of any that takes it; as a rule nothing is sent.
 
     """
     (route,) = routes_of([message], lock=False)
+    if any(match.is_pulled and not match.failure for match in route.matches):
+        raise Pulled
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     parcel = Parcel.of(message, wanting, key=key, now=now)
     if parcel.subscription_ids and not is_put(parcel):

@@ -15,14 +15,18 @@ WITH begun AS (
      SELECT id FROM delivery_open
       WHERE due_at = {DUE_LATER} AND not_before <= (SELECT clock_timestamp())
       ORDER BY not_before, id LIMIT {SLICE} FOR UPDATE SKIP LOCKED))
-  RETURNING line_id)
-SELECT line_id, count(*) FROM begun GROUP BY line_id
+  RETURNING line_id, subscription_id)
+SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)
+  FROM begun b JOIN subscriptions_subscription s ON s.id = b.subscription_id GROUP BY 1, 2
 """
 """From then on they are as if published just now, but for their ids: these say their places."""
 
 
 def begin_delayed() -> int:
-    """Let those whose time has come, a slice of them, take their places, and wake their lines; return how many."""
-    begun = dict(rows(BEGIN))
-    wakeups.wake(wakeups.TOPIC, sorted(begun))
-    return sum(begun.values())
+    """Let those whose time has come, a slice of them, take their places, and wake their lines; return how many.
+
+    What is fetched from a mailbox is there for the next who asks.
+    """
+    begun = rows(BEGIN)
+    wakeups.wake(wakeups.TOPIC, sorted(line_id for line_id, is_pushed, _ in begun if is_pushed))
+    return sum(number for *_, number in begun)

@@ -18,18 +18,19 @@ WITH mine AS (
 read AS (
   DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
 sent AS MATERIALIZED (
-  SELECT r.line_id, d.id, d.status, d.sequence, d.cancel_requested, d.line_id = r.line_id AS is_own
+  SELECT r.line_id, d.id, d.sequence, d.cancel_requested,
+         d.line_id = r.line_id AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AS was_under_way
     FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
    CROSS JOIN LATERAL (
       SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
    WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
 unknown AS (
   UPDATE delivery_open d SET status = 'PENDING', uncertain = true
-    FROM sent WHERE sent.is_own AND sent.status = 'IN_FLIGHT' AND NOT sent.cancel_requested AND d.id = sent.id
+    FROM sent WHERE sent.was_under_way AND NOT sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
 gone AS (
   DELETE FROM delivery_open d USING sent
-   WHERE sent.is_own AND sent.status = 'IN_FLIGHT' AND sent.cancel_requested AND d.id = sent.id
+   WHERE sent.was_under_way AND sent.cancel_requested AND d.id = sent.id
      AND d.closed_on = '9999-12-31'
   RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
             d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
@@ -57,6 +58,8 @@ UPDATE delivery_line l
 RETURNING l.id, l.last_sequence, l.head_id
 """
 """What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at.
+
+Not what a mailbox has handed out since: that is its client's, until it times out.
 
 What has gone over to the subscriber's other line meanwhile belongs to that one, but for the number it was given here.
 """

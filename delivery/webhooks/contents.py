@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import Final
 from weakref import WeakValueDictionary
@@ -52,11 +52,17 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
     known = _contents.among(message_ids)
     if unknown := sorted(set(message_ids) - known.keys()):
-        for message_id, event_type, body, content_type, headers, published_ms in rows(MESSAGES, [unknown]):
-            going_on = _forwarded(content_type, headers)
-            known[message_id] = Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
-            _contents.keep(known[message_id])
+        for content in read_contents(unknown):
+            known[content.message_id] = content
+            _contents.keep(content)
     return known
+
+
+def read_contents(message_ids: Collection[int]) -> Iterator[Content]:
+    """Yield what is delivered of each message that is there, read anew; for any thread."""
+    for message_id, event_type, body, content_type, headers, published_ms in rows(MESSAGES, [[*message_ids]]):
+        going_on = _forwarded(content_type, headers)
+        yield Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
 
 
 @lru_cache(maxsize=256)
