@@ -9,6 +9,7 @@ sent: `waking` (lines with work are found and claimed) · `driving` (the loop, a
 them under way) · `queues` (the same of QUEUE groups) · `webhooks` (the request) · `http` (on its way)
 settled: `settling` (what came of it; cancelled, released)
 answered: `calls` (SYNC, in the web process)
+fetched: `mailboxes` (by those who cannot receive calls)
 apart from lines: `volatile` (never stored) · `probing` (does it work again?) · `announcements` (events of the broker's
 own) · `again` (what was, once more)
 looked at: `looking` (how things stand, and why; filters and scripts tried)
