@@ -1,5 +1,6 @@
 """Storing messages with a delivery for every subscription that qualifies: one statement for all of them."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,7 +15,7 @@ from delivery.messages.documents import document_of
 from delivery.messages.placing import placed, sender_lines
 from delivery.messages.routing import ASTRAY, Route, log_astray, routes_of
 from delivery.messages.store_statements import store_statement
-from delivery.waking import wakeups
+from delivery.waking import polls, wakeups
 from subscriptions.database import rows
 from subscriptions.filters import Document
 from subscriptions.models import EventKind
@@ -83,21 +84,29 @@ def store(messages: Sequence[NewMessage], publisher_id: int | None, senders: int
         return []
     routes = routes_of(messages)
     queues = sender_lines(senders) if any(message.kind == EventKind.QUEUE for message in messages) else {}
+    pulled = _pulled(routes)
     arguments = {
         "body": [message.body for message in messages],
         "messages": _columns(messages, routes, publisher_id),
         **_delivery_columns(messages, routes),
-        "pulled": sorted({match.subscription_id for route in routes for match in route.matches if match.is_pulled}),
+        "pulled": sorted(pulled),
     }
     waits = any(arguments["d_failure"]) or any(message.is_timed for message in messages)
     found = rows(store_statement(waits=waits, groups=bool(queues)), arguments | {"senders": [*queues]})
     _wake_after_commit({line_id: queues.get(line_id, wakeups.TOPIC) for place, line_id in found if not place})
+    transaction.on_commit(partial(polls.hint, {*pulled.values()}), robust=True)
     ids = [message_id for place, message_id in sorted(found) if place]
     if any(route.outcome in ASTRAY for route in routes):
         transaction.on_commit(partial(log_astray, ids, messages, routes), robust=True)
     return [
         Accepted(message_id, route.outcome, len(route.matches)) for message_id, route in zip(ids, routes, strict=True)
     ]
+
+
+def _pulled(routes: Sequence[Route]) -> dict[int, int]:
+    """Return the subscriptions that have something to be fetched now, each with its subscriber."""
+    matches = itertools.chain.from_iterable(route.matches for route in routes)
+    return {match.subscription_id: match.subscriber_id for match in matches if match.is_pulled}
 
 
 def _wake_after_commit(queues: Mapping[int, str]) -> None:
