@@ -1,0 +1,89 @@
+"""Looking for what polls wait for: one question to the database for all of a process, only while somebody waits.
+
+So publishing neither knows of polls nor pays for them, and whatever makes a message available wakes them: a publish
+through another process, a time-out, a delay that ends, a subscription that is resumed.
+"""
+
+import os
+import threading
+import time
+from typing import Final
+
+import structlog
+from django.db import Error
+
+from delivery.mailboxes.available import available, in_flight
+from delivery.waking.polls import Room
+from subscriptions.database import forget_connection, rows
+
+EVERY_SECONDS: Final = 0.05
+"""How long a message of which there was no hint may lie there."""
+BETWEEN_SECONDS: Final = 0.005
+"""After a look, before the next one, however many hints there are."""
+AFTER_FAILURE_SECONDS: Final = 0.5
+
+LOOK: Final = f"""
+SELECT w.subscriber_id, a.number
+  FROM unnest(%s::bigint[], %s::int[]) AS w (subscriber_id, waiting)
+  JOIN subscriptions_subscriber u ON u.id = w.subscriber_id AND u.status = 'ACTIVE'
+ CROSS JOIN LATERAL (
+   SELECT count(*) AS number FROM (
+     SELECT FROM (SELECT s.id, s.subscriber_id, u.max_redeliveries FROM subscriptions_subscription s
+                   WHERE s.subscriber_id = w.subscriber_id AND s.is_fetchable) b
+      CROSS JOIN LATERAL ({available("w.waiting")}) d
+      LIMIT CASE WHEN u.mailbox_ordered THEN 1 ELSE w.waiting END) d) a
+ WHERE a.number > 0 AND NOT (u.mailbox_ordered AND {in_flight("w.subscriber_id")})
+"""
+"""How many messages there are for each of these mailboxes, as far as there are polls for them.
+
+For an ordered one there is one at a time (behaviour 9.7).
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class LookOut(threading.Thread):
+    """Looks for messages as long as polls wait in a room, and wakes those for which there is one."""
+
+    def __init__(self, room: Room) -> None:
+        super().__init__(name="mailboxes", daemon=True)
+        self._room = room
+
+    def run(self) -> None:
+        """Look again and again; it holds a connection only while somebody waits."""
+        while True:
+            self._room.rest(EVERY_SECONDS)
+            try:
+                self.look()
+            except Error as failure:
+                log.warning("mailboxes.database_failed", reason=str(failure))
+                self._recover()
+            except Exception:
+                log.exception("mailboxes.failed")
+                self._recover()
+            time.sleep(BETWEEN_SECONDS)
+
+    def look(self) -> None:
+        """Look once."""
+        if waiting := self._room.waiting():
+            self._room.wake(dict(rows(LOOK, [[*waiting.keys()], [*waiting.values()]])))
+        else:
+            forget_connection()
+
+    @staticmethod
+    def _recover() -> None:
+        forget_connection()
+        time.sleep(AFTER_FAILURE_SECONDS)
+
+
+_look_outs: dict[tuple[int, Room], LookOut] = {}
+_start_lock: Final = threading.Lock()
+
+
+def look_out_for(room: Room) -> None:
+    """See that there is a thread of this process that looks out for the polls in this room."""
+    key = (os.getpid(), room)
+    with _start_lock:
+        if key not in _look_outs or not _look_outs[key].is_alive():
+            _look_outs[key] = LookOut(room)
+            _look_outs[key].start()
