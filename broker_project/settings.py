@@ -209,6 +209,8 @@ VOLATILE_UNDER_WAY = number("BROKER_VOLATILE_UNDER_WAY", least=1, default=2000)
 """How many requests for volatile messages each worker has under way at a time; more are dropped."""
 CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14)
 """How long an endpoint may take to reply through its callback, and the reply to be delivered."""
+MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4)
+"""How long a message may lie in a mailbox without being acknowledged."""
 SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10)
 """How long the endpoint of a SYNC call may take to answer."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
