@@ -1,0 +1,42 @@
+"""Mailboxes for tests: subscriptions that are fetched, and hand-outs that are made or run out."""
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F
+from django.db.models.functions import Now
+
+from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
+from delivery.rules.statuses import DeliveryStatus
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.factories import subscription
+
+
+def pulled_subscription(
+    subscriber: Subscriber | None = None, event_type: EventType | None = None, **fields: Any
+) -> Subscription:
+    """Store a subscription that is fetched, without an endpoint."""
+    return subscription(subscriber, event_type, endpoint="", delivery_mode=DeliveryMode.PULL, **fields)
+
+
+def switch(wanted: Subscription, mode: DeliveryMode) -> None:
+    """Switch it, whoever has it in hand; as a change over the API does, in one statement."""
+    Subscription.objects.filter(pk=wanted.pk).update(delivery_mode=mode)
+
+
+def hand_out(*deliveries: Delivery) -> None:
+    """Hand these out for half a minute, whoever else could have them: what a fetch writes."""
+    for one in deliveries:
+        assert one.subscription, "what is handed out has a subscription"
+        Delivery.objects.filter(pk=one.pk).update(
+            status=DeliveryStatus.IN_FLIGHT,
+            fetches=F("fetches") + 1,
+            due_at=UNTIL_RETURNED,
+            fetched_until=Now() + timedelta(seconds=30),
+            line=Line.objects.get(subscriber=one.subscription.subscriber_id, lane=Lane.MAIN),
+        )
+
+
+def time_out() -> None:
+    """Let every hand-out have timed out."""
+    Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
