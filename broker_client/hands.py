@@ -1,0 +1,122 @@
+"""What one consumer holds, shared by its worker and its keeper."""
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from broker_client.dues import Held, Word, dues, next_due, times
+from broker_client.messages import Message, Result
+
+
+class Hand:
+    """The messages that a consumer holds, oldest first."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, Held] = {}
+        self._changed = threading.Condition()
+        self._quiet_until = 0.0
+        self._is_closed = False
+        self._is_over = False
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is begun any more."""
+        return self._is_closed
+
+    # --- of the worker ---------------------------------------------------------------------------------------------
+
+    def take(self, messages: Iterable[Message]) -> None:
+        """Hold what was fetched just now; return it, if the hand was closed meanwhile."""
+        now = time.monotonic()
+        with self._changed:
+            self._held |= {each.receipt: Held.since(now, each) for each in messages}
+            if self._is_closed:
+                self._return_the_rest()
+            self._changed.notify_all()
+
+    def begin(self) -> Message | None:
+        """Return the next message, to be worked on; None if there is none.
+
+        What may have gone to somebody else meanwhile is not begun: it is let go.
+        """
+        with self._changed:
+            for held in [one for one in self._held.values() if not one.is_begun]:
+                if held.until > time.monotonic():
+                    held.is_begun = True
+                    return held.message
+                del self._held[held.message.receipt]
+            return None
+
+    def say(self, message: Message, word: Word) -> None:
+        """Have it said that a message is done, or that it is not; nothing if it is no longer ours."""
+        with self._changed:
+            if held := self._held.get(message.receipt):
+                held.word, held.known_at = word, time.monotonic()
+            self._changed.notify_all()
+
+    def rest(self, seconds: float) -> None:
+        """Do nothing for a while, unless the hand is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed, seconds)
+
+    def wait_until_answered(self) -> None:
+        """Wait until all that is known has been said, unless the hand is closed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_closed or not self._held)
+
+    # --- at the end ------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Begin nothing any more: return what was not begun."""
+        with self._changed:
+            self._is_closed = True
+            self._return_the_rest()
+            self._changed.notify_all()
+
+    def abandon(self, seconds: float = 0.0) -> bool:
+        """Hold nothing any more; say whether all has been said by then, for which there is some time."""
+        with self._changed:
+            was_all_said = self._changed.wait_for(lambda: not self._held, seconds)
+            self._held.clear()
+            self._is_closed = self._is_over = True
+            self._changed.notify_all()
+            return was_all_said
+
+    # --- of the keeper ---------------------------------------------------------------------------------------------
+
+    def due(self) -> Mapping[Word, Sequence[str]] | None:
+        """Wait until something is to be said, and return it, as receipts; None once the hand is abandoned."""
+        with self._changed:
+            while not self._is_over:
+                now = time.monotonic()
+                if now >= self._quiet_until and (found := dues(self._held.values(), now)):
+                    return found
+                moment = next_due(self._held.values())
+                self._changed.wait(None if moment is None else max(self._quiet_until, moment) - now)
+            return None
+
+    def pause(self, seconds: float) -> None:
+        """Say nothing for a while."""
+        with self._changed:
+            self._quiet_until = time.monotonic() + seconds
+
+    def answered(self, word: Word, results: Iterable[Result]) -> dict[str, str]:
+        """Note what was answered just now; return why some messages are not ours, by their ids."""
+        now = time.monotonic()
+        lost: dict[str, str] = {}
+        with self._changed:
+            for result in results:
+                if held := self._held.get(result.receipt):
+                    if word is Word.EXTEND and result.is_good:
+                        held.until, held.extend_at = times(now, result.held_seconds)
+                    else:
+                        del self._held[result.receipt]
+                    if not result.is_good:
+                        lost[held.message.id] = result.code
+            self._changed.notify_all()
+        return lost
+
+    def _return_the_rest(self) -> None:
+        for held in self._held.values():
+            if not held.is_begun:
+                held.is_begun, held.word = True, Word.NACK

@@ -1,0 +1,59 @@
+"""The thread that speaks for a consumer: it extends what is worked on, acknowledges what is done, returns the rest."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import requests
+
+from broker_client.dues import Word
+from broker_client.hands import Hand
+from broker_client.mailbox import Mailbox
+from broker_client.messages import Result
+from broker_client.pauses import Pauses
+from broker_client.problems import Refused
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE: Final = 0.5
+LONGEST_PAUSE: Final = 10.0
+
+
+class Keeper:
+    """Says what is due of a hand, again and again until it is answered: all three can be said twice."""
+
+    def __init__(self, mailbox: Mailbox, hand: Hand) -> None:
+        self._hand = hand
+        self._pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        self._calls: Mapping[Word, Callable[[Sequence[str]], list[Result]]] = {
+            Word.ACK: mailbox.ack,
+            Word.NACK: mailbox.nack,
+            Word.EXTEND: mailbox.extend,
+        }
+
+    def run(self) -> None:
+        """Speak until the hand is closed and empty; raise `Refused` where trying again is of no use."""
+        while (due := self._hand.due()) is not None:
+            try:
+                for word, receipts in due.items():
+                    self._say(word, receipts)
+            except (requests.RequestException, Refused) as problem:
+                self._hand.pause(pause_after(problem, self._pauses))
+            else:
+                self._pauses.reset()
+
+    def _say(self, word: Word, receipts: Sequence[str]) -> None:
+        for message_id, code in self._hand.answered(word, self._calls[word](receipts)).items():
+            log.warning("mailbox.not_ours id=%s word=%s code=%s", message_id, word, code)
+
+
+def pause_after(problem: requests.RequestException | Refused, pauses: Pauses) -> float:
+    """Return the seconds to wait before trying again; raise the problem where that is of no use."""
+    wanted = None
+    if isinstance(problem, Refused):
+        if not problem.passes:
+            raise problem
+        wanted = problem.retry_after
+    seconds = pauses.next() if wanted is None else wanted
+    log.warning("mailbox.unavailable again_in=%.1f problem=%s", seconds, problem)
+    return seconds

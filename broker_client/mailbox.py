@@ -1,0 +1,118 @@
+"""One subscriber's mailbox at a broker: each call of its API as a method."""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+from urllib.parse import quote
+
+import requests
+
+from broker_client.messages import Message, Result
+from broker_client.problems import refusal, retry_after
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 15.0
+"""How long an answer may take, beyond what was asked for."""
+
+NO_CONTENT: Final = 204
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What `next` has brought."""
+
+    messages: Sequence[Message]
+    retry_after: float | None
+    """Seconds to wait before the next call, where the broker had no place to wait in; else None."""
+
+
+class Mailbox:
+    """A subscriber's mailbox, for any number of threads.
+
+    Every method raises `requests.RequestException` if there is no answer, and `Refused` if the answer is an error.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        subscriber: str,
+        token: str,
+        *,
+        sessions: Callable[[], requests.Session] = requests.Session,
+    ) -> None:
+        """Make the mailbox of a subscriber at the broker with this address, with a key of that subscriber.
+
+        `sessions` makes the session of each thread that calls: a place for certificates and proxies.
+        """
+        self._address = f"{url.rstrip('/')}/api/v1/mailboxes/{quote(subscriber, safe='')}"
+        self._token = token
+        self._sessions = sessions
+        self._threads = threading.local()
+
+    def next(self, *, most: int = 10, wait: float = 0) -> Fetched:
+        """Fetch the oldest messages available, `most` of them (100), if need be after `wait` seconds (20)."""
+        answer = self._call("POST", "next", {"max": most, "wait": wait}, wait)
+        if answer.status_code == NO_CONTENT:
+            return Fetched([], retry_after(answer))
+        at = _answered_at(answer)
+        return Fetched([Message.read(document, answered_at=at) for document in answer.json()["messages"]], None)
+
+    def ack(self, receipts: Sequence[str]) -> list[Result]:
+        """Acknowledge what has been done, 1,000 at most; again after an answer that was lost."""
+        return self._answer("ack", {"receipts": receipts})
+
+    def nack(self, receipts: Sequence[str]) -> list[Result]:
+        """Return messages, so that they are available at once."""
+        return self._answer("nack", {"receipts": receipts})
+
+    def extend(self, receipts: Sequence[str], *, seconds: int | None = None) -> list[Result]:
+        """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
+        return self._answer("extend", {"receipts": receipts} | ({"seconds": seconds} if seconds else {}))
+
+    def status(self) -> dict[str, Any]:
+        """Return how the mailbox stands, as the API says it."""
+        status: dict[str, Any] = self._call("GET", "status").json()
+        return status
+
+    def _answer(self, what: str, document: dict[str, object]) -> list[Result]:
+        answer = self._call("POST", what, document)
+        at = _answered_at(answer)
+        return [Result.read(result, answered_at=at) for result in answer.json()["results"]]
+
+    def _call(
+        self, method: str, what: str, document: dict[str, object] | None = None, wait: float = 0
+    ) -> requests.Response:
+        answer = self._session().request(
+            method,
+            f"{self._address}/{what}",
+            json=document,
+            auth=self._authorized,
+            timeout=(CONNECT_SECONDS, ANSWER_SECONDS + wait),
+            allow_redirects=False,
+        )
+        if answer.status_code // 100 != 2:  # noqa: PLR2004 - 2xx
+            raise refusal(answer)
+        return answer
+
+    def _authorized(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Show the key; as a header of the session, a `.netrc` would be put in its place."""
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+    def _session(self) -> requests.Session:
+        """Return this thread's session: one is not for several."""
+        known: requests.Session | None = getattr(self._threads, "session", None)
+        if known is None:
+            known = self._threads.session = self._sessions()
+        return known
+
+
+def _answered_at(answer: requests.Response) -> datetime:
+    """Return when the broker answered, by its own clock: ours may go differently."""
+    try:
+        return parsedate_to_datetime(answer.headers["Date"])
+    except (KeyError, ValueError):
+        return datetime.now(UTC)

@@ -1,0 +1,113 @@
+"""A message as it is handed out, and what the broker says of a receipt."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+OK: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message that the broker has handed out: ours until it is acknowledged, returned, or its time is up."""
+
+    receipt: str
+    """Names this hand-out, and no other one of the same message."""
+
+    id: str
+    """The same each time the message is handed out, and no other's: by it a repetition is known."""
+
+    delivery_id: int
+    message_id: int
+    event_type: str
+    subscription_id: int
+    published_at: datetime
+    in_flight_until: datetime
+    """By the broker's clock."""
+
+    held_seconds: float
+    """How long it is surely ours, counted from the broker's answer."""
+
+    redeliveries: int
+    possible_duplicate: bool
+    """Whether somebody may have got it before."""
+
+    content_type: str
+    headers: Mapping[str, str]
+    body: bytes
+    """Byte for byte what was published."""
+
+    def json(self) -> Any:
+        """Return what the body says; raise ValueError where it is no JSON."""
+        return json.loads(self.body)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], *, answered_at: datetime) -> "Message":
+        """Read one message of an answer that was made `answered_at` by the broker's clock."""
+        until = datetime.fromisoformat(document["in_flight_until"])
+        return cls(
+            receipt=document["receipt"],
+            id=document["id"],
+            delivery_id=document["delivery_id"],
+            message_id=document["message_id"],
+            event_type=document["event_type"],
+            subscription_id=document["subscription_id"],
+            published_at=datetime.fromisoformat(document["published_at"]),
+            in_flight_until=until,
+            held_seconds=surely_held(until, answered_at=answered_at),
+            redeliveries=document["redeliveries"],
+            possible_duplicate=document["possible_duplicate"],
+            content_type=document["content_type"],
+            headers=document["headers"],
+            body=_body(document),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one receipt of a call."""
+
+    receipt: str
+    status: int
+    """200, or 409 where the message is no longer ours, or 404 where there is no such receipt."""
+
+    code: str
+    """Why, in one word of the broker's: `acknowledged`, `returned`, `stale_receipt`, ..."""
+
+    delivery_status: str
+    """Where the delivery has ended: how; else empty."""
+
+    held_seconds: float
+    """How long the message is surely ours from now on; 0 if it was not extended."""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether what was asked for holds, now or already before."""
+        return self.status == OK
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], *, answered_at: datetime) -> "Result":
+        """Read one result of an answer that was made `answered_at` by the broker's clock."""
+        until = document.get("in_flight_until")
+        held = surely_held(datetime.fromisoformat(until), answered_at=answered_at) if until else 0.0
+        status = document.get("delivery_status") or ""
+        return cls(document["receipt"], document["status"], document["code"], status, held)
+
+
+def surely_held(until: datetime, *, answered_at: datetime) -> float:
+    """Return the seconds that are left at least; `answered_at` is cut down to a second.
+
+    Since no time-out is below a second, neither one less nor the half of what seems to be left is too much.
+    """
+    seems_left = max(0.0, (until - answered_at).total_seconds())
+    return max(seems_left - 1, seems_left / 2)
+
+
+def _body(document: Mapping[str, Any]) -> bytes:
+    if "body" in document:
+        text: str = document["body"]
+        return text.encode()
+    return base64.b64decode(document["body_base64"])

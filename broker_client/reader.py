@@ -1,0 +1,83 @@
+"""`MailboxReader`: consumers of a mailbox that give each message to a handler."""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from broker_client.consumers import Handler, Terms, Worker
+from broker_client.hands import Hand
+from broker_client.keepers import Keeper
+from broker_client.mailbox import Mailbox
+
+log = logging.getLogger(__name__)
+
+END_SECONDS: Final = 10.0
+"""How long the last answers may take when the reader stops; what is not answered by then is handed out again."""
+
+
+class MailboxReader:
+    """Hands the messages of a mailbox to a handler, in `consumers` threads; each has up to `most` in hand.
+
+    A message is acknowledged after the handler has returned, extended while it works, and returned when it raises.
+    When the reader stops, what is being worked on is finished, and what was not begun is returned.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, handler: Handler, *, most: int = 10, wait: float = 20, consumers: int = 1
+    ) -> None:
+        """Read nothing yet; `wait` is how many seconds the broker is asked to wait for messages."""
+        self._mailbox = mailbox
+        self._handler = handler
+        self._terms = Terms(most, wait)
+        self._hands = [Hand() for _ in range(consumers)]
+        self._threads = [threading.Thread(target=self._consume, args=[hand]) for hand in self._hands]
+        self._problems: list[Exception] = []
+
+    def run(self) -> None:
+        """Read until somebody calls `stop`, or Ctrl-C is pressed; raise what `join` raises."""
+        self.start()
+        try:
+            self.join()
+        finally:
+            self.stop()
+
+    def start(self) -> None:
+        """Begin to read; once for each reader."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let every consumer finish what it works on; a call that waits for messages ends first, after `wait` seconds.
+
+        May be called by anybody at any time, a handler of signals among them.
+        """
+        for hand in self._hands:
+            hand.close()
+
+    def join(self) -> None:
+        """Wait until all consumers have ended; raise what has ended one of them unasked, as `Refused` with 401."""
+        for thread in self._threads:
+            thread.join()
+        if self._problems:
+            raise self._problems[0]
+
+    def _consume(self, hand: Hand) -> None:
+        """Be one consumer: a worker, and a keeper beside it. If one of them ends, all consumers do."""
+        keeper = threading.Thread(target=self._noted, args=[Keeper(self._mailbox, hand).run, hand.abandon])
+        keeper.start()
+        try:
+            self._noted(Worker(self._mailbox, self._handler, self._terms, hand).run, self.stop)
+        finally:
+            if not hand.abandon(END_SECONDS):
+                log.warning("mailbox.not_answered")
+            keeper.join()
+
+    def _noted(self, act: Callable[[], None], at_the_end: Callable[[], object]) -> None:
+        try:
+            act()
+        except Exception as problem:
+            log.exception("mailbox.ended")
+            self._problems.append(problem)
+        finally:
+            at_the_end()

@@ -1,0 +1,157 @@
+"""The client's calls: what is sent, and what is made of the answers."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_client import Mailbox, Refused
+from broker_client.messages import surely_held
+from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble, playing
+
+
+@pytest.fixture
+def played() -> Iterator[PlayedMailbox]:
+    with playing() as mailbox:
+        yield mailbox
+
+
+@pytest.fixture
+def mailbox(played: PlayedMailbox) -> Mailbox:
+    return Mailbox(played.url, NAME, TOKEN)
+
+
+def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    bodies = [b'{"cents": 250}', "Gr\u00fc\u00dfe\x00\r\n".encode(), b"\xff\xfe\x00", b""]
+    played.put(*bodies)
+
+    fetched = mailbox.next(most=4).messages
+
+    assert [message.body for message in fetched] == bodies
+    assert fetched[0].json() == {"cents": 250}
+    assert played.said("next") == [{"max": 4, "wait": 0}]
+
+
+def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"{}")
+
+    (message,) = mailbox.next().messages
+
+    assert (message.receipt, message.id, message.message_id) == ("receipt-1", "dlv_1", 1)
+    assert (message.event_type, message.subscription_id) == ("Shop.Order.Paid", 7)
+    assert message.published_at == datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
+    assert (message.headers, message.content_type) == ({"X-Trace": "1"}, "application/json")
+    assert (message.redeliveries, message.possible_duplicate) == (0, False)
+
+
+def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
+    fetched = mailbox.next()
+
+    assert (fetched.messages, fetched.retry_after) == ([], None)
+
+
+def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
+    played: PlayedMailbox, mailbox: Mailbox
+) -> None:
+    played.troubles["next"].append(Trouble(204, headers={"Retry-After": "1"}))
+
+    assert mailbox.next(wait=20).retry_after == 1
+
+
+def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2")
+    first, second = mailbox.next().messages
+
+    results = [*mailbox.extend([first.receipt]), *mailbox.ack([first.receipt, "nonsense"])]
+    results += mailbox.nack([second.receipt, first.receipt])
+
+    assert [(result.receipt, result.status, result.code) for result in results] == [
+        ("receipt-1", 200, "extended"),
+        ("receipt-1", 200, "acknowledged"),
+        ("nonsense", 409, "stale_receipt"),
+        ("receipt-2", 200, "returned"),
+        ("receipt-1", 409, "stale_receipt"),
+    ]
+    assert 28 < results[0].held_seconds <= 30
+    assert played.acknowledged == [1]
+
+
+def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    mailbox.extend(["receipt-1"], seconds=600)
+    mailbox.extend(["receipt-1"])
+
+    assert played.said("extend") == [{"receipts": ["receipt-1"], "seconds": 600}, {"receipts": ["receipt-1"]}]
+
+
+def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2")
+    mailbox.next(most=1)
+
+    assert mailbox.status() == {"available": 1, "in_flight": 1}
+
+
+@pytest.mark.parametrize(
+    ("trouble", "text", "passes", "retry_after"),
+    [
+        (
+            Trouble(404, {"title": "Not found", "detail": "There is no mailbox."}),
+            "404: There is no mailbox.",
+            False,
+            None,
+        ),
+        (Trouble(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
+        (Trouble(400, ["no problem document"]), "400: Bad Request", False, None),
+        (Trouble(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
+        (Trouble(429, {"title": "Too many"}, {"Retry-After": "7"}), "429: Too many", True, 7.0),
+        (Trouble(503, {"title": "Later"}, {"Retry-After": "Sat, 01 Jan 2028"}), "503: Later", True, None),
+        (Trouble(502), "502: Bad Gateway", True, None),
+    ],
+)
+def test_what_the_broker_refuses_says_why_and_whether_it_passes(
+    played: PlayedMailbox, mailbox: Mailbox, trouble: Trouble, text: str, passes: bool, retry_after: float | None
+) -> None:
+    played.troubles["next"].append(trouble)
+
+    with pytest.raises(Refused) as refused:
+        mailbox.next()
+
+    assert (str(refused.value), refused.value.passes, refused.value.retry_after) == (text, passes, retry_after)
+
+
+def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.troubles["next"].append(LOST)
+
+    with pytest.raises(requests.RequestException):
+        mailbox.next()
+
+
+def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) -> None:
+    def session() -> requests.Session:
+        made = requests.Session()
+        made.auth = ("somebody", "else")
+        return made
+
+    assert Mailbox(played.url, NAME, TOKEN, sessions=session).status() == {"available": 0, "in_flight": 0}
+
+
+def test_a_broker_whose_clock_is_ahead_holds_messages_no_longer(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.clock_is_ahead = timedelta(days=1)
+    played.put(b"1")
+
+    (message,) = mailbox.next().messages
+
+    assert 28 < message.held_seconds <= 30
+
+
+@given(st.floats(min_value=1, max_value=43_200), st.floats(min_value=0, max_value=1, exclude_max=True))
+def test_a_message_is_never_held_for_longer_than_it_is_ours(seconds: float, cut_off: float) -> None:
+    answered_at = datetime(2026, 11, 22, tzinfo=UTC)
+    until = answered_at + timedelta(seconds=cut_off) + timedelta(seconds=seconds)
+
+    held = surely_held(until, answered_at=answered_at)
+
+    microsecond = 1e-6
+    assert max(0.5, seconds - 1) - microsecond <= held <= seconds + microsecond
