@@ -12,6 +12,7 @@ from delivery.volatile import queueing
 from delivery.waking import wakeups
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
+from tests.mailboxes import pulled_subscription
 from tests.publishing import problem, publish
 from tests.receiver import Receiver
 from tests.volatile import (
@@ -81,6 +82,17 @@ def test_a_batch_is_never_volatile(client: Client, shop: Subscription, content_t
 def test_who_says_guaranteed_gets_what_is_meant_without(client: Client, shop: Subscription) -> None:
     answered = publish(client, Broker_Durability="guaranteed")
     assert ("durability" in answered.json(), Message.objects.get().pk) == (False, answered.json()["id"])
+
+
+@pytest.mark.behaviour("9.1")
+def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
+    mailbox = pulled_subscription(event_type=shop.event_type)
+    assert problem(publish(client, **VOLATILE)) == (400, "volatile_pulled")
+    assert (tasks(), stored(), counted(), receiver.log) == ([], 0, {}, [])
+    Subscription.objects.filter(pk=mailbox.pk).update(header_filter_string="others")
+    assert publish(client, **VOLATILE).status_code == 202
 
 
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
