@@ -67,10 +67,10 @@ class PlayedMailbox:
                 self._available.append(_document(number, body))
             self._changed.notify_all()
 
-    def take_back(self) -> None:
-        """Let every receipt be stale: somebody else has the messages."""
+    def take_back(self, receipt: str) -> None:
+        """Let a receipt be stale: somebody else has the message."""
         with self._changed:
-            self._in_flight.clear()
+            del self._in_flight[receipt]
 
     def said(self, what: str) -> list[Any]:
         """Return what was sent with the calls of one kind."""
