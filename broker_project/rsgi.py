@@ -1,33 +1,34 @@
 """What the web server runs: the WSGI application behind granian's RSGI, which keeps headers apart.
 
 WSGI has one variable for `FILTER_STRING` and `Filter-String`; with both sent, only here can it be seen whether they
-differ (behaviour 2.3). Besides, a body that comes in chunks has its length known before Django looks at it.
+differ (behaviour 2.3). Besides, a body that comes in chunks has its length known before Django looks at it, and a
+view that lets its client wait can learn that nobody waits any more.
 """
 
 import asyncio
 import io
-import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
-from django.conf import settings
-
 from broker_project.processes import settle_in
+from broker_project.uploads import Answer, Upload
 from broker_project.wsgi import application as wsgi_application
+from delivery.waking import polls
 
 THREADS: Final = int(os.environ.get("BROKER_WEB_THREADS", "128"))
 """Requests worked on at a time; most of them wait for the database, some for an endpoint or a mailbox."""
 AMBIGUOUS: Final = "broker.ambiguous_headers"
 """The WSGI variables for which two header names with different values were sent."""
-MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
-"""So much of a body that is too large is read all the same: who is still sending does not see an answer."""
+DEPARTURE: Final = "broker.departure"
+"""Where a view that lets its client wait finds a function: it begins to watch the client, and returns a future that is
+done once that has hung up. Whoever asks for it cancels it in the end."""
 
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
-
-Answer = tuple[int, list[tuple[str, str]], bytes]
 
 settle_in()
 
@@ -35,8 +36,8 @@ settle_in()
 class _Request:
     """One WSGI call: from RSGI's scope and the body to an answer."""
 
-    def __init__(self, scope: Any, body: bytes) -> None:
-        self._environ = _environ(scope, body)
+    def __init__(self, scope: Any, body: bytes, departure: Callable[[], "Future[None]"]) -> None:
+        self._environ = _environ(scope, body) | {DEPARTURE: departure}
         self._status = 500
         self._headers: list[tuple[str, str]] = []
 
@@ -55,50 +56,37 @@ class _Request:
         return lambda _: None
 
 
-class _Upload:
-    """A body on its way in."""
+class Application:
+    """What answers HTTP requests."""
 
-    def __init__(self, headers: Any) -> None:
-        self.body = bytearray()
-        self._size = 0
-        self._ends = 0
-        self._length = headers.get("content-length")
+    def __rsgi_init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Let polls that wait go as soon as the server is told to stop, which waits for requests under way."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            # The server hears of signals through the loop's own descriptor, and goes on to do so.
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(polls.HERE.close))
 
-    def take(self, chunk: bytes) -> bool:
-        """Take what came; say whether there is any use in reading on."""
-        self._size += len(chunk)
-        self._ends += not chunk
-        if self._size <= settings.MAX_BATCH_BYTES:
-            self.body += chunk
-        return self._size <= MOST_DISCARDED_BYTES
-
-    def refusal(self) -> Answer | None:
-        """Return the answer to a body that is too large, or of which the publisher has sent only a part."""
-        if self._size > settings.MAX_BATCH_BYTES:
-            return _problem(413, "body_too_large", "Body too large")
-        return None if self._is_whole() else _problem(400, "incomplete_body", "Incomplete body")
-
-    def _is_whole(self) -> bool:
-        # granian hides that a connection broke; in chunks, one empty chunk stands for the end and two for a break.
-        return self._ends < 2 if self._length is None else self._size == int(self._length)  # noqa: PLR2004
+    async def __rsgi__(self, scope: Any, protocol: Any) -> None:
+        """Answer one HTTP request."""
+        upload = Upload(scope.headers)
+        async for chunk in protocol:
+            if not upload.take(chunk):
+                break
+        answer = upload.refusal()
+        if answer is None:
+            loop = asyncio.get_running_loop()
+            request = _Request(scope, bytes(upload.body), partial(_watch, protocol, loop))
+            answer = await loop.run_in_executor(_threads, request.answer)
+        protocol.response_bytes(*answer)
 
 
-def _problem(status: int, code: str, title: str) -> Answer:
-    problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status}
-    return status, [("content-type", "application/problem+json")], json.dumps(problem).encode()
+application = Application()
 
 
-async def application(scope: Any, protocol: Any) -> None:
-    """Answer one HTTP request."""
-    upload = _Upload(scope.headers)
-    async for chunk in protocol:
-        if not upload.take(chunk):
-            break
-    answer = upload.refusal()
-    if answer is None:
-        request = _Request(scope, bytes(upload.body))
-        answer = await asyncio.get_running_loop().run_in_executor(_threads, request.answer)
-    protocol.response_bytes(*answer)
+def _watch(protocol: Any, loop: asyncio.AbstractEventLoop) -> "Future[None]":
+    async def gone() -> None:
+        await protocol.client_disconnect()
+
+    return asyncio.run_coroutine_threadsafe(gone(), loop)
 
 
 def _environ(scope: Any, body: bytes) -> dict[str, Any]:
