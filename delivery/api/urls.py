@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from delivery.api import dead_letters, pauses, replays, resubmissions
+from delivery.api import dead_letters, mailbox_receipts, mailboxes, pauses, replays, resubmissions
 from delivery.api.backfills import BackfillSubscription
 from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
@@ -40,4 +40,6 @@ urlpatterns = [
     *replays.urlpatterns,
     *dead_letters.urlpatterns,
     *pauses.urlpatterns,
+    *mailboxes.urlpatterns,
+    *mailbox_receipts.urlpatterns,
 ]

@@ -1,0 +1,134 @@
+"""What subscribers fetch themselves: the next messages, how their mailbox stands, and emptying it (behaviour 9)."""
+
+from concurrent.futures import Future
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.urls import URLPattern, path
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from delivery.api.fetched import MessagesSerializer
+from delivery.api.own_mailboxes import MailboxView, receipts_for
+from delivery.mailboxes.documents import document
+from delivery.mailboxes.polling import next_messages
+from delivery.mailboxes.purging import purge
+from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
+from subscriptions.api.resources import Nothing
+from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
+
+MOST_MESSAGES: Final = 100
+MESSAGES: Final = 10
+"""Fetched at once unless the client says otherwise."""
+LONGEST_WAIT_SECONDS: Final = 20
+PURGE_SECONDS: Final = 5.0
+"""Longer than that no purge takes; it is asked for again."""
+DEPARTURE: Final = "broker.departure"
+"""Where the web server tells how to watch a client that waits."""
+COUNTED: Final = f"counted to {COUNTED_AT_MOST}."
+
+
+class NextSerializer(StrictSerializer):
+    """How many messages, and how long to wait for the first."""
+
+    max = WholeNumberField(
+        required=False, default=MESSAGES, min_value=1, max_value=MOST_MESSAGES, help_text="How many messages at most."
+    )
+    wait = NumberField(
+        required=False,
+        default=0,
+        min_value=0,
+        max_value=LONGEST_WAIT_SECONDS,
+        help_text="Seconds to wait where there is none.",
+    )
+
+
+class StandingSerializer(serializers.Serializer[Any]):
+    """How a mailbox stands, and what its subscriber says of it."""
+
+    available = serializers.IntegerField(help_text=f"There for the next who asks; {COUNTED}")
+    in_flight = serializers.IntegerField(help_text=f"Fetched, and neither acknowledged nor timed out; {COUNTED}")
+    waiting = serializers.IntegerField(
+        help_text=f"HELD, delayed, or of subscriptions that are paused or INACTIVE; {COUNTED}"
+    )
+    redelivered = serializers.IntegerField(help_text=f"Unfinished, and fetched more than once, or returned; {COUNTED}")
+    expired = serializers.IntegerField(help_text="EXPIRED, among the newest that were not acknowledged.")
+    oldest_published_at = serializers.DateTimeField(
+        allow_null=True, help_text="When the oldest that is available was published. Null: none is."
+    )
+    oldest_age_seconds = serializers.FloatField(allow_null=True, help_text="How long ago that was.")
+    mailbox_ordered = serializers.BooleanField()
+    ack_seconds = serializers.IntegerField()
+    max_redeliveries = serializers.IntegerField(allow_null=True)
+
+
+class PurgedSerializer(serializers.Serializer[Any]):
+    """What emptying it did."""
+
+    cancelled = serializers.IntegerField(help_text="Ended as CANCELLED.")
+    in_flight = serializers.IntegerField(help_text="In flight: end so unless they are acknowledged.")
+    complete = serializers.BooleanField(help_text="False: there is more; ask again.")
+
+
+class NextMessages(MailboxView):
+    """What is available."""
+
+    @extend_schema(
+        operation_id="fetch_messages",
+        request=NextSerializer,
+        responses={
+            200: MessagesSerializer,
+            204: OpenApiResponse(description="There is none. With `Retry-After`: too many wait already; ask again."),
+        },
+    )
+    def post(self, request: Request, name: str) -> Response:
+        """Fetch the oldest messages, each with a receipt; they are in flight until they are acknowledged or time out.
+
+        Where there is none, the call waits for the first to come, if it is told to.
+        """
+        mailbox, asked = self.mailbox(request, name), self.given(request, NextSerializer)
+        most, wait = asked["max"], asked["wait"]
+        departure = request.META.get(DEPARTURE, Future)
+        messages, was_seated = next_messages(mailbox.box, most=most, wait=wait, departure=departure)
+        if not messages:
+            retry = {} if was_seated else {"Retry-After": "1"}
+            return Response(status=status.HTTP_204_NO_CONTENT, headers=retry)
+        told = zip(messages, receipts_for(messages, mailbox.subscriber_id), strict=True)
+        return Response({"messages": [document(one, receipt=receipt) for one, receipt in told]})
+
+
+class StandingOfMailbox(MailboxView):
+    """How much there is."""
+
+    @extend_schema(operation_id="read_mailbox", responses=StandingSerializer)
+    def get(self, request: Request, name: str) -> Response:
+        """Return how the mailbox stands."""
+        mailbox = self.mailbox(request, name)
+        standing = mailboxes_of([mailbox.subscriber_id])[mailbox.subscriber_id]
+        own = {
+            "mailbox_ordered": mailbox.is_ordered,
+            "ack_seconds": mailbox.ack_seconds,
+            "max_redeliveries": mailbox.max_redeliveries,
+        }
+        return Response({**asdict(standing), **own})
+
+
+class PurgeMailbox(MailboxView):
+    """All that is in it."""
+
+    @extend_schema(operation_id="purge_mailbox", request=None, responses=PurgedSerializer)
+    def post(self, request: Request, name: str) -> Response:
+        """End it all as CANCELLED, as much as a few seconds allow."""
+        mailbox = self.mailbox(request, name)
+        self.given(request, Nothing)
+        cancelled, in_flight, is_complete = purge(mailbox.subscriber_id, seconds=PURGE_SECONDS)
+        return Response({"cancelled": cancelled, "in_flight": in_flight, "complete": is_complete})
+
+
+urlpatterns: Final[list[URLPattern]] = [
+    path("mailboxes/<name:name>/next", NextMessages.as_view()),
+    path("mailboxes/<name:name>/status", StandingOfMailbox.as_view()),
+    path("mailboxes/<name:name>/purge", PurgeMailbox.as_view()),
+]

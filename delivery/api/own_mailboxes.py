@@ -1,0 +1,57 @@
+"""Mailboxes as whoever calls may see them, and the receipts that they have given out."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.http import Http404
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from delivery.mailboxes.hand_outs import Fetched
+from delivery.mailboxes.opening import Mailbox, mailbox_named
+from delivery.mailboxes.receipts import Receipt, read, receipt_key, written
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.strictness import StrictSerializer
+
+
+class MailboxView(APIView):
+    """One of the calls that a mailbox takes."""
+
+    permission_classes = [MayReceive]
+
+    def mailbox(self, request: Request, name: str) -> Mailbox:
+        """Return the one of that name.
+
+        Raises:
+            Http404: there is none, or not for this key.
+
+        """
+        found = mailbox_named(name, owner_id=key_of(request).subscriber_id)
+        if found is None:
+            raise Http404
+        return found
+
+    def given(self, request: Request, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
+        """Return what the body says; an empty one says nothing.
+
+        Raises:
+            ValidationError: it says something else.
+
+        """
+        given = serializer_class(data=request.data)
+        given.is_valid(raise_exception=True)
+        values: dict[str, Any] = given.validated_data
+        return values
+
+
+def receipts_for(fetched: Sequence[Fetched], subscriber_id: int) -> list[str]:
+    """Return a receipt for each, as its client gets it."""
+    key = receipt_key(settings.SECRET_KEY)
+    return [written(one.receipt, subscriber_id=subscriber_id, key=key) for one in fetched]
+
+
+def receipts_in(texts: Sequence[str], subscriber_id: int) -> list[Receipt | None]:
+    """Return what each stands for; None: this mailbox has never given it out."""
+    keys = [receipt_key(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    return [read(text, subscriber_id=subscriber_id, keys=keys) for text in texts]

@@ -1,0 +1,104 @@
+"""Receipts in and what became of them out: one, answered with its own status, or many, answered one by one."""
+
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+from drf_spectacular.utils import PolymorphicProxySerializer
+from rest_framework import serializers
+from rest_framework.response import Response
+
+from delivery.api.own_mailboxes import receipts_in
+from delivery.mailboxes.answering import MOST_RECEIPTS, ReceiptCode, Result
+from delivery.mailboxes.receipts import Receipt
+from delivery.rules.statuses import DeliveryStatus
+from subscriptions.api.problems import ProblemType, problem
+from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
+from subscriptions.models.mailboxes import ACK_SECONDS
+
+UNKNOWN: Final = Result(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
+REFUSALS: Final[Mapping[ReceiptCode, str]] = {
+    ReceiptCode.ACKNOWLEDGED: "Its message has been acknowledged.",
+    ReceiptCode.RETURNED: "Its message has been returned: fetch it again.",
+    ReceiptCode.STALE: "Its message has been handed out again since: only the newest receipt counts.",
+    ReceiptCode.UNKNOWN: "This mailbox has given out no such receipt, or it was long ago.",
+}
+"""What a single receipt is refused with; any other code: its delivery has ended."""
+ENDED: Final = "Its delivery has ended otherwise."
+
+Say = Callable[[int, Sequence[Receipt]], Mapping[Receipt, Result]]
+"""Says something of a subscriber's receipts."""
+
+
+class ReceiptsSerializer(StrictSerializer):
+    """One receipt, or several."""
+
+    receipt = TextField(required=False, allow_blank=True, help_text="Answered with its own status.")
+    receipts = serializers.ListField(
+        child=TextField(allow_blank=True),
+        required=False,
+        min_length=1,
+        max_length=MOST_RECEIPTS,
+        help_text="Answered 200 with a result for each.",
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Take one of the two only."""
+        if ("receipt" in attrs) == ("receipts" in attrs):
+            raise serializers.ValidationError("Give either receipt or receipts.")
+        return attrs
+
+
+class ProlongedSerializer(ReceiptsSerializer):
+    """The same, and for how long."""
+
+    seconds = WholeNumberField(
+        required=False,
+        min_value=ACK_SECONDS[0],
+        max_value=ACK_SECONDS[1],
+        help_text="From now on; without, the subscriber's `ack_seconds`.",
+    )
+
+
+class ResultSerializer(serializers.Serializer[Any]):
+    """What became of one receipt; the same again if it is repeated."""
+
+    receipt = serializers.CharField(allow_blank=True)
+    status = serializers.ChoiceField([200, 404, 409])
+    code = serializers.ChoiceField([(code.value, code.value) for code in ReceiptCode])
+    delivery_status = serializers.ChoiceField(DeliveryStatus.choices, required=False)
+    in_flight_until = serializers.DateTimeField(required=False)
+
+
+class ResultsSerializer(serializers.Serializer[Any]):
+    """A result for each receipt, in their order."""
+
+    results = ResultSerializer(many=True)
+
+
+RESPONSES: Final = {200: PolymorphicProxySerializer("AnsweredReceipts", [ResultsSerializer, ResultSerializer], None)}
+
+
+def answer(given: Mapping[str, Any], subscriber_id: int, say: Say) -> Response:
+    """Say it of the receipts that were given, each once, and return what the client is answered."""
+    texts = given["receipts"] if "receipts" in given else [given["receipt"]]
+    receipts = receipts_in(texts, subscriber_id)
+    found = say(subscriber_id, sorted({one for one in receipts if one}))
+    results = [found[one] if one else UNKNOWN for one in receipts]
+    if "receipt" in given:
+        return _answer_to_one(texts[0], results[0])
+    return Response({"results": [_told(*one) for one in zip(texts, results, strict=True)]})
+
+
+def _answer_to_one(text: str, result: Result) -> Response:
+    if result.status == HTTPStatus.OK:
+        return Response(_told(text, result))
+    kind = ProblemType(int(result.status), result.code, result.code.replace("_", " ").capitalize())
+    known = {"delivery_status": result.delivery_status} if result.delivery_status else {}
+    return problem(kind, REFUSALS.get(result.code, ENDED), headers=None, receipt=text, **known)
+
+
+def _told(text: str, result: Result) -> dict[str, object]:
+    known = {"delivery_status": result.delivery_status, "in_flight_until": result.until}
+    told = {"receipt": text, "status": int(result.status), "code": result.code}
+    return told | {name: value for name, value in known.items() if value is not None}
