@@ -16,7 +16,7 @@ from tests.clients import Answer
 pytestmark = pytest.mark.django_db
 
 ROOT = "/admin/subscriptions"
-SERIAL = {"processing": "SERIAL", "concurrency": "1"}
+SERIAL = {"processing": "SERIAL", "concurrency": "1", "ack_seconds": "30"}
 
 
 def told(answer: Answer) -> str:
@@ -88,7 +88,14 @@ def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client
     form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/", "headers": "{}"}
     added = admin.post(
         f"{ROOT}/subscription/add/",
-        {**form, "header_filter_string": "", "position": 0, "status": "ACTIVE", "output": "AS_PUBLISHED"},
+        {
+            **form,
+            "header_filter_string": "",
+            "position": 0,
+            "status": "ACTIVE",
+            "output": "AS_PUBLISHED",
+            "delivery_mode": "PUSH",
+        },
         follow=True,
     )
     made = Subscription.objects.get()

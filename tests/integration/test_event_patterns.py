@@ -87,7 +87,7 @@ def test_the_admin_makes_shows_and_finds_patterns(created: EventType) -> None:
     admin, changelist = client_of_admin(), reverse("admin:subscriptions_subscription_changelist")
     shop = factories.subscriber("pattern-shop")
     fields = {"endpoint": "http://a.example/", "headers": "{}", "position": 0, "status": "ACTIVE"}
-    form = {"subscriber": shop.pk, "output": "AS_PUBLISHED", **fields}
+    form = {"subscriber": shop.pk, "output": "AS_PUBLISHED", "delivery_mode": "PUSH", **fields}
     add = reverse("admin:subscriptions_subscription_add")
     refused = admin.post(add, form).content.decode()
     assert "for one event type or for one pattern" in refused

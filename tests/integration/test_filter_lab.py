@@ -169,7 +169,14 @@ def test_a_messages_page_says_who_gets_it_and_why(admin: Client, client: Client,
 
 def test_a_broken_filter_is_not_saved_in_the_admin(admin: Client, subscription: Subscription) -> None:
     address = reverse("admin:subscriptions_subscription_change", args=[subscription.pk])
-    form = {"endpoint": subscription.endpoint, "headers": "{}", "position": "0", "script": "", "output": "AS_PUBLISHED"}
+    form = {
+        "endpoint": subscription.endpoint,
+        "headers": "{}",
+        "position": "0",
+        "script": "",
+        "output": "AS_PUBLISHED",
+        "delivery_mode": "PUSH",
+    }
     page = admin.post(address, {**form, "header_filter_string": "eu", "filter": "$$->>'a"})
     assert "line 1, column 6" in " ".join(page.context["adminform"].form.errors["filter"])
     admin.post(address, {**form, "header_filter_string": "eu", "filter": f"NOT {OPEN}"})

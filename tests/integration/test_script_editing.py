@@ -67,7 +67,14 @@ def test_what_is_sent_as_it_is_may_have_no_script(admin: Client, kind: str, wron
     for answer in answers:
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["pointer"], error["detail"]) == (400, "#/script", wrong)
-    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "output": "AS_PUBLISHED", "script": SCRIPT}
+    form = {
+        "endpoint": made.endpoint,
+        "headers": "{}",
+        "position": "0",
+        "output": "AS_PUBLISHED",
+        "delivery_mode": "PUSH",
+        "script": SCRIPT,
+    }
     page = admin.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     assert page.context["errors"] == [[wrong]]
 
@@ -75,7 +82,13 @@ def test_what_is_sent_as_it_is_may_have_no_script(admin: Client, kind: str, wron
 @pytest.mark.behaviour("8.1")
 def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription) -> None:
     page = f"/admin/subscriptions/subscription/{made.pk}/change/"
-    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "output": "AS_PUBLISHED"}
+    form = {
+        "endpoint": made.endpoint,
+        "headers": "{}",
+        "position": "0",
+        "output": "AS_PUBLISHED",
+        "delivery_mode": "PUSH",
+    }
     assert admin.post(page, form | {"script": SCRIPT}).status_code == 302
     refused = admin.post(page, form | {"script": BROKEN})
     assert refused.context["errors"] == [[WRONG]]
@@ -87,6 +100,13 @@ def test_the_admin_refuses_it_beside_its_field(admin: Client, made: Subscription
 def test_a_script_that_does_not_compile_is_not_said_to_be_missing(admin: Client) -> None:
     price = factories.event_type("Price", EventKind.SYNC)
     new = {"subscriber": factories.subscriber("shop").pk, "event_type": price.pk, "endpoint": "webr://price"}
-    form = new | {"headers": "{}", "position": "0", "output": "AS_PUBLISHED", "status": "ACTIVE", "script": BROKEN}
+    form = new | {
+        "headers": "{}",
+        "position": "0",
+        "output": "AS_PUBLISHED",
+        "delivery_mode": "PUSH",
+        "status": "ACTIVE",
+        "script": BROKEN,
+    }
     refused = admin.post("/admin/subscriptions/subscription/add/", form)
     assert refused.context["errors"] == [[WRONG]]

@@ -141,7 +141,14 @@ def test_a_change_that_would_make_two_alike_is_refused_and_any_other_is_not(pric
 def test_the_admin_refuses_it_beside_its_field(price: EventType, admin_client: Client) -> None:
     other = factories.subscription(event_type=price, header_filter_string="eu")
     made = factories.subscription(event_type=price)
-    form = {"endpoint": URL, "headers": "{}", "position": "0", "output": "AS_PUBLISHED", "header_filter_string": "eu"}
+    form = {
+        "endpoint": URL,
+        "headers": "{}",
+        "position": "0",
+        "output": "AS_PUBLISHED",
+        "delivery_mode": "PUSH",
+        "header_filter_string": "eu",
+    }
     page = admin_client.post(f"/admin/subscriptions/subscription/{made.pk}/change/", form)
     ((wrong,),) = page.context["errors"]
     assert wrong.startswith(f"Subscription {other.pk} has the same filters")
