@@ -38,7 +38,7 @@ class Prolong(MailboxView):
 
     @extend_schema(operation_id="prolong_messages", request=ProlongedSerializer, responses=RESPONSES)
     def post(self, request: Request, name: str) -> Response:
-        """Keep them in flight for so many seconds from now on, if that is longer than they are anyway."""
+        """Keep them in flight for so many seconds from now on; never for less than they are anyway."""
         mailbox, given = self.mailbox(request, name), self.given(request, ProlongedSerializer)
         seconds = given.get("seconds", mailbox.ack_seconds)
         return answer(given, mailbox.subscriber_id, partial(extend, seconds=seconds))
