@@ -11,9 +11,11 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
+from broker_client import Message
 from broker_project.stack.demo import receiver as receiving
 from broker_project.stack.demo.cast import OFFICE, PUBLISHERS, SUBSCRIBERS
 from broker_project.stack.demo.events import event, fingerprint
+from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
 from broker_project.stack.demo.publishers import EVENTS, REPORTS, office, publishers
 from broker_project.stack.demo.receiver import Receiver, Server
 from broker_project.stack.demo.records import requests_in
@@ -116,8 +118,42 @@ def test_publishers_share_the_events_so_that_every_subscriber_gets_many(tmp_path
     assert numbers == list(range(1, EVENTS + 1))
     assert all(log.expected > 200 for log in followings(threads, tmp_path)[: len(SUBSCRIBERS)])
     to_print = office("http://web", {OFFICE: "token"}, "", tmp_path, "http://replies")
-    printers, replies = followings([to_print], tmp_path)[len(SUBSCRIBERS) :]
-    assert (printers.expected, replies.expected) == (REPORTS, REPORTS // 20)
+    archive, printers, replies = followings([*threads, to_print], tmp_path)[len(SUBSCRIBERS) :]
+    assert (archive.expected, printers.expected, replies.expected) == (EVENTS, REPORTS, REPORTS // 20)
+
+
+def handed_out(number: int, *, redeliveries: int) -> Message:
+    return Message(
+        receipt=f"receipt of {number}",
+        id=f"id {number}",
+        delivery_id=number,
+        message_id=number,
+        event_type="Paid",
+        subscription_id=1,
+        published_at=dt.datetime.now(dt.UTC),
+        in_flight_until=dt.datetime.now(dt.UTC),
+        held_seconds=5.0,
+        redeliveries=redeliveries,
+        possible_duplicate=redeliveries > 0,
+        content_type="application/json",
+        headers={},
+        body=b'{"number": %d}' % number,
+    )
+
+
+def test_a_reader_of_the_mailbox_writes_down_what_it_is_handed(tmp_path: Path) -> None:
+    reader = Reader("archive-1", tmp_path / "log")
+    reader(handed_out(49, redeliveries=0))
+    with pytest.raises(NotArchived):
+        reader(handed_out(50, redeliveries=0))
+    reader(handed_out(50, redeliveries=1))
+    written = requests_in(tmp_path / "log")
+    assert [(each.number, each.answer, each.attempt, each.possible_duplicate) for each in written] == [
+        (49, 200, "1", ""),
+        (50, 500, "1", ""),
+        (50, 200, "2", "true"),
+    ]
+    assert written[0].fingerprint == fingerprint(b'{"number": 49}')
 
 
 def test_a_growing_log_is_read_once(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from broker_project.stack.demo.cast import Behaviour, Sample
 from broker_project.stack.demo.jobs import Jobs, judge_jobs
 from broker_project.stack.demo.judging import Whole, judge_questions
+from broker_project.stack.demo.mailboxes import Archived, judge_mailbox
 from broker_project.stack.demo.records import Answered, Published, Request, line, published_in, requests_in
 from broker_project.stack.demo.verdict import Account, judge
 
@@ -32,6 +33,13 @@ def judged_jobs(requests: list[Request], replies: list[Request], books: dict[int
     arrived = [dataclasses.replace(each, at=10.0 * place) for place, each in enumerate(requests, start=1)]
     jobs = [dataclasses.replace(published(number), message=number) for number in (JOB, OTHER)]
     return judge_jobs(jobs, arrived, replies, {JOB: 1, OTHER: 1} | (books or {}))
+
+
+def archived(requests: list[Request], books: dict[int, int] | None = None) -> Archived:
+    """Judge a mailbox with two events by hand-outs ten seconds apart."""
+    handed = [dataclasses.replace(each, at=10.0 * place) for place, each in enumerate(requests, start=1)]
+    events = [dataclasses.replace(published(number), message=number) for number in (1, 2)]
+    return judge_mailbox(events, handed, {1: 1, 2: 1} | (books or {}))
 
 
 def printed(number: int) -> Request:
@@ -153,11 +161,13 @@ def test_wrong_requests_are_counted_and_spoil_the_verdict(strange: Request) -> N
 def test_the_last_line_says_it_all() -> None:
     verdict = judge([published(1), published(2)], [request(1), request(2, 404, at=1.0)], [SAMPLE], planned=2)
     questions = judge_questions(2, [Answered(50, 0.1, 200, is_right=True), Answered(51, 0.2, 502, is_right=False)])
-    whole = Whole(6, verdict, judged_jobs([printed(JOB), printed(OTHER)], [replied(JOB)]), questions)
+    jobs = judged_jobs([printed(JOB), printed(OTHER)], [replied(JOB)])
+    whole = Whole(6, verdict, archived([request(1), request(2)]), jobs, questions)
     assert not whole.holds
-    assert str(whole) == "demo: published 5, deliveries 7, delivered 5, rejected 1, lost 1, duplicated 0, inverted 0"
+    assert str(whole) == "demo: published 5, deliveries 9, delivered 7, rejected 1, lost 1, duplicated 0, inverted 0"
     better = dataclasses.replace(whole, questions=judge_questions(2, [Answered(50, 0.1, 200, is_right=True)] * 2))
     assert better.holds
+    assert not dataclasses.replace(better, archived=archived([request(1)])).holds
 
 
 @pytest.mark.parametrize(
@@ -179,6 +189,44 @@ def test_a_job_is_done_once_and_replied_to_once(
     jobs = judged_jobs([*map(printed, requests)], [*map(replied, replies)], books)
     names = ("lost", "duplicated", "wrong", "misrecorded")
     assert {name: getattr(jobs, name) for name in names if getattr(jobs, name)} == wrong
+
+
+AGAIN = request(1, possible_duplicate="true")
+
+
+@pytest.mark.parametrize(
+    ("handed", "books", "wrong"),
+    [
+        ([request(1), request(2)], {}, {}),
+        ([request(1, 500), request(2), AGAIN], {}, {"returned": 1}),
+        ([request(1), request(2), AGAIN], {}, {}),
+        ([request(1), request(2), request(1)], {}, {"duplicated": 1}),
+        ([request(1)], {}, {"lost": 1}),
+        ([request(1), request(2, 500)], {}, {"lost": 1, "returned": 1}),
+        ([request(1), request(2, fingerprint="other")], {}, {"wrong": 1}),
+        ([request(1), request(2), request(7)], {}, {"wrong": 1}),
+        ([request(1), request(2)], {1: 2}, {"misrecorded": 1}),
+        ([request(1), request(2)], {2: 0}, {"misrecorded": 1}),
+    ],
+)
+def test_what_is_fetched_is_archived_and_handed_out_again_only_with_a_flag(
+    handed: list[Request], books: dict[int, int], wrong: dict[str, int]
+) -> None:
+    seen = archived(handed, books)
+    names = ("lost", "duplicated", "wrong", "misrecorded", "returned")
+    assert {name: getattr(seen, name) for name in names if getattr(seen, name)} == wrong
+
+
+def test_readers_share_what_is_fetched() -> None:
+    first, second = request(1, subscriber="archive-1"), request(2, 500, subscriber="archive-2")
+    seen = archived([first, second, dataclasses.replace(second, subscriber="archive-1", answer=200)])
+    assert (seen.done, seen.done_by, seen.handed_to) == (2, {"archive-1": 2}, {"archive-1": 2, "archive-2": 1})
+    assert seen.p50 == 18.5
+
+
+def test_what_a_mailbox_gets_is_not_announced_to_the_others() -> None:
+    events = [dataclasses.replace(published(1), deliveries=2)]
+    assert judge(events, [request(1)], [SAMPLE], planned=1, fetched=1).holds
 
 
 def test_a_copy_of_a_job_that_says_so_is_none_too_many() -> None:

@@ -9,7 +9,17 @@ from urllib.parse import urlencode
 
 import requests
 
-from broker_project.stack.demo.cast import KINDS, OFFICE, PRICE, PUBLISHERS, RECEIVERS, REPORT, Sample
+from broker_project.stack.demo.cast import (
+    ACK_SECONDS,
+    ARCHIVE,
+    KINDS,
+    OFFICE,
+    PRICE,
+    PUBLISHERS,
+    RECEIVERS,
+    REPORT,
+    Sample,
+)
 from broker_project.stack.demo.events import event
 from broker_project.stack.ports import LOOPBACK
 
@@ -35,7 +45,7 @@ class Management:
 
     def inactivate_all(self) -> None:
         """Stop sending to receivers that are going away."""
-        for sample in RECEIVERS:
+        for sample in (*RECEIVERS, ARCHIVE):
             address = f"{self.web}/api/v1/subscribers/{sample.name}{self.suffix}/inactivate"
             requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT)
 
@@ -67,9 +77,19 @@ def arrange(api: Management, ports: Mapping[str, int], secrets: Path) -> dict[st
     known: dict[str, str] = {}
     for subscriber in RECEIVERS:
         known |= _subscriber(api, subscriber, ports[subscriber.name])
-    secrets.touch(mode=0o600)
-    secrets.write_text(json.dumps(known))
+    _keep(secrets, known)
     return tokens
+
+
+def mailbox(api: Management, key: Path) -> None:
+    """Create the subscriber that fetches; write the token of its key to a file."""
+    name = ARCHIVE.name + api.suffix
+    about = f"Sample of a mailbox: {ARCHIVE.behaviour}."
+    api.create("subscribers", name=name, description=about, ack_seconds=ACK_SECONDS)
+    for position, event_type in enumerate(ARCHIVE.event_types):
+        names = {"subscriber": name, "event_type": event_type + api.suffix}
+        api.create("subscriptions", **names, delivery_mode="PULL", position=position)
+    _keep(key, api.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="demo")["token"])
 
 
 def _publisher(api: Management, name: str, event_types: tuple[str, ...]) -> str:
@@ -95,3 +115,9 @@ def _subscriber(api: Management, sample: Sample, port: int) -> dict[str, str]:
         )
         secrets[f"{sample.name}/{event_type}"] = made["signing_secret"]
     return secrets
+
+
+def _keep(path: Path, secret: object) -> None:
+    """Write down what nobody else may read."""
+    path.touch(mode=0o600)
+    path.write_text(json.dumps(secret))

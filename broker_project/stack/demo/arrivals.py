@@ -34,6 +34,17 @@ def repeated(requests: Iterable[Request]) -> int:
     return count
 
 
+def unflagged(requests: Iterable[Request]) -> int:
+    """Count the requests for events that somebody had taken, where they do not say that they may be repeated."""
+    taken: set[int] = set()
+    count = 0
+    for request in requests:
+        count += request.number in taken and not request.possible_duplicate
+        if is_accepted(request.answer):
+            taken.add(request.number)
+    return count
+
+
 def inverted(arrivals: Iterable[Published]) -> int:
     """Count the events that arrived after one published entirely later; overlapping calls have no order."""
     latest_start = float("-inf")

@@ -38,6 +38,9 @@ class Behaviour(StrEnum):
     ANSWERING = "knows the answer"
     """Answers 200 with what was asked for."""
 
+    FETCHING = "fetches"
+    """Cannot be called, and has a mailbox."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -71,6 +74,19 @@ WORKERS = (
 PRICE_LIST = Sample("price-list", Behaviour.ANSWERING, (PRICE,))
 RECEIVERS = (*SUBSCRIBERS, *WORKERS, PRICE_LIST)
 
+ARCHIVE = Sample("archive", Behaviour.FETCHING, TRACKER + SHOP)
+READERS = ("archive-1", "archive-2", "archive-3")
+"""Processes that share the archive's mailbox."""
+
+KILLED = "archive-3"
+"""Dies once, in the middle of its work."""
+
+KILLED_AFTER = 100
+"""How many events it has archived by then."""
+
+ACK_SECONDS = 5
+"""After which what it held is for the others."""
+
 REFUSAL_SECONDS = 4.0
 """How long the receivers that are down or overloaded are so."""
 
@@ -100,3 +116,8 @@ def rejection_of(number: int) -> int:
     if number % 25 == 0:
         return 404
     return 422 if number % 40 == 0 else 200
+
+
+def is_archived(number: int, redeliveries: int) -> bool:
+    """Say whether a reader of the archive gets done with this event: with some not the first time."""
+    return number % 50 != 0 or redeliveries > 0

@@ -15,9 +15,9 @@ from rich.console import Console
 from broker_project.stack import stacks
 from broker_project.stack.application import ANALYTICS, python
 from broker_project.stack.demo import display, publishers, replies, watching
-from broker_project.stack.demo.arranging import Management, NotArranged, arrange
+from broker_project.stack.demo.arranging import Management, NotArranged, arrange, mailbox
 from broker_project.stack.demo.asking import asking
-from broker_project.stack.demo.cast import RECEIVERS
+from broker_project.stack.demo.cast import READERS, RECEIVERS
 from broker_project.stack.demo.judging import Whole
 from broker_project.stack.demo.runs import Cast, Run, judged
 from broker_project.stack.demo.sources import Source, start
@@ -67,6 +67,8 @@ def _run(stack: stacks.Stack, suffix: str) -> Whole:
     stack.supervisor.start(*(run.receiver(sample, ports[sample.name]) for sample in RECEIVERS))
     api = Management(stack.web, _management_key(stack.environment), suffix)
     tokens = arrange(api, ports, run.secrets)
+    mailbox(api, run.token)
+    stack.supervisor.start(*(run.reader(name, api) for name in READERS))
     with replies.listening(watching.log_of(replies.NAME, run.folder)) as listener:
         cast = Cast(
             publishers.publishers(stack.web, tokens, suffix, run.folder),
@@ -100,8 +102,8 @@ def _report(whole: Whole) -> None:
         print(f"{whole.wrong} requests were altered, unsigned or not for their receiver")
     if whole.topics.announced != whole.topics.deliveries:
         print(f"the broker announced {whole.topics.announced} deliveries")
-    if whole.jobs.misrecorded:
-        print(f"{whole.jobs.misrecorded} jobs do not stand in the broker's books as done once")
+    if misrecorded := whole.jobs.misrecorded + whole.archived.misrecorded:
+        print(f"{misrecorded} jobs and fetched events do not stand in the broker's books as done once")
 
 
 def _summarize(stack: stacks.Stack, whole: Whole, began: dt.datetime, suffix: str) -> bool:

@@ -9,9 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from broker_project.stack.demo import watching
-from broker_project.stack.demo.cast import SUBSCRIBERS, WORKERS
+from broker_project.stack.demo.cast import READERS, SUBSCRIBERS, WORKERS
 from broker_project.stack.demo.jobs import Jobs
 from broker_project.stack.demo.judging import Whole
+from broker_project.stack.demo.mailboxes import Archived
 from broker_project.stack.demo.verdict import Account, Verdict
 
 LINE_EVERY = 5.0
@@ -57,6 +58,8 @@ def report(console: Console, whole: Whole) -> None:
     """Print what became of everything."""
     console.print(topics(whole.topics))
     console.print()
+    console.print(mailbox(whole.archived))
+    console.print()
     console.print(queue(whole.jobs))
     questions = whole.questions
     console.print(
@@ -69,10 +72,27 @@ def report(console: Console, whole: Whole) -> None:
 
 def topics(verdict: Verdict) -> Table:
     """Return what became of each subscriber's deliveries."""
-    shown = _table(TITLE, CAPTION, "subscriber", "delivered", "rejected", "set\naside", "requests", "p50", "p95")
+    shown = _table(
+        TITLE, CAPTION, "subscriber", "receiver", "delivered", "rejected", "set\naside", "requests", "p50", "p95"
+    )
     for sample in SUBSCRIBERS:
         account = verdict.accounts[sample.name]
         shown.add_row(sample.name, sample.behaviour, *_figures(account))
+    return shown
+
+
+def mailbox(archived: Archived) -> Table:
+    """Return how the readers of the mailbox shared what was in it."""
+    shown = _table(
+        f"MAILBOX: {archived.expected} events, fetched by three readers of which one is killed once",
+        f"{archived.returned} were returned the first time; until they were archived took"
+        f" p50 {duration(archived.p50)}, p95 {duration(archived.p95)}",
+        "reader",
+        "archived",
+        "handed\nout",
+    )
+    for name in READERS:
+        shown.add_row(name, str(archived.done_by.get(name, 0)), str(archived.handed_to.get(name, 0)))
     return shown
 
 
@@ -80,7 +100,13 @@ def queue(jobs: Jobs) -> Table:
     """Return how the workers shared the jobs."""
     replies = f"callbacks: {jobs.wanted} replies wanted, {jobs.replied} arrived"
     shown = _table(
-        f"QUEUE: {jobs.published} jobs, each for one of them", replies, "worker", "jobs", "share", "requests"
+        f"QUEUE: {jobs.published} jobs, each for one of them",
+        replies,
+        "worker",
+        "receiver",
+        "jobs",
+        "share",
+        "requests",
     )
     for sample in WORKERS:
         done = jobs.done_by.get(sample.name, 0)
@@ -92,9 +118,8 @@ def queue(jobs: Jobs) -> Table:
 def _table(title: str, caption: str, name: str, *headings: str) -> Table:
     shown = Table(title=title, caption=caption, box=SIMPLE_HEAD, pad_edge=False, padding=0)
     shown.add_column(name, no_wrap=True)
-    shown.add_column("receiver")
     for heading in headings:
-        shown.add_column(heading, justify="right", no_wrap=True)
+        shown.add_column(heading, justify="left" if heading == "receiver" else "right", no_wrap=heading != "receiver")
     return shown
 
 

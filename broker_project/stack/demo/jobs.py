@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from broker_project.stack.demo.arrivals import is_accepted
+from broker_project.stack.demo.arrivals import is_accepted, unflagged
 from broker_project.stack.demo.cast import wants_reply
 from broker_project.stack.demo.records import Published, Request
 from broker_project.stack.demo.verdict import is_right
@@ -59,22 +59,12 @@ def judge_jobs(
         done_by=Counter(each.subscriber for each in accepted.values()),
         requests=Counter(each.subscriber for each in requests),
         lost=len(jobs.keys() - accepted.keys()) + len(wanted - replied),
-        duplicated=_unflagged(requests) + len(replies) - len(replied),
+        duplicated=unflagged(requests) + len(replies) - len(replied),
         wrong=sum(not is_right(each, jobs.get(each.number)) for each in requests) + _misdirected(replies, wanted),
         misrecorded=sum(books.get(job.message, 0) != 1 for job in jobs.values()),
         wanted=len(wanted),
         replied=len(replied),
     )
-
-
-def _unflagged(requests: Iterable[Request]) -> int:
-    taken: set[int] = set()
-    count = 0
-    for request in requests:
-        count += request.number in taken and not request.possible_duplicate
-        if is_accepted(request.answer):
-            taken.add(request.number)
-    return count
 
 
 def _misdirected(replies: Iterable[Request], wanted: Collection[int]) -> int:

@@ -1,9 +1,10 @@
-"""The verdict on all three kinds together."""
+"""The verdict on all three kinds, and the mailbox, together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from broker_project.stack.demo.jobs import Jobs
+from broker_project.stack.demo.mailboxes import Archived
 from broker_project.stack.demo.records import Answered
 from broker_project.stack.demo.verdict import Verdict, percentiles
 
@@ -23,12 +24,13 @@ class Questions:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """TOPIC, QUEUE and SYNC."""
+    """TOPIC, sent and fetched, QUEUE and SYNC."""
 
     planned: int
     """How much was to be published."""
 
     topics: Verdict
+    archived: Archived
     jobs: Jobs
     questions: Questions
 
@@ -40,26 +42,27 @@ class Whole:
     @property
     def wrong(self) -> int:
         """How many requests should not have been made like that."""
-        return self.topics.wrong + self.jobs.wrong
+        return self.topics.wrong + self.archived.wrong + self.jobs.wrong
 
     @property
     def holds(self) -> bool:
         """Whether the broker has kept its promises."""
-        jobs = self.jobs
         kept = self.topics.holds and self.published == self.planned
-        return kept and not any((jobs.lost, jobs.duplicated, jobs.wrong, jobs.misrecorded))
+        others = (self.jobs, self.archived)
+        return kept and not any(one.lost or one.duplicated or one.wrong or one.misrecorded for one in others)
 
     @property
     def counts(self) -> dict[str, int]:
         """The figures of the last line: a job, a reply and a call are a delivery each."""
-        once = sum(self.jobs.done_by.values()) + self.jobs.replied + self.questions.answered
+        jobs, archived, questions = self.jobs, self.archived, self.questions
+        once = sum(jobs.done_by.values()) + jobs.replied + questions.answered
         return {
             "published": self.published,
-            "deliveries": self.topics.deliveries + self.jobs.published + self.jobs.wanted + self.questions.planned,
-            "delivered": self.topics.total("delivered") + once,
+            "deliveries": self.topics.deliveries + archived.expected + jobs.published + jobs.wanted + questions.planned,
+            "delivered": self.topics.total("delivered") + archived.done + once,
             "rejected": self.topics.total("rejected"),
-            "lost": self.topics.total("lost") + self.jobs.lost + self.questions.planned - self.questions.answered,
-            "duplicated": self.topics.total("duplicated") + self.jobs.duplicated,
+            "lost": self.topics.total("lost") + archived.lost + jobs.lost + questions.planned - questions.answered,
+            "duplicated": self.topics.total("duplicated") + archived.duplicated + jobs.duplicated,
             "inverted": self.topics.total("inverted"),
         }
 

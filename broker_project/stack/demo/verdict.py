@@ -44,7 +44,7 @@ class Verdict:
 
     published: int
     announced: int
-    """How many deliveries the broker spoke of when it took them."""
+    """How many deliveries to them the broker spoke of when it took the events."""
 
     accounts: dict[str, Account]
 
@@ -72,9 +72,14 @@ class Verdict:
 
 
 def judge(
-    published: Sequence[Published], received: Sequence[Request], subscribers: Iterable[Sample], *, planned: int
+    published: Sequence[Published],
+    received: Sequence[Request],
+    subscribers: Iterable[Sample],
+    *,
+    planned: int,
+    fetched: int = 0,
 ) -> Verdict:
-    """Return the verdict on a whole run."""
+    """Return the verdict on a whole run, in which so many of the deliveries were for a mailbox."""
     accounts = {
         sample.name: account(
             {event.number: event for event in published if sample.wants(event.type, event.region)},
@@ -82,7 +87,7 @@ def judge(
         )
         for sample in subscribers
     }
-    return Verdict(planned, len(published), sum(event.deliveries for event in published), accounts)
+    return Verdict(planned, len(published), sum(event.deliveries for event in published) - fetched, accounts)
 
 
 def account(expected: dict[int, Published], requests: Sequence[Request]) -> Account:

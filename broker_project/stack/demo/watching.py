@@ -3,12 +3,13 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_project.stack.demo.arrivals import is_final
-from broker_project.stack.demo.cast import REPORT, SUBSCRIBERS, WORKERS, wants_reply
+from broker_project.stack.demo.cast import ARCHIVE, READERS, REPORT, SUBSCRIBERS, WORKERS, Sample, wants_reply
+from broker_project.stack.demo.events import Event
 from broker_project.stack.demo.replies import NAME as REPLIES
 from broker_project.stack.demo.sources import Source
 
@@ -62,18 +63,24 @@ def followings(sources: Sequence[Source], folder: Path) -> list[Following]:
             sample.name,
             sample.behaviour,
             [log_of(sample.name, folder)],
-            sum(sample.wants(event.type, event.region) for event in events),
+            _wanted(sample, events),
         )
         for sample in SUBSCRIBERS
     ]
+    readers = [log_of(name, folder) for name in READERS]
     reports = [event for event in events if event.type == REPORT]
     workers = [log_of(sample.name, folder) for sample in WORKERS]
     wanted = sum(wants_reply(report.number) for report in reports)
     return [
         *of_topics,
+        Following(ARCHIVE.name, "three readers fetch", readers, _wanted(ARCHIVE, events)),
         Following("printers", "share the jobs", workers, len(reports)),
         Following("replies", "to some of the jobs", [log_of(REPLIES, folder)], wanted),
     ]
+
+
+def _wanted(sample: Sample, events: Iterable[Event]) -> int:
+    return sum(sample.wants(event.type, event.region) for event in events)
 
 
 def log_of(name: str, folder: Path) -> Path:
