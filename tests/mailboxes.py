@@ -6,6 +6,8 @@ from typing import Any
 from django.db.models import F
 from django.db.models.functions import Now
 
+from delivery.mailboxes.fetching import fetch
+from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
@@ -40,3 +42,13 @@ def hand_out(*deliveries: Delivery) -> None:
 def time_out() -> None:
     """Let every hand-out have timed out."""
     Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
+
+
+def box_of(subscriber: Subscriber) -> Box:
+    """Return its mailbox as whoever fetches finds it."""
+    return Box(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
+
+
+def fetched(wanted: Subscription, most: int = 100) -> list[Fetched]:
+    """Fetch from its subscriber's mailbox."""
+    return fetch(box_of(wanted.subscriber), most=most)

@@ -9,18 +9,19 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from delivery.api.own_mailboxes import receipts_in
-from delivery.mailboxes.answering import MOST_RECEIPTS, ReceiptCode, Result
+from delivery.mailboxes.answering import MOST_RECEIPTS
 from delivery.mailboxes.receipts import Receipt
+from delivery.mailboxes.results import UNKNOWN, ReceiptCode, Result
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.api.problems import ProblemType, problem
 from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
 from subscriptions.models.mailboxes import ACK_SECONDS
 
-UNKNOWN: Final = Result(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
 REFUSALS: Final[Mapping[ReceiptCode, str]] = {
     ReceiptCode.ACKNOWLEDGED: "Its message has been acknowledged.",
     ReceiptCode.RETURNED: "Its message has been returned: fetch it again.",
     ReceiptCode.STALE: "Its message has been handed out again since: only the newest receipt counts.",
+    ReceiptCode.TIMED_OUT: "Its message is in flight no more, and in an ordered mailbox something newer may be.",
     ReceiptCode.UNKNOWN: "This mailbox has given out no such receipt, or it was long ago.",
 }
 """What a single receipt is refused with; any other code: its delivery has ended."""

@@ -1,68 +1,72 @@
 """What clients say of what they have fetched: acknowledged, given back, prolonged; by receipt (behaviour 9.2, 9.4)."""
 
-from collections.abc import Sequence
-from datetime import datetime
-from enum import StrEnum
-from http import HTTPStatus
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, LiteralString
 
+from django.db import transaction
+
+from delivery.mailboxes import results
+from delivery.mailboxes.answer_statements import ACKNOWLEDGE, EXTEND, FILED, GIVE_BACK
+from delivery.mailboxes.fetch_statements import LOCK
 from delivery.mailboxes.receipts import Receipt
+from delivery.mailboxes.results import Filed, Open, Result
 from delivery.rules.statuses import DeliveryStatus
+from delivery.waking import polls, wakeups
+from subscriptions.database import rows
 
 MOST_RECEIPTS: Final = 1_000
 """In one call."""
 
-
-class ReceiptCode(StrEnum):
-    """What became of a receipt, or stands in its way."""
-
-    ACKNOWLEDGED = "acknowledged"
-    """Its delivery is DELIVERED by it."""
-
-    RETURNED = "returned"
-    """Its delivery is available again by it."""
-
-    EXTENDED = "extended"
-    """Its delivery is in flight for longer."""
-
-    FAILED = "failed"
-    """It was given back, and its redeliveries were used up (behaviour 9.7)."""
-
-    CANCELLED = "cancelled"
-    """It was given back, and somebody had asked to cancel it."""
-
-    STALE = "stale_receipt"
-    """Its delivery has been handed out again, or is being pushed."""
-
-    ENDED = "ended"
-    """Its delivery has ended otherwise."""
-
-    UNKNOWN = "unknown_receipt"
-    """It names no delivery that is kept."""
-
-
-class Result(NamedTuple):
-    """What one receipt of a call is answered; the same again if it is repeated."""
-
-    status: HTTPStatus
-    """200, 404 or 409."""
-    code: ReceiptCode
-    delivery_status: DeliveryStatus | None = None
-    """Where its delivery stands; None: it is unknown."""
-    until: datetime | None = None
-    """Until when it is in flight, where it was prolonged."""
+Found = dict[Receipt, Open | Filed]
 
 
 def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, Result]:
     """End as DELIVERED what the receipts name, `MOST_RECEIPTS` at most."""
-    raise NotImplementedError
+    asked = _arguments(subscriber_id, receipts)
+    return _answered(receipts, _found(asked, _open(ACKNOWLEDGE, asked)), results.acknowledged)
 
 
 def give_back(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, Result]:
     """Make available at once what the receipts name; or end it, if its redeliveries are used up or it is cancelled."""
-    raise NotImplementedError
+    asked = _arguments(subscriber_id, receipts)
+    open_ones = _open(GIVE_BACK, asked | {"uncertain": False})
+    wakeups.wake(wakeups.TOPIC, sorted({one.woken_line for one in open_ones if one.woken_line}))
+    polls.hint([subscriber_id])
+    return _answered(receipts, _found(asked, open_ones), results.given_back)
 
 
 def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, Result]:
     """Keep in flight what the receipts name for so many seconds from now on, if that is longer."""
-    raise NotImplementedError
+    asked = _arguments(subscriber_id, receipts)
+    with transaction.atomic():
+        rows(LOCK, [subscriber_id])
+        open_ones = _open(EXTEND, asked | {"seconds": seconds})
+    return _answered(receipts, _found(asked, open_ones), results.extended)
+
+
+def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    asked = sorted({*receipts})
+    return {
+        "subscriber": subscriber_id,
+        "ids": [receipt.delivery_id for receipt in asked],
+        "fetches": [receipt.fetch for receipt in asked],
+    }
+
+
+def _open(statement: LiteralString, arguments: dict[str, Any]) -> list[Open]:
+    return [Open(*row)._replace(status=DeliveryStatus(row[4])) for row in rows(statement, arguments)]
+
+
+def _found(asked: dict[str, Any], open_ones: Sequence[Open]) -> Found:
+    """Look up among what is finished whatever is not open."""
+    found: Found = {one.receipt: one for one in open_ones}
+    if len(found) < len(asked["ids"]):
+        filed = (Filed(*row)._replace(status=DeliveryStatus(row[3])) for row in rows(FILED, asked))
+        found |= {one.receipt: one for one in filed if one.receipt not in found}
+    return found
+
+
+def _answered(
+    receipts: Sequence[Receipt], found: Found, answer: Callable[[Open | Filed | None], Result]
+) -> dict[Receipt, Result]:
+    return {receipt: answer(found.get(receipt)) for receipt in receipts}

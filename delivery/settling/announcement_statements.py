@@ -33,3 +33,8 @@ OF_GROUPS: Final = ")"
 OF_LINES: Final = """
      AND (further->>'announces')::bool)"""
 """There what tells of the broker itself is among them, and is not told of."""
+OF_MAILBOXES: Final = f"""
+     AND NOT COALESCE((SELECT starts_with(e.name, '{OWN_EVENTS}')
+                         FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+                        WHERE m.id = gone.message_id LIMIT 1), false))"""
+"""There too, said by the message's event type."""

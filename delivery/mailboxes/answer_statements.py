@@ -1,0 +1,115 @@
+"""The statements for what clients say of their receipts (behaviour 9.2, 9.4), and how a hand-out ends in vain.
+
+Each of those returns, of every receipt whose delivery is unfinished: the delivery, the number of the hand-out, that of
+the newest one, whether the receipt counted, where the delivery stands now, until when it is in flight if it was
+prolonged, and the line that has to be woken for it.
+"""
+
+from typing import Final
+
+from delivery.rules.due_times import RETURNED
+from delivery.rules.filing import CARRIED, FILE_GONE
+from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_MAILBOXES
+
+FOUND: Final = """
+WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)),
+own AS MATERIALIZED (
+  SELECT s.id, s.delivery_mode, u.mailbox_ordered, u.max_redeliveries
+    FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
+   WHERE u.id = %(subscriber)s),
+found AS MATERIALIZED (
+  SELECT a.id, a.number, d.fetches AS newest, d.fetches = a.number AND d.fetched_until IS NOT NULL AS counts, d.status,
+         d.fetched_until, d.cancel_requested, own.delivery_mode, own.mailbox_ordered, own.max_redeliveries
+    FROM (SELECT * FROM asked ORDER BY id, number) a
+   CROSS JOIN LATERAL (
+     SELECT * FROM delivery_open o
+      WHERE o.id = a.id AND o.closed_on = '9999-12-31' AND o.subscription_id = ANY (ARRAY(SELECT id FROM own))
+      LIMIT 1 FOR UPDATE) d
+    JOIN own ON own.id = d.subscription_id)"""
+"""Locked in order of id, so that calls with the same receipts wait for each other and never in a ring."""
+
+
+def _gone(which: str, *, status: str, reason: str) -> str:
+    """Return the parts in which deliveries end: they are filed, and the line's history tells of a number in doubt."""
+    return f"""
+gone AS (
+  DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, {status} AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested, {reason} AS reason,
+            d.created_at, {CARRIED}),
+filed AS ({FILE_GONE}),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
+         lower(status) || ' from the mailbox; its number may never have been received'
+    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)"""
+
+
+ACKNOWLEDGE: Final = f"""{FOUND},
+{_gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
+SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END,
+       NULL::timestamptz, NULL::bigint
+  FROM found
+"""
+"""Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
+
+BACK: Final = f"""{
+    _gone(
+        "SELECT id FROM back WHERE ends",
+        status="CASE WHEN d.cancel_requested THEN 'CANCELLED' ELSE 'FAILED' END",
+        reason='''CASE WHEN d.cancel_requested THEN 'cancelled while in flight'
+                 ELSE 'redeliveries used up: not acknowledged ' || d.fetches
+                      || CASE d.fetches WHEN 1 THEN ' time' ELSE ' times' END END''',
+    )
+},
+{ENDS_ANNOUNCED}{OF_MAILBOXES},
+returned AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', due_at = NULL, fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
+   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM back WHERE NOT ends))
+  RETURNING d.id, d.line_id)"""
+"""What becomes of `back`, locked hand-outs that nobody acknowledges: each ends if it has to, or is as it was before."""
+
+
+def ends(hand_out: str, limit: str) -> str:
+    """Return SQL that tells whether a delivery which was handed out in vain ends (behaviour 9.7)."""
+    return f"({hand_out}.cancel_requested OR COALESCE({hand_out}.fetches > {limit}, false))"
+
+
+GIVE_BACK: Final = f"""{FOUND},
+back AS MATERIALIZED (
+  SELECT f.id, f.delivery_mode, {ends("f", "f.max_redeliveries")} AS ends
+    FROM (SELECT *, newest AS fetches FROM found WHERE counts) f),
+{BACK}
+SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,
+       NULL::timestamptz, CASE WHEN f.counts AND f.delivery_mode = 'PUSH' THEN r.line_id END
+  FROM found f LEFT JOIN gone g USING (id) LEFT JOIN returned r USING (id)
+"""
+
+EXTEND: Final = f"""{FOUND},
+extended AS (
+  UPDATE delivery_open d
+     SET fetched_until = GREATEST(d.fetched_until, clock_timestamp() + make_interval(secs => %(seconds)s))
+   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(
+     SELECT id FROM found WHERE counts AND (fetched_until > clock_timestamp() OR NOT mailbox_ordered)))
+  RETURNING d.id, d.fetched_until)
+SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
+       COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), NULL::bigint
+  FROM found f LEFT JOIN extended e ON e.id = f.id AND f.counts
+"""
+"""What has timed out is in flight again; but for an ordered mailbox, where something newer may be by now (9.7)."""
+
+FILED: Final = f"""
+SELECT a.id, a.number, d.fetches, d.status, COALESCE(d.due_at = {RETURNED}, false)
+  FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
+ CROSS JOIN LATERAL (
+   SELECT * FROM delivery_delivery o
+    WHERE o.id = a.id AND o.closed_on < '9999-12-31'
+      AND o.subscription_id = ANY (ARRAY(
+        SELECT id FROM subscriptions_subscription WHERE subscriber_id = %(subscriber)s))
+    LIMIT 1) d
+"""
+"""What has become of those that are finished: by which hand-out, and whether it ended out of the mailbox by that.
+
+Asked after the others, for it must see what whoever they have waited for has done.
+"""

@@ -1,0 +1,57 @@
+"""The statement that hands out what is available of a mailbox (behaviour 9.1, 9.3)."""
+
+from typing import Final
+
+from delivery.mailboxes.available import available, in_flight
+from delivery.rules.due_times import RETURNED
+
+PAGE_BYTES: Final = 1_048_576
+"""What one fetch hands out of bodies at most, but always one message."""
+
+LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('mailbox', %s))"
+"""Lets those who change what is in flight of an ordered mailbox do so one after the other (behaviour 9.7).
+
+A statement of its own: whoever has waited must see what the other has done.
+"""
+
+FETCH: Final = f"""
+WITH box AS MATERIALIZED (
+  SELECT s.id, s.subscriber_id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
+    FROM subscriptions_subscriber u
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_fetchable
+    JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
+   WHERE u.id = %(subscriber)s AND u.status = 'ACTIVE' AND u.mailbox_ordered = %(ordered)s
+     AND NOT (u.mailbox_ordered AND {in_flight("u.id")})),
+near AS MATERIALIZED (
+  SELECT d.id FROM box b CROSS JOIN LATERAL ({available("%(reach)s")}) d ORDER BY d.id LIMIT %(reach)s),
+locked AS MATERIALIZED (
+  SELECT d.* FROM (SELECT id FROM near ORDER BY id) n CROSS JOIN LATERAL (
+    SELECT o.id, o.size FROM delivery_open o
+     WHERE o.id = n.id AND o.closed_on = '9999-12-31'
+       AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at <= clock_timestamp())
+            OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
+     LIMIT 1 FOR UPDATE SKIP LOCKED) d
+   LIMIT %(most)s),
+taken AS MATERIALIZED (
+  SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS upto FROM locked) l
+   WHERE upto = size OR upto <= {PAGE_BYTES}),
+handed_out AS (
+  UPDATE delivery_open d
+     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
+         fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
+         uncertain = d.uncertain OR d.fetched_until IS NOT NULL
+   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
+  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until, d.uncertain, d.message_id,
+            (SELECT output FROM box WHERE box.id = d.subscription_id))
+SELECT n.is_ordered, n.is_any, h.*
+  FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,
+               EXISTS (SELECT FROM near) AS is_any) n
+  LEFT JOIN handed_out h ON true
+ ORDER BY h.id
+"""
+"""Returns one row at least: whether the mailbox is ordered, whether it had anything, and what is handed out.
+
+Of what is near the front, the oldest are locked, one by one and no more than are wanted; what somebody else has is
+passed over, and what he had is looked at anew once it is locked. They come back to the main line: what was set aside in
+the retry line waits for no time any more. What has timed out may have been done: it is uncertain from then on.
+"""
