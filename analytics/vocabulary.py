@@ -19,7 +19,10 @@ from delivery.rules.outcomes import (
 )
 from delivery.rules.reasons import KINDS, NO_ANSWER, UNKNOWN
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
-from subscriptions.models import EventKind
+from subscriptions.models import DeliveryMode, EventKind
+
+PULLED: Final = "MAILBOX"
+"""What deliveries that are fetched count as, beside the kinds of events: their clients take the time they like."""
 
 REPLY: Final = "CALLBACK"
 """What the replies to callbacks count as, beside the kinds of events."""
@@ -28,10 +31,15 @@ NEUTRAL: Final = (DeliveryStatus.REDUNDANT, DeliveryStatus.CANCELLED)
 """Somebody else took it, or somebody ended it: nothing that an endpoint did."""
 
 NO_STATUS: Final = 0
-RULES: Final[dict[str, RetryRules]] = {EventKind.TOPIC: TEAMFORGE, EventKind.QUEUE: QUEUE, REPLY: CALLBACK}
+RULES: Final[dict[str, RetryRules]] = {
+    EventKind.TOPIC: TEAMFORGE,
+    EventKind.QUEUE: QUEUE,
+    PULLED: TEAMFORGE,
+    REPLY: CALLBACK,
+}
 """What an answer means where nothing is recorded of that (`Meaning`), being as everybody knows.
 
-A SYNC call is never held.
+What is fetched has answers where it was sent before its subscription was switched. A SYNC call is never held.
 """
 
 
@@ -43,7 +51,9 @@ def vocabulary() -> Vocabulary:
         delivered=DeliveryStatus.DELIVERED.value,
         neutral=tuple(status.value for status in NEUTRAL),
         redundant=DeliveryStatus.REDUNDANT.value,
-        kinds=(*EventKind.values, REPLY),
+        kinds=(*EventKind.values, PULLED, REPLY),
+        pulled_kind=PULLED,
+        pull_mode=DeliveryMode.PULL.value,
         queue_kind=EventKind.QUEUE.value,
         sync_kind=EventKind.SYNC.value,
         outcomes=tuple(MessageOutcome.values),

@@ -12,7 +12,7 @@ from tests.plain_rows import MILLISECOND, Group, grouped, hour, ms, once, took
 
 Facts = Mapping[str, list[Row]]
 
-UNKNOWN: Final[Row] = {"name": "", "kind": "", "endpoint": "", "subscriber_id": None}
+UNKNOWN: Final[Row] = {"name": "", "kind": "", "endpoint": "", "subscriber_id": None, "delivery_mode": ""}
 
 
 def due(delivery: Row) -> dt.datetime:
@@ -38,8 +38,8 @@ class PlainSummaries:
                 "deliveries": len(rows),
                 "delivered": len(delivered),
                 "eligible": sum(row["status"] not in self.words.neutral for row in rows),
-                "first_attempt": sum(row["attempts"] == 1 for row in delivered),
-                "attempts": sum(row["attempts"] for row in rows),
+                "first_attempt": sum(row["attempts"] + row["fetches"] == 1 for row in delivered),
+                "attempts": sum(row["attempts"] + row["fetches"] for row in rows),
                 "by_status": Counter(row["status"] for row in rows),
             }
 
@@ -48,7 +48,7 @@ class PlainSummaries:
 
     def latency(self) -> dict[Group, Row]:
         times = [
-            ((hour(row["finished_at"]), *self._whose(row), "delivery"), ms(due(row), row["finished_at"]))
+            ((hour(row["finished_at"]), *self._whose(row), self._waited(row)), ms(due(row), row["finished_at"]))
             for row in self.deliveries.values()
             if row["status"] == self.words.delivered
         ]
@@ -130,10 +130,18 @@ class PlainSummaries:
         subscription = self._known("subscriptions", delivery["subscription_id"])
         subscriber_id = subscription["subscriber_id"] or self._known("lines", delivery["line_id"])["subscriber_id"]
         event_type = self._known("event_types", delivery["event_type_id"])
-        kind = subscription["kind"] or event_type["kind"]
-        reply = delivery["subscription_id"] is None
         names = (self._known("subscribers", subscriber_id)["name"], delivery["event_type_id"], event_type["name"])
-        return (subscriber_id, *names, self.words.reply_kind if reply else kind)
+        return (subscriber_id, *names, self._kind(delivery, subscription["kind"] or event_type["kind"]))
+
+    def _kind(self, delivery: Row, of_subscription: str) -> str:
+        if delivery["subscription_id"] is None:
+            return self.words.reply_kind
+        mode = self._known("subscriptions", delivery["subscription_id"])["delivery_mode"]
+        waits_there = mode == self.words.pull_mode and not delivery["attempts"]
+        return self.words.pulled_kind if delivery["fetches"] or waits_there else of_subscription
+
+    def _waited(self, delivery: Row) -> str:
+        return "mailbox" if self._whose(delivery)[-1] == self.words.pulled_kind else "delivery"
 
     def _class(self, attempt: Row) -> str:
         status = attempt["status_code"]

@@ -41,8 +41,8 @@ def how_long(looked: Looked) -> Section:
     chart = charts.lines(
         "From published to delivered, in milliseconds", looked.selection.range, series, unit="ms", logarithmic=True
     )
-    note = "From published to delivered; quantiles within 1 %."
-    return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was delivered.")
+    note = "From published to delivered, of what is sent, not fetched; quantiles within 1 %."
+    return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was sent and delivered.")
 
 
 def backlog(looked: Looked) -> Section:

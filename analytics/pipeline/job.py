@@ -45,7 +45,11 @@ class Vocabulary:
     redundant: str
     """That of them in which a delivery ends when another endpoint of its group took the message."""
     kinds: tuple[str, ...]
-    """Kinds of events, and what replies to callbacks count as: the last one."""
+    """Kinds of events, then what is fetched from mailboxes, and what replies to callbacks count as: the last one."""
+    pulled_kind: str
+    """That of what is fetched."""
+    pull_mode: str
+    """How subscriptions are called whose deliveries wait to be fetched."""
     queue_kind: str
     sync_kind: str
     """That of what is asked once, while somebody waits."""

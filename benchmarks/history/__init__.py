@@ -3,8 +3,8 @@
 It keeps what the broker promises: each subscriber's deliveries are sent in order, and once. Nobody is active in it, so
 that a broker beside it sends nothing of it.
 
-`endings` (which statuses, which errors) · `participants` · `lives` (what happened, as temporary tables) · `rows` (what
-is stored of it) · `writing`
+`endings` (which statuses, which errors) · `participants` · `fetched`, `lives` (what happened, as temporary tables) ·
+`rows` (what is stored of it) · `writing`
 """
 
 from benchmarks.history.writing import History

@@ -3,10 +3,12 @@
 Everything follows from a message's number `n` and a seed. Of ten messages seven are for a TOPIC type, two for a QUEUE
 type, one is a SYNC call. Receivers come in pairs, one half by event type, the other by pattern: TOPIC message `m` goes
 to pair m modulo the pairs, and has the number m / pairs + 1 in both their lines. Replies have numbers below nought.
-Of every forty messages some go to two others as well, late, again, or in no order.
+Of every forty messages some go to two others as well, late, again, or in no order; and some lie in a mailbox.
 """
 
 from typing import Final
+
+from benchmarks.history.fetched import MAILBOX
 
 FUNCTIONS: Final = """
 CREATE OR REPLACE FUNCTION pg_temp.draw(number bigint, what int, below int) RETURNS int LANGUAGE sql IMMUTABLE
@@ -22,7 +24,8 @@ CREATE TEMP TABLE life (
   answers bigint, status text, planned int, failing int, last int, made timestamptz, first timestamptz,
   pause interval, last_ms int, sequence bigint, uncertain boolean,
   ended timestamptz, made_attempts int, is_over boolean,
-  lined_up timestamptz, not_before timestamptz, resubmit_of bigint, replay_id bigint, meaning text)
+  lined_up timestamptz, not_before timestamptz, resubmit_of bigint, replay_id bigint, meaning text,
+  fetches int NOT NULL DEFAULT 0)
 """
 """`failing`, `last`: what its attempts but the last, and the last, are answered with; below nought: an error text.
 
@@ -139,4 +142,4 @@ SELECT -n, -2 * n, 'REPLY', type_id, -n, NULL, NULL, pg_temp.id_of(made, n), 'DE
 """
 """Of every fifth group; four in ten have a callback. Their lines are gone."""
 
-AN_HOUR: Final = (PUBLISHED, TOPIC, QUEUE, SYNC, LATER, LIVED, REPLIES, LIVED)
+AN_HOUR: Final = (PUBLISHED, TOPIC, MAILBOX, QUEUE, SYNC, LATER, LIVED, REPLIES, LIVED)

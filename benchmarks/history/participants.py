@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from delivery.models import Delivery, Lane, Line, LineEvent, LineEventKind
 from subscriptions.models import (
+    DeliveryMode,
     EventKind,
     EventType,
     Processing,
@@ -43,6 +44,7 @@ def participants(count: int) -> tuple[dict[str, Any], Subscription]:
         "queue_subscriptions": [_subscription(one, queue).pk for one in receivers],
         "sync_subscriptions": [_subscription(receivers[0], sync).pk, leaving.pk],
         **_later(),
+        **_mailbox(),
     }, leaving
 
 
@@ -53,6 +55,13 @@ def _later() -> dict[str, Any]:
     wishes = [_subscription(one, None, event_pattern="History.*").pk for one in (late, late, unordered)]
     lines = [(late, Lane.MAIN), (late, Lane.RETRY), (unordered, Lane.MAIN)]
     return {"later_subscriptions": wishes, "later_lines": [one.lines.get(lane=lane).pk for one, lane in lines]}
+
+
+def _mailbox() -> dict[str, Any]:
+    """Return who fetches."""
+    fetching = Subscriber.objects.create(name="history-mailbox")
+    everything = _subscription(fetching, None, event_pattern="History.*", delivery_mode=DeliveryMode.PULL)
+    return {"mailbox_subscription": everything.pk, "mailbox_line": fetching.lines.get(lane=Lane.MAIN).pk}
 
 
 def _wishes(number: int, one: Subscriber, topics: list[EventType], pairs: int) -> list[tuple[int, int, int, int]]:

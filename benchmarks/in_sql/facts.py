@@ -7,12 +7,15 @@ FORGET: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
 KNOWN: Final = r"""
 CREATE TEMP TABLE known AS
 SELECT d.*, coalesce(e.name, '') AS event_type,
-       CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s ELSE coalesce(d.own_kind, e.kind, '') END AS kind
-  FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.sequence, d.uncertain, d.created_at,
-               CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
+       CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s
+            WHEN d.fetches > 0 OR d.attempts = 0 AND d.delivery_mode = %(pull_mode)s THEN %(pulled_kind)s
+            ELSE coalesce(d.own_kind, e.kind, '') END AS kind
+  FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.fetches, d.sequence, d.uncertain,
+               d.created_at, CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
                trunc(extract(epoch FROM d.finished_at - least(greatest(d.created_at, d.not_before), d.finished_at))
                      * 1000)::bigint AS ms,
                l.sender, b.id AS subscriber_id, coalesce(b.name, '') AS subscriber, s.kind AS own_kind,
+               s.delivery_mode,
                coalesce(regexp_replace(substring(s.endpoint, '^[^?#]*'), '//[^/]*@', '//'), '') AS endpoint,
                coalesce(s.event_type_id, (SELECT m.event_type_id FROM delivery_message m WHERE m.id = d.message_id))
                AS event_type_id

@@ -11,8 +11,8 @@ SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, sum(del
   FROM (SELECT date_trunc('hour', finished_at) AS hour, subscriber_id, subscriber, event_type_id, event_type, kind,
                status, count(*) AS deliveries, count(*) FILTER (WHERE status = %(delivered)s) AS delivered,
                count(*) FILTER (WHERE status <> ALL (%(neutral)s)) AS eligible,
-               count(*) FILTER (WHERE status = %(delivered)s AND attempts = 1) AS first_attempt,
-               sum(attempts) AS attempts
+               count(*) FILTER (WHERE status = %(delivered)s AND attempts + fetches = 1) AS first_attempt,
+               sum(attempts + fetches) AS attempts
           FROM known WHERE finished_at IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6, 7) d
  GROUP BY 1, 2, 3, 4, 5, 6
 """
@@ -24,7 +24,7 @@ SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, measure
                     ELSE %(no_time)s END AS bucket,
                count(*) AS many, max(ms) AS longest
           FROM (SELECT finished_at AS at, subscriber_id, subscriber, event_type_id, event_type, kind,
-                       'delivery' AS measure, ms
+                       CASE kind WHEN %(pulled_kind)s THEN 'mailbox' ELSE 'delivery' END AS measure, ms
                   FROM known WHERE status = %(delivered)s AND finished_at IS NOT NULL
                  UNION ALL
                 SELECT started_at, subscriber_id, subscriber, event_type_id, event_type, kind, 'attempt', duration_ms

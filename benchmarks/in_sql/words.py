@@ -15,6 +15,8 @@ def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[s
         "redundant": words.redundant,
         "neutral": list(words.neutral),
         "reply_kind": words.reply_kind,
+        "pulled_kind": words.pulled_kind,
+        "pull_mode": words.pull_mode,
         "sync_kind": words.sync_kind,
         "holding": [f"{kind} {status}" for kind, statuses in words.holding for status in statuses],
         "ending": [f"{kind} {status}" for kind, statuses in words.ending for status in statuses],

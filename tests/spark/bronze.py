@@ -7,8 +7,8 @@ from analytics.pipeline.tables import Table
 
 OF_DELIVERIES: Final = """
   d.id, d.message_id, d.line_id, d.subscription_id, coalesce(s.event_type_id, m.event_type_id), d.group_id, d.status,
-  d.size, d.attempts, d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.not_before, d.resubmit_of, d.replay_id,
-  d.created_at"""
+  d.size, d.attempts, d.fetches, d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.not_before, d.resubmit_of,
+  d.replay_id, d.created_at"""
 FROM_DELIVERIES: Final = """
   FROM delivery_delivery d LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
   LEFT JOIN delivery_message m ON m.id = d.message_id"""
@@ -37,7 +37,7 @@ TRUTH: Final[dict[Table, LiteralString]] = {
        WHERE created_at >= %(start)s AND created_at < %(end)s""",
     tables.SUBSCRIBERS: "SELECT id, name FROM subscriptions_subscriber",
     tables.SUBSCRIPTIONS: """
-      SELECT id, subscriber_id, event_type_id, event_pattern, kind, split_part(endpoint, '?', 1)
+      SELECT id, subscriber_id, event_type_id, event_pattern, kind, delivery_mode, split_part(endpoint, '?', 1)
         FROM subscriptions_subscription""",
     tables.EVENT_TYPES: "SELECT id, name, kind FROM subscriptions_eventtype",
     tables.PUBLISHERS: "SELECT id, name FROM subscriptions_publisher",

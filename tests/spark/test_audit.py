@@ -10,7 +10,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.audit import EXAMPLES, audit, findings
-from analytics.pipeline.transforms.explanations import MADE_LATER, NOT_ACTIVE, NOT_DUE
+from analytics.pipeline.transforms.explanations import HANDED_OUT, MADE_LATER, NOT_ACTIVE, NOT_DUE
 from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, frame, rows_of, silver_of
 
@@ -152,6 +152,18 @@ CASES: Final = [
         "a subscription that was not active is skipped",
         overtaken_by_other(),
         inverted(NOT_ACTIVE),
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+    ),
+    Case(
+        "what a client still had when its subscription was switched to push is sent once it has given it back",
+        overtaken(fetches=1),
+        inverted(HANDED_OUT),
+        status_changes=[{**CHANGED, "subscription_id": 3}],
+    ),
+    Case(
+        "what nobody had fetched by then goes first, as nothing of its own subscription was sent before",
+        overtaken(fetches=0),
+        inverted(""),
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
     Case(

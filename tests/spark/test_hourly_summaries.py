@@ -30,7 +30,7 @@ from tests.frames import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
 
 WORDS = vocabulary()
 ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}
-ENDED: Row = {**ABC, "status": "DELIVERED", "attempts": 1, "finished_at": at("10:30")}
+ENDED: Row = {**ABC, "status": "DELIVERED", "attempts": 1, "fetches": 0, "finished_at": at("10:30")}
 TRIED: Row = {
     **ABC,
     "subscription_id": 3,
@@ -54,6 +54,9 @@ def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
         {**ENDED, "id": 4, "status": "CANCELLED", "attempts": 0},
         {**ENDED, "id": 5, "finished_at": at("11:00")},
         {**ENDED, "id": 6, "finished_at": None, "status": "PENDING"},
+        {**ENDED, "id": 7, "kind": "MAILBOX", "attempts": 0, "fetches": 1},
+        {**ENDED, "id": 8, "kind": "MAILBOX", "attempts": 0, "fetches": 2},
+        {**ENDED, "id": 9, "kind": "MAILBOX", "attempts": 1, "fetches": 1, "status": "EXPIRED"},
     ]
     ten = {
         "deliveries": 4,
@@ -65,9 +68,12 @@ def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
     }
     one = {"deliveries": 1, "delivered": 1, "eligible": 1, "first_attempt": 1, "attempts": 1}
     eleven = {**one, "by_status": {"DELIVERED": 1}}
+    fetched = {"deliveries": 3, "delivered": 2, "eligible": 3, "first_attempt": 1, "attempts": 5, "kind": "MAILBOX"}
+    fetched |= {"by_status": {"DELIVERED": 2, "EXPIRED": 1}}
+    rows = [{"hour": at("10:00"), **ten}, {"hour": at("11:00"), **eleven}, {"hour": at("10:00"), **fetched}]
     assertDataFrameEqual(
         reliability(frame(spark, SILVER_DELIVERIES, deliveries), WORDS),
-        frame(spark, RELIABILITY, [{**ABC, **ten, "hour": at("10:00")}, {**ABC, **eleven, "hour": at("11:00")}]),
+        frame(spark, RELIABILITY, [{**ABC, **row} for row in rows]),
     )
 
 
@@ -84,34 +90,38 @@ def test_what_ended_after_the_window_is_in_no_summary_of_what_ended(spark: Spark
 
 def test_statuses_and_kinds_that_are_new_show_up_by_themselves(spark: SparkSession) -> None:
     words = replace(
-        WORDS, statuses=(*WORDS.statuses, "SHREDDED", "LOST"), kinds=("MAILBOX", *WORDS.kinds), neutral=("SHREDDED",)
+        WORDS, statuses=(*WORDS.statuses, "SHREDDED", "LOST"), kinds=("CARRIER", *WORDS.kinds), neutral=("SHREDDED",)
     )
     given = facts(
         spark,
-        subscriptions=[{"id": 3, "kind": "MAILBOX"}],
+        subscriptions=[{"id": 3, "kind": "CARRIER"}],
         deliveries=[
             {"id": n, "subscription_id": 3, "status": status, "attempts": 1, "finished_at": at("10:30")}
             for n, status in enumerate(["SHREDDED", "LOST", "LOST", "DELIVERED"])
         ],
     )
     (row,) = rows_of(HOURLY_SUMMARIES[RELIABILITY](silver(given, words), WINDOW, words))
-    assert (row["kind"], row["by_status"]) == ("MAILBOX", {"SHREDDED": 1, "LOST": 2, "DELIVERED": 1})
+    assert (row["kind"], row["by_status"]) == ("CARRIER", {"SHREDDED": 1, "LOST": 2, "DELIVERED": 1})
     assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
 
 
 def test_latency_tells_how_long_delivering_and_each_attempt_took(spark: SparkSession) -> None:
     deliveries = [{**ENDED, "id": ms, "latency_ms": ms} for ms in range(1, 21)]
     others = [{**ENDED, "id": 98, "status": "REJECTED", "latency_ms": 1}, {**ENDED, "id": 99, "status": "HELD"}]
+    fetched = [{**ENDED, "id": 100, "latency_ms": 0, "kind": "MAILBOX"}]
     attempts = [{**REFUSED, "id": 1, "duration_ms": 0}]
     made = latency(
-        frame(spark, SILVER_DELIVERIES, [*deliveries, *others]), frame(spark, SILVER_ATTEMPTS, attempts), WORDS
+        frame(spark, SILVER_DELIVERIES, [*deliveries, *others, *fetched]),
+        frame(spark, SILVER_ATTEMPTS, attempts),
+        WORDS,
     )
     took = {f"p{share}_ms": middle_of(bucket_of(ms)) for share, ms in ((50, 10), (90, 18), (95, 19), (99, 20))}
     histogram = {bucket_of(ms): 1 for ms in range(1, 21)}
     delivered = {"measure": "delivery", "count": 20, "max_ms": 20, "histogram": histogram, **took}
     nothing = {"p50_ms": 0.0, "p90_ms": 0.0, "p95_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "histogram": {-1: 1}}
     tried = {"measure": "attempt", "count": 1, **nothing}
-    wanted = [{**ABC, "hour": at("10:00"), **row} for row in (delivered, tried)]
+    waited = {"measure": "mailbox", "kind": "MAILBOX", "count": 1, **nothing}
+    wanted = [{**ABC, "hour": at("10:00"), **row} for row in (delivered, tried, waited)]
     assertDataFrameEqual(made, frame(spark, LATENCY, wanted))
 
 

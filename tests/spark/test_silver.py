@@ -16,7 +16,10 @@ WORDS = vocabulary()
 ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
 CREATE: dict[str, list[Row]] = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
 SUBSCRIBED: dict[str, list[Row]] = {
-    "subscriptions": [{"id": 3, "subscriber_id": 1, "kind": "TOPIC", "endpoint": "https://abc.example"}],
+    "subscriptions": [
+        {"id": number, "subscriber_id": 1, "kind": "TOPIC", "delivery_mode": mode, "endpoint": "https://abc.example"}
+        for number, mode in ((3, "PUSH"), (4, "PULL"))
+    ],
     "lines": [{"id": 5, "lane": "main", "subscriber_id": 1}],
 }
 KNOWN: dict[str, list[Row]] = {**ABC, **CREATE, **SUBSCRIBED}
@@ -85,6 +88,26 @@ WHOSE: list[tuple[str, Row, Row]] = [
         "the reply to a callback is nobody's, and of a kind by itself",
         {"subscription_id": None, "line_id": 6},
         {**NOT_ITS_SUBSCRIBERS, "subscription_id": None, "endpoint": "", "kind": "CALLBACK"},
+    ),
+    (
+        "what a mailbox has handed out is of a kind by itself",
+        {"fetches": 1, "attempts": 1},
+        {"fetches": 1, "attempts": 1, "kind": "MAILBOX"},
+    ),
+    (
+        "so is what nobody has sent and waits there",
+        {"subscription_id": 4, "attempts": 0, "fetches": 0},
+        {"subscription_id": 4, "attempts": 0, "fetches": 0, "kind": "MAILBOX"},
+    ),
+    (
+        "what was sent before its subscription was switched stays what it was",
+        {"subscription_id": 4, "attempts": 1, "fetches": 0},
+        {"subscription_id": 4, "attempts": 1, "fetches": 0},
+    ),
+    (
+        "also what was to be sent and ended before that",
+        {"attempts": 0, "fetches": 0},
+        {"attempts": 0, "fetches": 0},
     ),
     ("of QUEUE its sender is known too", {"line_id": 8}, {"sender": 4}),
     ("a SYNC call has no line", {"line_id": None}, {}),
@@ -164,6 +187,8 @@ HOLDS = [
     ("SYNC", 503, False),
     ("CALLBACK", 500, True),
     ("CALLBACK", 404, False),
+    ("MAILBOX", 503, True),
+    ("MAILBOX", 500, False),
 ]
 
 
@@ -198,12 +223,12 @@ def test_a_message_bears_the_names_of_its_publisher_and_event_type(spark: SparkS
 
 
 def test_a_kind_that_is_new_holds_what_its_rules_say(spark: SparkSession) -> None:
-    words = replace(WORDS, holding=(*WORDS.holding, ("MAILBOX", (404,))))
+    words = replace(WORDS, holding=(*WORDS.holding, ("CARRIER", (404,))))
     given = facts(
         spark,
-        subscriptions=[{"id": 3, "kind": "MAILBOX"}],
+        subscriptions=[{"id": 3, "kind": "CARRIER"}],
         deliveries=[DELIVERY],
         attempts=[{"id": 1, "delivery_id": 1, "started_at": at("10:00"), "duration_ms": 0, "status_code": 404}],
     )
     (row,) = rows_of(silver(given, words).attempts)
-    assert (row["kind"], row["holds"]) == ("MAILBOX", True)
+    assert (row["kind"], row["holds"]) == ("CARRIER", True)

@@ -23,11 +23,17 @@ WORDS = vocabulary()
 EXAMPLES = settings.get_profile("default").max_examples // 30
 """Each is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
 
+
+def how(kind: str) -> Row:
+    """Return how a subscription's deliveries come to be of a kind."""
+    return {"kind": "TOPIC", "delivery_mode": WORDS.pull_mode} if kind == WORDS.pulled_kind else {"kind": kind}
+
+
 SUBSCRIPTIONS = {kind: number for number, kind in enumerate(WORDS.kinds[:-1], 1)}
 WORLD: Mapping[str, list[Row]] = {
     "subscribers": [{"id": 1, "name": "ABC"}, {"id": 2, "name": "XYZ"}],
     "subscriptions": [
-        {"id": number, "subscriber_id": 1 + number % 2, "kind": kind, "endpoint": f"https://{kind}.example"}
+        {"id": number, "subscriber_id": 1 + number % 2, "endpoint": f"https://{kind}.example", **how(kind)}
         for kind, number in SUBSCRIPTIONS.items()
     ],
     "event_types": [{"id": 7, "name": "Create", "kind": "TOPIC"}, {"id": 8, "name": "Print", "kind": "QUEUE"}],
@@ -64,6 +70,7 @@ DELIVERIES = st.fixed_dictionaries(
         "event_type_id": EVENT_TYPE_IDS,
         "status": st.sampled_from(WORDS.statuses),
         "attempts": st.integers(0, 3),
+        "fetches": st.sampled_from([0, 0, 1, 2]),
         "finished_at": MOMENTS,
         "delay": DELAYS,
     }

@@ -62,6 +62,7 @@ def test_every_total_is_that_of_sql(
     for table in (*in_sql.HOURLY, *in_sql.DAILY):
         assert count_of(connection, table) > 0, table.name
         assert differences(connection, table) == [], table.name
+    assert kinds(connection) >= {*summarizer.words.kinds}
     assert unexplained(connection) == []
     assert explanations(connection) >= {NOT_DUE, MADE_LATER, FLAGGED}
 
@@ -69,6 +70,10 @@ def test_every_total_is_that_of_sql(
 def count_of(connection: psycopg.Connection[Any], table: Table) -> int:
     ((count,),) = connection.execute(SQL("SELECT count(*) FROM pg_temp.{}").format(Identifier(table.name)))
     return int(count)
+
+
+def kinds(connection: psycopg.Connection[Any]) -> set[str]:
+    return {kind for (kind,) in connection.execute("SELECT DISTINCT kind FROM analytics_reliability")}
 
 
 def unexplained(connection: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

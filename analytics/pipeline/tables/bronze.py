@@ -6,12 +6,14 @@ from analytics.pipeline.tables.table import Table
 
 DELIVERY_COLUMNS: Final = (
     "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
-    " size int, attempts int, times_set_aside int, due_at timestamp, sequence long, uncertain boolean,"
-    " not_before timestamp, resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp"
+    " size int, attempts int, fetches int, times_set_aside int, due_at timestamp, sequence long,"
+    " uncertain boolean, not_before timestamp, resubmit_of long, replay_id long, created_at timestamp,"
+    " finished_at timestamp"
 )
 """`event_type_id` is the subscription's, or its message's for one by pattern and for the reply to a callback.
 
-`resubmit_of`: the delivery that it repeats; `replay_id`: the replay that made it, or the backfill if it repeats none.
+`fetches`: how often a mailbox handed it out. `resubmit_of`: the delivery that it repeats; `replay_id`: the replay that
+made it, or the backfill if it repeats none.
 """
 
 DELIVERIES: Final = Table("bronze", "deliveries", DELIVERY_COLUMNS, ("id",))
@@ -42,7 +44,8 @@ SUBSCRIBERS: Final = Table("bronze", "subscribers", "id long, name string", ("id
 SUBSCRIPTIONS: Final = Table(
     "bronze",
     "subscriptions",
-    "id long, subscriber_id long, event_type_id long, event_pattern string, kind string, endpoint string",
+    "id long, subscriber_id long, event_type_id long, event_pattern string, kind string, delivery_mode string,"
+    " endpoint string",
     ("id",),
 )
 """`endpoint` without user, password, query and fragment."""

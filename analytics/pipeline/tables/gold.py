@@ -20,7 +20,10 @@ LATENCY: Final = Table(
     " histogram map<int,long>",
     ("hour", "subscriber_id", "event_type_id", "kind", "measure"),
 )
-"""`measure`: `delivery` (published to delivered) or `attempt` (how long an endpoint took); quantiles of `histogram`."""
+"""`measure`: `delivery` (published to delivered), `mailbox` (to acknowledged) or `attempt` (how long an endpoint took).
+
+Quantiles of `histogram`.
+"""
 ENDPOINTS: Final = Table(
     "gold",
     "endpoints",

@@ -14,8 +14,8 @@ SILVER_DELIVERIES: Final = Table(
     "silver",
     "deliveries",
     f"id long, message_id long, group_id long, sender int, {WHOSE}, status string, size int, attempts int,"
-    " times_set_aside int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp, resubmit_of long,"
-    " replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
+    " fetches int, times_set_aside int, due_at timestamp, sequence long, uncertain boolean, not_before timestamp,"
+    " resubmit_of long, replay_id long, created_at timestamp, finished_at timestamp, latency_ms long",
     ("id",),
 )
 """The finished and the unfinished; `finished_at` and `latency_ms` (since made, or due) are null for the latter."""

@@ -24,6 +24,7 @@ RELEASED: Final = "released"
 SET_ASIDE: Final = "set aside before it was sent"
 NOT_DUE: Final = "not yet due"
 MADE_LATER: Final = "made later"
+HANDED_OUT: Final = "handed out by a mailbox before"
 NOT_ACTIVE: Final = "not active or paused"
 NOT_IN_ORDER: Final = "subscriber not active or concurrent"
 SAME_TIME: Final = "published at the same time"
@@ -37,8 +38,10 @@ def explanation() -> Column:
       script was lost (8.3), or its endpoint could not be reached at all
     - not yet due: what overtook it was published before it was due (2.13), or before it had been let go then
     - made later: it repeats an older delivery, or is of a backfill (5.8), and what overtook it had been made by then
-    - not active or paused: its subscription changed its status, was paused or went on between its publish and its end,
-      and nothing else of that subscription overtook it, but what did before it was due
+    - handed out by a mailbox before: so long a client had it, nothing sent it, and what came later went on (9.8)
+    - not active or paused: its subscription changed its status, was paused or went on, or was switched between push and
+      pull, between its publish and its end, and nothing else of that subscription overtook it, but what did before it
+      was due
     - subscriber not active or concurrent: its subscriber changed its status, or whether it is sent to in order
     - published at the same time: they began within 2 s, and nothing shows that the earlier one was committed before
       the later one began: lines read what is committed, oldest first
@@ -48,6 +51,7 @@ def explanation() -> Column:
         SET_ASIDE: F.col("times_set_aside") > F.coalesce("set_aside_numbered", F.lit(0)),
         NOT_DUE: (F.col("not_before") > F.col("created_at")) & _was_made_before(_after("not_before")),
         MADE_LATER: _may_come_later() & _was_made_before(_after("created_at")),
+        HANDED_OUT: F.col("fetches") > 0,
         NOT_ACTIVE: _only_others_overtook() & (_has_one_between("subscription_changed") | F.isnotnull("resumed")),
         NOT_IN_ORDER: _has_one_between("subscriber_changed"),
         SAME_TIME: F.coalesce("resubmit_of", "replay_id").isNull() & _was_made_before(_committed_by()),

@@ -16,19 +16,20 @@ KEYS: Final = ("hour", "subscriber_id", "subscriber", "event_type_id", "event_ty
 def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
     """Return a row per hour, subscriber, event type and kind for the deliveries that ended in the hour.
 
-    - `deliveries`: how many; `by_status`: of which status; `attempts`: the sum of theirs, whenever those were made
-    - `delivered`: status DELIVERED; `first_attempt`: of these, those with `attempts` 1
+    - `deliveries`: how many; `by_status`: of which status
+    - `attempts`: how often they were sent, or handed out by a mailbox, whenever that was
+    - `delivered`: status DELIVERED; `first_attempt`: of these, those for which that was once
     - `eligible`: all but those of a neutral status (REDUNDANT, CANCELLED)
 
     Success rate: `delivered / eligible`; first-attempt rate: `first_attempt / eligible`.
     """
-    status = F.col("status")
+    status, attempts = F.col("status"), F.col("attempts") + F.col("fetches")
     sums = {
         "deliveries": F.lit(1),
         "delivered": how_many(status == words.delivered),
         "eligible": how_many(~status.isin(*words.neutral)),
-        "first_attempt": how_many((status == words.delivered) & (F.col("attempts") == 1)),
-        "attempts": F.col("attempts"),
+        "first_attempt": how_many((status == words.delivered) & (attempts == 1)),
+        "attempts": attempts,
     }
     ended = deliveries.where("finished_at IS NOT NULL").withColumn("hour", hour_of("finished_at"))
     return shaped(counted(ended, KEYS, "status", "by_status", sums), RELIABILITY)

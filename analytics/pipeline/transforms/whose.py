@@ -10,10 +10,17 @@ from analytics.pipeline.transforms.facts import Facts
 def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFrame:
     """Add `sender`, subscriber, endpoint, event type and kind; null is what is not known.
 
-    A delivery is its subscription's subscriber's, or, where that subscription has been deleted, its line's. Its kind
-    is its subscription's, or else its event type's; without a subscription it is the reply to a callback.
+    A delivery is its subscription's subscriber's, or, where that subscription has been deleted, its line's. Without a
+    subscription it is the reply to a callback. What a mailbox has handed out, or nobody has sent and waits to be
+    fetched, is of a kind by itself, so that the time in there is nobody else's; else its kind is its subscription's,
+    or its event type's.
     """
-    of_subscription = F.coalesce("subscription_kind", "event_kind")
+    is_fetched = (F.col("fetches") > 0) | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
+    kind = (
+        F.when(F.isnull("subscription_id"), words.reply_kind)
+        .when(is_fetched, words.pulled_kind)
+        .otherwise(F.coalesce("subscription_kind", "event_kind"))
+    )
     return (
         deliveries.join(_lines(facts), "line_id", "left")
         .join(_subscriptions(facts), "subscription_id", "left")
@@ -22,7 +29,7 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
             {
                 "subscriber_id": F.coalesce("subscriber_id", "line_subscriber_id"),
                 "subscriber": F.coalesce("subscriber", "line_subscriber"),
-                "kind": F.when(F.isnull("subscription_id"), words.reply_kind).otherwise(of_subscription),
+                "kind": kind,
             }
         )
     )
@@ -54,7 +61,11 @@ def _subscriptions(facts: Facts) -> DataFrame:
     owned = (
         _each_once(facts.subscriptions)
         .select(
-            "subscriber_id", F.col("id").alias("subscription_id"), F.col("kind").alias("subscription_kind"), "endpoint"
+            "subscriber_id",
+            F.col("id").alias("subscription_id"),
+            F.col("kind").alias("subscription_kind"),
+            "delivery_mode",
+            "endpoint",
         )
         .join(_subscribers(facts), "subscriber_id", "left")
     )
