@@ -34,6 +34,14 @@ def subscribe(
     return names
 
 
+def mailbox(api: Connection, event_type: str) -> tuple[str, str]:
+    """Create a subscriber that fetches this event type; return its name and its key."""
+    name = f"bench-{next(_numbers)}"
+    api.create("subscribers", name=name)
+    api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
+    return name, str(api.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="bench")["token"])
+
+
 def retry_policy(api: Connection, **terms: object) -> str:
     """Create a retry policy; return its name."""
     return str(api.create("retry-policies", name=f"bench-{next(_numbers)}", **terms)["name"])

@@ -11,7 +11,7 @@ from typing import Final
 
 import psycopg
 
-from benchmarks.children import RunningSink
+from benchmarks.children import Receiving
 from benchmarks.connection import Connection
 from broker_project.stack import stacks
 from broker_project.stack.application import python
@@ -75,10 +75,10 @@ class Bench:
         with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
             return connection.execute(query.encode(), arguments or None).fetchall()
 
-    def unfinished(self, sink: RunningSink, deliveries: int, *, seconds: float = THROUGH_SECONDS) -> list[str]:
+    def unfinished(self, receiving: Receiving, deliveries: int, *, seconds: float = THROUGH_SECONDS) -> list[str]:
         """Wait until so many deliveries have arrived and nothing is open any more; say what still is after a time."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and (sink.delivered < deliveries or self._open()):
+        while time.monotonic() < until and (receiving.delivered < deliveries or self._open()):
             time.sleep(LOOK_SECONDS)
         still_open = self._open()
         return [f"{still_open} deliveries were still open after {seconds:g} s"] if still_open else []

@@ -1,33 +1,51 @@
 """The processes around the broker: the sink, the publishers, and what a bare client can do."""
 
 import contextlib
-import multiprocessing
-import os
-import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from ctypes import c_bool, c_int64
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, cast
+from typing import Any, ClassVar, Protocol, cast
 
-from benchmarks import asker, publisher, sink
+from benchmarks import asker, fetcher, publisher, sink
 from benchmarks.answers import Manner
 from benchmarks.asker import Asked, Questions
 from benchmarks.bare import post_bare
+from benchmarks.fetcher import Errand, Taken
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Log, Receipts
+from benchmarks.spawning import shared, spawned
 from benchmarks.wire import path_of
-from broker_project.stack.guard import die_with
 from broker_project.stack.ports import LOOPBACK
 
-CONTEXT: Final = multiprocessing.get_context("spawn")
-END_SECONDS: Final = 10.0
+
+class Receiving(Protocol):
+    """A process that gets what is published."""
+
+    name: ClassVar[str]
+
+    @property
+    def process(self) -> BaseProcess:
+        """What to look at for its CPU time."""
+
+    @property
+    def count(self) -> c_int64:
+        """How much it has got, as other processes may read it."""
+
+    @property
+    def delivered(self) -> int:
+        """How much it has got."""
+
+    def report(self) -> object:
+        """Return what came since the last report."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningSink:
     """The sink's process, as seen from outside."""
+
+    name: ClassVar = "sink"
 
     process: BaseProcess
     control: Connection
@@ -54,8 +72,33 @@ class RunningSink:
 
     def bare_rate(self, request: bytes, seconds: float) -> float:
         """Return how many such requests a second a bare client can post here."""
-        with _child(post_bare, self.port, request, seconds) as (_, control):
+        with spawned(post_bare, self.port, request, seconds) as (_, control):
             return float(control.recv())
+
+
+@dataclass(frozen=True, slots=True)
+class RunningConsumers:
+    """The process of those who fetch, as seen from outside."""
+
+    name: ClassVar = "consumers"
+    process: BaseProcess
+    control: Connection
+    count: c_int64
+
+    @property
+    def delivered(self) -> int:
+        """How many messages they have acknowledged."""
+        return self.count.value
+
+    def report(self) -> Taken:
+        """Return what came since the last report."""
+        self.control.send(sink.REPORT)
+        return cast("Taken", self.control.recv())
+
+    def end(self) -> Taken:
+        """Let each acknowledge what it has and fetch no more; return what came since the last report."""
+        self.control.send(fetcher.END)
+        return cast("Taken", self.control.recv())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,47 +118,33 @@ class RunningPublisher:
 @contextlib.contextmanager
 def running_sink(*, log: Log | None = None, **manner: Any) -> Iterator[RunningSink]:
     """Run a sink that answers in the `Manner` that is named, or takes everything at once."""
-    count, how = CONTEXT.RawValue(c_int64, 0), Manner(**manner)
-    with _child(sink.serve, count, log or Log(how.hanging), how) as (process, control):
+    count, how = shared(c_int64, 0), Manner(**manner)
+    with spawned(sink.serve, count, log or Log(how.hanging), how) as (process, control):
         yield RunningSink(process, control, control.recv(), count)
 
 
 @contextlib.contextmanager
-def publishing(plan: Plan, to: RunningSink) -> Iterator[RunningPublisher]:
-    """Publish from now on; the window of the plan counts from what the sink has already got."""
-    enough = CONTEXT.RawValue(c_bool, False)
+def publishing(plan: Plan, to: Receiving) -> Iterator[RunningPublisher]:
+    """Publish from now on; the window of the plan counts from what has already been got."""
+    enough = shared(c_bool, False)
     counted = replace(plan, window=plan.window + to.delivered)
-    with _child(publisher.publish, counted, to.count, enough) as (process, control):
+    with spawned(publisher.publish, counted, to.count, enough) as (process, control):
         try:
             yield RunningPublisher(process, control, enough)
         finally:
             enough.value = True
 
 
+@contextlib.contextmanager
+def fetching(errand: Errand) -> Iterator[RunningConsumers]:
+    """Fetch from now on, until we are done with it."""
+    count = shared(c_int64, 0)
+    with spawned(fetcher.fetch, errand, count) as (process, control):
+        control.recv()
+        yield RunningConsumers(process, control, count)
+
+
 def asking(questions: Questions) -> Asked:
     """Return how the questions were answered, once all have been asked."""
-    with _child(asker.ask, questions) as (_, control):
+    with spawned(asker.ask, questions) as (_, control):
         return cast("Asked", control.recv())
-
-
-@contextlib.contextmanager
-def _child(target: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
-    """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
-    ours, theirs = CONTEXT.Pipe()
-    process = CONTEXT.Process(target=_be, args=(os.getpid(), target, theirs, *arguments), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield process, ours
-    finally:
-        ours.close()
-        process.join(END_SECONDS)
-        process.kill()
-
-
-def _be(parent: int, target: Callable[..., None], *arguments: object) -> None:
-    """Live this process's life, but not longer than the one that started it; that one alone heeds Ctrl-C."""
-    die_with(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
-        target(*arguments)

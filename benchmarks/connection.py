@@ -2,7 +2,7 @@
 
 import json
 import socket
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 HEAD_END: Final = b"\r\n\r\n"
@@ -14,6 +14,15 @@ CHUNK: Final = 65_536
 
 class Refused(Exception):
     """The broker answered otherwise than it was expected to; the message has its answer."""
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    head: bytes
+    """In lower case."""
+    content: bytes
 
 
 class Connection:
@@ -35,17 +44,22 @@ class Connection:
 
     def post(self, path: bytes, body: bytes, *, expected: int) -> bytes:
         """Send a request and return the answer's body; another status than expected is `Refused`."""
+        status, _, content = self.call(path, body)
+        if status != expected:
+            raise Refused(f"{path.decode()} answered {status}: {content[:500].decode(errors='replace')}")
+        return content
+
+    def call(self, path: bytes, body: bytes) -> Answer:
+        """Send a request and return the answer, whatever it is."""
         self._socket.sendall(b"".join((b"POST ", path, self._head, b"%d" % len(body), HEAD_END, body)))
         answer = self._socket.recv(CHUNK)
         while (end := answer.find(HEAD_END)) < 0:
             answer += self._more()
-        wanted = end + len(HEAD_END) + _length_in(answer[:end].lower())
+        head = answer[:end].lower()
+        wanted = end + len(HEAD_END) + _length_in(head)
         while len(answer) < wanted:
             answer += self._more()
-        content = answer[end + len(HEAD_END) : wanted]
-        if int(answer[9:12]) != expected:
-            raise Refused(f"{path.decode()} answered {answer[9:12].decode()}: {content[:500].decode(errors='replace')}")
-        return content
+        return Answer(int(answer[9:12]), head, answer[end + len(HEAD_END) : wanted])
 
     def create(self, collection: str, /, **fields: object) -> dict[str, Any]:
         """Create one object through the management API and return it."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.children import RunningPublisher, RunningSink
+from benchmarks.children import Receiving, RunningPublisher
 from benchmarks.figures import Figure
 from benchmarks.processes import busy_seconds, cpu_seconds
 
@@ -25,16 +25,16 @@ class Moment:
 
 
 def watched(
-    bench: Bench, sink: RunningSink, publisher: RunningPublisher, *, is_cold: bool = False
+    bench: Bench, receiving: Receiving, publisher: RunningPublisher, *, is_cold: bool = False
 ) -> tuple[Moment, Moment]:
     """Return what had been done before and after the time of measuring; let everything warm up first, or not."""
-    roots = bench.roots() | {"sink": sink.process.pid or 0, "publisher": publisher.process.pid or 0}
+    roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
     if not is_cold:
         time.sleep(bench.options.warm_seconds)
-        sink.report()  # so that what comes in the next one has been measured
-    begin = _now(sink, roots)
+        receiving.report()  # so that what comes in the next one has been measured
+    begin = _now(receiving, roots)
     time.sleep(bench.options.seconds)
-    return begin, _now(sink, roots)
+    return begin, _now(receiving, roots)
 
 
 def cpu_figures(scenario: str, begin: Moment, end: Moment) -> Iterator[Figure]:
@@ -53,5 +53,5 @@ def cpu_figures(scenario: str, begin: Moment, end: Moment) -> Iterator[Figure]:
     yield Figure(scenario, "CPU in use by other programs", max(0.0, end.busy - begin.busy - ours) / seconds, "cores")
 
 
-def _now(sink: RunningSink, roots: Mapping[str, int]) -> Moment:
-    return Moment(time.monotonic(), sink.delivered, cpu_seconds(roots), busy_seconds())
+def _now(receiving: Receiving, roots: Mapping[str, int]) -> Moment:
+    return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy_seconds())

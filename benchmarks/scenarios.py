@@ -7,6 +7,8 @@ from typing import Final
 from benchmarks import growth, matching, soak, summaries, sync
 from benchmarks.bench import Bench
 from benchmarks.figures import Outcome
+from benchmarks.mailbox import million, polling
+from benchmarks.mailbox import throughput as fetched
 from benchmarks.queue import fast, slow
 from benchmarks.topic import dense, fanout, hanging, latency, rejected, retrying, scripts, single
 
@@ -40,6 +42,13 @@ SCENARIOS: Final = {
     sync.NAME: Scenario(sync.run, "100 SYNC calls a second, by turns with the same questions to the endpoint itself"),
     matching.NAME: Scenario(matching.run, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"),
     scripts.NAME: Scenario(scripts.run, "100 single publishes a second over 100 subscribers beside 50 endless scripts"),
+    fetched.NAME: Scenario(
+        fetched.run, "a mailbox with four consumers that fetch ten messages a call, as fast as they go"
+    ),
+    polling.NAME: Scenario(
+        polling.run, "50 single publishes a second to a mailbox for which nobody, 48 and 200 clients wait", is_long=True
+    ),
+    million.NAME: Scenario(million.run, "a mailbox with a million messages and four consumers", is_long=True),
     soak.NAME: Scenario(
         soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
     ),

@@ -47,12 +47,12 @@ def measure(bench: Bench, timetable: Timetable) -> Outcome:
         receipts = sink.report()
     delivered = receipts.seconds(but=range(timetable.hanging))
     figures = [*_percentiles(timetable, "delivered", delivered)]
-    figures += _percentiles(timetable, "accepted", _accepted(published, since=begin.at))
+    figures += _percentiles(timetable, "accepted", accepted(published, since=begin.at))
     figures += cpu_figures(timetable.name, begin, end)
     return Outcome(figures, [*wrong, *publishing_problems(published), *problems(receipts, wanted_from(published))])
 
 
-def _accepted(published: Sequence[Published], *, since: float) -> list[float]:
+def accepted(published: Sequence[Published], *, since: float) -> list[float]:
     """Return how long the answers took, sorted."""
     calls = (call for stream in published for call in zip(stream.due, stream.accept_seconds, strict=True))
     return sorted(seconds for due, seconds in calls if due >= since)
