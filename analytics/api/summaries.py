@@ -33,7 +33,9 @@ class RangeQuery(PageQuery):
     subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
     event_type = serializers.CharField(required=False, help_text="An event type's name.")
     publisher = serializers.CharField(required=False, help_text="A publisher's name.")
-    kind = serializers.CharField(required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX: what is fetched, or CALLBACK: replies.")
+    kind = serializers.CharField(
+        required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX: what is fetched, or CALLBACK: replies."
+    )
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""
