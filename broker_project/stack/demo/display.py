@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from broker_project.stack.demo import watching
-from broker_project.stack.demo.cast import READERS, SUBSCRIBERS, WORKERS
+from broker_project.stack.demo.cast import KILLED, READERS, SUBSCRIBERS, WORKERS
 from broker_project.stack.demo.jobs import Jobs
 from broker_project.stack.demo.judging import Whole
 from broker_project.stack.demo.mailboxes import Archived
@@ -84,15 +84,14 @@ def topics(verdict: Verdict) -> Table:
 def mailbox(archived: Archived) -> Table:
     """Return how the readers of the mailbox shared what was in it."""
     shown = _table(
-        f"MAILBOX: {archived.expected} events, fetched by three readers of which one is killed once",
-        f"{archived.returned} were returned the first time; until they were archived took"
-        f" p50 {duration(archived.p50)}, p95 {duration(archived.p95)}",
-        "reader",
-        "archived",
-        "handed\nout",
+        f"MAILBOX: {archived.expected} events, shared by three readers",
+        f"{archived.returned} returned; p50 {duration(archived.p50)}, p95 {duration(archived.p95)}",
+        *("reader", "receiver", "archived", "share", "handed\nout"),
     )
     for name in READERS:
-        shown.add_row(name, str(archived.done_by.get(name, 0)), str(archived.handed_to.get(name, 0)))
+        done, manner = archived.done_by.get(name, 0), "killed once" if name == KILLED else "steady"
+        share = _share(done, archived.expected)
+        shown.add_row(name, manner, str(done), share, str(archived.handed_to.get(name, 0)))
     return shown
 
 
@@ -110,9 +109,13 @@ def queue(jobs: Jobs) -> Table:
     )
     for sample in WORKERS:
         done = jobs.done_by.get(sample.name, 0)
-        share = f"{100 * done / max(1, jobs.published):.0f} %"
+        share = _share(done, jobs.published)
         shown.add_row(sample.name, sample.behaviour, str(done), share, str(jobs.requests.get(sample.name, 0)))
     return shown
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / max(1, whole):.0f} %"
 
 
 def _table(title: str, caption: str, name: str, *headings: str) -> Table:
