@@ -54,7 +54,7 @@ class StandingSerializer(serializers.Serializer[Any]):
         help_text=f"HELD, delayed, or of subscriptions that are paused or INACTIVE; {COUNTED}"
     )
     redelivered = serializers.IntegerField(help_text=f"Unfinished, and fetched more than once, or returned; {COUNTED}")
-    expired = serializers.IntegerField(help_text="EXPIRED, among the newest that were not acknowledged.")
+    expired = serializers.IntegerField(help_text=f"EXPIRED, of what is kept; {COUNTED}")
     oldest_published_at = serializers.DateTimeField(
         allow_null=True, help_text="When the oldest that is available was published. Null: none is."
     )

@@ -14,6 +14,8 @@ from django.db import Error
 
 from delivery.again import backfilling, replaying
 from delivery.announcements import announcing
+from delivery.mailboxes import expiring as unread
+from delivery.mailboxes import returning
 from delivery.probing import probing
 from delivery.settling import expiring
 from delivery.waking import delaying
@@ -29,6 +31,8 @@ Chore = Callable[[], int]
 CHORES: Final[dict[str, Chore]] = {
     "begin_delayed": delaying.begin_delayed,
     "expire_overdue": expiring.expire_overdue,
+    "expire_unread": unread.expire_unread,
+    "return_overdue": returning.return_overdue,
     "tell_of_held_lines": announcing.tell_of_held_lines,
     "announce": announcing.announce,
     "replay": replaying.go_on,

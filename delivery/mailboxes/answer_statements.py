@@ -1,15 +1,14 @@
-"""The statements for what clients say of their receipts (behaviour 9.2, 9.4), and how a hand-out ends in vain.
+"""The statements for what clients say of their receipts (behaviour 9.2, 9.4).
 
-Each of those returns, of every receipt whose delivery is unfinished: the delivery, the number of the hand-out, that of
+Each returns, of every receipt whose delivery is unfinished: the delivery, the number of the hand-out, that of
 the newest one, whether the receipt counted, where the delivery stands now, until when it is in flight if it was
 prolonged, and the line that has to be woken for it.
 """
 
 from typing import Final
 
+from delivery.mailboxes.endings import BACK, ends, gone
 from delivery.rules.due_times import RETURNED
-from delivery.rules.filing import CARRIED, FILE_GONE
-from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_MAILBOXES
 
 FOUND: Final = """
 WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)),
@@ -28,53 +27,13 @@ found AS MATERIALIZED (
     JOIN own ON own.id = d.subscription_id)"""
 """Locked in order of id, so that calls with the same receipts wait for each other and never in a ring."""
 
-
-def _gone(which: str, *, status: str, reason: str) -> str:
-    """Return the parts in which deliveries end: they are filed, and the line's history tells of a number in doubt."""
-    return f"""
-gone AS (
-  DELETE FROM delivery_open d WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY({which}))
-  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, {status} AS status, d.size, d.attempts,
-            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested, {reason} AS reason,
-            d.created_at, {CARRIED}),
-filed AS ({FILE_GONE}),
-told AS (
-  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
-  SELECT line_id, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
-         lower(status) || ' from the mailbox; its number may never have been received'
-    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)"""
-
-
 ACKNOWLEDGE: Final = f"""{FOUND},
-{_gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
+{gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
 SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END,
        NULL::timestamptz, NULL::bigint
   FROM found
 """
 """Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
-
-BACK: Final = f"""{
-    _gone(
-        "SELECT id FROM back WHERE ends",
-        status="CASE WHEN d.cancel_requested THEN 'CANCELLED' ELSE 'FAILED' END",
-        reason='''CASE WHEN d.cancel_requested THEN 'cancelled while in flight'
-                 ELSE 'redeliveries used up: not acknowledged ' || d.fetches
-                      || CASE d.fetches WHEN 1 THEN ' time' ELSE ' times' END END''',
-    )
-},
-{ENDS_ANNOUNCED}{OF_MAILBOXES},
-returned AS (
-  UPDATE delivery_open d
-     SET status = 'PENDING', due_at = NULL, fetched_until = NULL, uncertain = d.uncertain OR %(uncertain)s
-   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM back WHERE NOT ends))
-  RETURNING d.id, d.line_id)"""
-"""What becomes of `back`, locked hand-outs that nobody acknowledges: each ends if it has to, or is as it was before."""
-
-
-def ends(hand_out: str, limit: str) -> str:
-    """Return SQL that tells whether a delivery which was handed out in vain ends (behaviour 9.7)."""
-    return f"({hand_out}.cancel_requested OR COALESCE({hand_out}.fetches > {limit}, false))"
-
 
 GIVE_BACK: Final = f"""{FOUND},
 back AS MATERIALIZED (

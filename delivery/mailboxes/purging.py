@@ -1,6 +1,14 @@
 """Emptying a mailbox (behaviour 9.7)."""
 
-from typing import NamedTuple
+from time import monotonic
+from typing import Final, NamedTuple
+
+from delivery.settling.cancelling import cancel_until
+from subscriptions.database import rows
+
+PULLED: Final = """
+SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s AND delivery_mode = 'PULL' ORDER BY id
+"""
 
 
 class Purged(NamedTuple):
@@ -9,11 +17,18 @@ class Purged(NamedTuple):
     cancelled: int
     """Ended as CANCELLED."""
     in_flight: int
-    """In flight: end so unless they are acknowledged."""
+    """In flight, and newly asked to end so unless they are acknowledged."""
     is_complete: bool
     """Whether that was all there was when it began; else it is to be asked for again."""
 
 
 def purge(subscriber_id: int, *, seconds: float) -> Purged:
     """End as CANCELLED what the subscriber's mailbox has now, as much of it as `seconds` allow."""
-    raise NotImplementedError
+    until = monotonic() + seconds
+    cancelled = in_flight = 0
+    for (subscription_id,) in rows(PULLED, [subscriber_id]):
+        one = cancel_until(lambda: monotonic() >= until, subscription_id, reason="purged")
+        cancelled, in_flight = cancelled + one.ended, in_flight + one.under_way
+        if not one.is_complete:
+            return Purged(cancelled, in_flight, is_complete=False)
+    return Purged(cancelled, in_flight, is_complete=True)

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from delivery.mailboxes.available import available
+from delivery.rules.due_times import DUE_LATER, RELEASED
+from subscriptions.database import rows
+
 COUNTED_AT_MOST: Final = 10_000
 """Messages are counted no further: a million in a mailbox must cost no more to look at."""
 
@@ -21,13 +25,71 @@ class MailboxStanding:
     redelivered: int
     """Unfinished, and handed out more than once, or returned."""
     expired: int
-    """EXPIRED, among the newest that ended otherwise than acknowledged."""
+    """EXPIRED, of what is kept."""
     oldest_published_at: datetime | None
     """When the oldest of the available was published; None: there is none."""
     oldest_age_seconds: float | None
     """How long ago that was."""
 
 
+def _counted(which: str) -> str:
+    return f"(SELECT count(*) FROM (SELECT FROM own s CROSS JOIN LATERAL ({which}) d LIMIT {COUNTED_AT_MOST}) d)"
+
+
+def _open(condition: str, order: str) -> str:
+    """Return SQL of those of one subscription that stand so in the queue, along an index in that order."""
+    return f"""
+      SELECT d.fetches FROM delivery_open d
+       WHERE d.subscription_id = s.id AND {condition} ORDER BY {order} LIMIT {COUNTED_AT_MOST}"""
+
+
+def _there(fetchable: str) -> str:
+    """Return SQL of what there is of the subscriptions that are fetchable, or of the others."""
+    return f"""
+    SELECT d.id FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND {fetchable}) b
+     CROSS JOIN LATERAL ({available(str(COUNTED_AT_MOST))}) d LIMIT {COUNTED_AT_MOST}"""
+
+
+IN_FLIGHT: Final = _open("d.fetched_until > (SELECT clock_timestamp())", "d.fetched_until, d.id")
+TIMED_OUT: Final = _open("d.fetched_until <= (SELECT clock_timestamp())", "d.fetched_until, d.id")
+RETURNED: Final = _open("d.fetches > 0 AND d.due_at IS NULL", "d.id")
+LATER: Final = f"""
+      SELECT FROM delivery_line l CROSS JOIN LATERAL (
+        SELECT FROM delivery_open d
+         WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IN ({DUE_LATER}, {RELEASED})
+         LIMIT {COUNTED_AT_MOST}) d
+       WHERE l.subscriber_id = s.subscriber_id AND s.delivery_mode = 'PULL'"""
+EXPIRED: Final = """
+      SELECT FROM delivery_delivery d
+       WHERE d.subscription_id = s.id AND d.status = 'EXPIRED' AND d.closed_on < '9999-12-31'
+         AND s.delivery_mode = 'PULL'"""
+REDELIVERED: Final = f"""
+      SELECT FROM ({IN_FLIGHT}) d WHERE d.fetches > 1 UNION ALL SELECT FROM ({TIMED_OUT}) d UNION ALL
+      SELECT FROM ({RETURNED}) d WHERE s.delivery_mode = 'PULL'"""
+
+STANDINGS: Final = f"""
+SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_MOST}), m.redelivered, m.expired,
+       o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8
+  FROM unnest(%s::bigint[]) AS w (id)
+ CROSS JOIN LATERAL (
+  WITH own AS MATERIALIZED (
+    SELECT s.id, s.subscriber_id, s.delivery_mode, s.is_fetchable AND u.status = 'ACTIVE' AS is_fetchable,
+           u.max_redeliveries
+      FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
+     WHERE u.id = w.id),
+  there AS MATERIALIZED ({_there("is_fetchable")})
+  SELECT (SELECT count(*) FROM there) AS available, (SELECT min(id) FROM there) AS oldest_id,
+         {_counted(IN_FLIGHT)} AS in_flight, {_counted(LATER)} AS later,
+         (SELECT count(*) FROM ({_there("NOT is_fetchable")}) d) AS elsewhere,
+         {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired) m
+  LEFT JOIN LATERAL (
+    SELECT COALESCE((SELECT published_at FROM delivery_message WHERE id = d.message_id LIMIT 1), d.created_at)
+             AS published_at
+      FROM delivery_open d WHERE d.id = m.oldest_id AND d.closed_on = '9999-12-31' LIMIT 1) o ON true
+"""
+"""What is in flight counts whatever its subscription is by now: it is acknowledged here."""
+
+
 def mailboxes_of(subscriber_ids: Sequence[int]) -> dict[int, MailboxStanding]:
     """Return how each subscriber's mailbox stands; one without PULL subscriptions has an empty one."""
-    raise NotImplementedError
+    return {subscriber_id: MailboxStanding(*standing) for subscriber_id, *standing in rows(STANDINGS, [subscriber_ids])}

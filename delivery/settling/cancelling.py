@@ -1,7 +1,8 @@
 """Cancelling what a subscription has unfinished: an action of its own (behaviour 1.8)."""
 
+from collections.abc import Callable
 from time import sleep
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import transaction
 
@@ -89,19 +90,38 @@ RETURNING d.id
 NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
 
 
+class Cancelled(NamedTuple):
+    """What cancelling did."""
+
+    ended: int
+    """Ended at once."""
+    under_way: int
+    """Under way, and newly asked to end so unless their answer ends them otherwise."""
+    is_complete: bool
+    """Whether nothing is left that was unfinished when it began."""
+
+
 def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
     """End every delivery that the subscription has unfinished now as CANCELLED.
 
     Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
     """
+    ended, under_way, _ = cancel_until(lambda: False, subscription_id, reason=reason)
+    return ended, under_way
+
+
+def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: str) -> Cancelled:
+    """Do the same until it is done, or time is over; one slice of it at least."""
     ((newest,),) = rows(NEWEST)
     ended = 0
     while True:
         with transaction.atomic():
             slice_ended, driven = cancel_slice(subscription_id, newest=newest, reason=reason)
             if not slice_ended:
-                return ended, len(rows(ASK, {"subscription": subscription_id}))
+                return Cancelled(ended, len(rows(ASK, {"subscription": subscription_id})), is_complete=True)
         ended += slice_ended
+        if is_over():
+            return Cancelled(ended, 0, is_complete=False)
         if driven and slice_ended >= SLICE:
             sleep(BETWEEN_SECONDS)
 

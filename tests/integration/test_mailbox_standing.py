@@ -1,0 +1,87 @@
+"""How a mailbox stands (behaviour 9.5)."""
+
+from typing import Any
+
+import pytest
+
+from delivery.mailboxes import standing
+from delivery.mailboxes.answering import give_back
+from delivery.mailboxes.expiring import expire_unread
+from delivery.mailboxes.standing import MailboxStanding, mailboxes_of
+from delivery.models import Delivery, Message
+from subscriptions.models import EventType, Subscription
+from tests.driving import inactivate, publish_bodies, publish_numbered
+from tests.mailboxes import age, fetched, pulled_subscription, time_out
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    return pulled_subscription(event_type=event_type)
+
+
+def standing_of(wanted: Subscription) -> MailboxStanding:
+    return mailboxes_of([wanted.subscriber_id])[wanted.subscriber_id]
+
+
+def counts(wanted: Subscription) -> tuple[int, ...]:
+    """Return how many are available, in flight, waiting, redelivered and expired."""
+    one = standing_of(wanted)
+    return one.available, one.in_flight, one.waiting, one.redelivered, one.expired
+
+
+@pytest.mark.behaviour("9.5")
+def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    assert counts(pulled) == (0, 0, 0, 0, 0)
+    publish_numbered(pulled.event_type, 4)
+    publish_numbered(beside.event_type, 3)
+    publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
+    assert counts(pulled) == (7, 0, 1, 0, 0)
+    returned, *_ = fetched(pulled, 3)
+    give_back(pulled.subscriber_id, [returned.receipt])
+    assert counts(pulled) == (5, 2, 1, 1, 0)
+    time_out()
+    assert counts(pulled) == (7, 0, 1, 3, 0)
+    fetched(pulled, 1)
+    assert counts(pulled) == (6, 1, 1, 3, 0)
+    inactivate(beside)
+    assert counts(pulled) == (3, 1, 4, 3, 0)
+    inactivate(pulled.subscriber)
+    assert counts(pulled) == (0, 1, 7, 3, 0)
+    age(days=5)
+    expire_unread()
+    assert counts(pulled) == (0, 1, 1, 1, 6)
+
+
+@pytest.mark.behaviour("9.5")
+def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
+    assert (standing_of(pulled).oldest_published_at, standing_of(pulled).oldest_age_seconds) == (None, None)
+    publish_numbered(pulled.event_type, 3)
+    fetched(pulled, 1)
+    second = Message.objects.order_by("id")[1]
+    one = standing_of(pulled)
+    assert one.oldest_published_at == second.published_at
+    assert one.oldest_age_seconds is not None
+    assert one.oldest_age_seconds > 0
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_mailbox_is_counted_no_further_than_it_says(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_numbered(pulled.event_type, 2)
+    few = standing.STANDINGS.replace(str(standing.COUNTED_AT_MOST), "1")
+    monkeypatch.setattr(standing, "STANDINGS", few)
+    assert counts(pulled) == (1, 0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
+    stranger = pulled_subscription(event_type=pulled.event_type)
+    publish_numbered(pulled.event_type, 2)
+    fetched(stranger, 1)
+    ids: list[Any] = [pulled.subscriber_id, stranger.subscriber_id, 0]
+    assert [(mailboxes_of(ids)[one].available, mailboxes_of(ids)[one].in_flight) for one in ids] == [
+        (2, 0),
+        (1, 1),
+        (0, 0),
+    ]
+    assert Delivery.objects.count() == 4
