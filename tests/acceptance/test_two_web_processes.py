@@ -1,9 +1,5 @@
 """Two real web processes on one database: whatever is configured through one counts for the other's next publish."""
 
-import contextlib
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import cycle
@@ -12,11 +8,8 @@ from typing import Any
 import pytest
 import requests
 
-from broker_project.stack.application import Application
-from broker_project.stack.folders import ROOT
-from broker_project.stack.ports import LOOPBACK, any_free
 from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import wait_until
+from tests.web_processes import another_web
 
 pytestmark = pytest.mark.faults
 
@@ -53,26 +46,8 @@ class Webs:
 def webs(broker: Broker) -> Iterator[Webs]:
     event_type = broker.event_type("Two.Webs.Event")
     with another_web(broker) as other:
-        yield Webs(broker, (broker.web, other), broker.publisher(), event_type)
+        yield Webs(broker, (broker.web, other.address), broker.publisher(), event_type)
     broker.inactivate_all()
-
-
-@contextlib.contextmanager
-def another_web(broker: Broker) -> Iterator[str]:
-    """Run one more web process on the broker's stores; hand out its address."""
-    port = any_free()
-    service = Application(broker.stack.environment, port, 0, "", "").web()
-    environment = {**os.environ, **service.environment}
-    process = subprocess.Popen(service.command, cwd=ROOT, env=environment, start_new_session=True)
-    try:
-        wait_until(service.is_ready)
-        yield f"http://{LOOPBACK}:{port}"
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(TIMEOUT)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 @pytest.mark.behaviour("3.7")
