@@ -1,7 +1,9 @@
 """Mailboxes for tests: subscriptions that are fetched, and hand-outs that are made or run out."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db.models import F
 from django.db.models.functions import Now
@@ -10,8 +12,11 @@ from delivery.mailboxes.fetching import fetch
 from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
+from subscriptions.database import forget_connection
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.factories import subscription
+
+T = TypeVar("T")
 
 
 def pulled_subscription(
@@ -57,3 +62,16 @@ def fetched(wanted: Subscription, most: int = 100) -> list[Fetched]:
 def age(*, days: int) -> None:
     """Let every delivery have been made that much earlier."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
+
+
+def at_once(number: int, do: Callable[[], T]) -> list[T]:
+    """Do the same in so many threads, each with a connection of its own; return what each got."""
+
+    def done() -> T:
+        try:
+            return do()
+        finally:
+            forget_connection()
+
+    with ThreadPoolExecutor(number) as threads:
+        return [one.result() for one in [threads.submit(done) for _ in range(number)]]
