@@ -20,6 +20,9 @@ from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
 from delivery.lines.runs import Run
 from delivery.lines.strands import DrivenLine
+from delivery.mailboxes.answering import acknowledge
+from delivery.mailboxes.fetching import fetch
+from delivery.mailboxes.hand_outs import Box
 from delivery.messages.publishing import publish
 from delivery.messages.storing import NewMessage
 from delivery.models import Lane
@@ -29,23 +32,23 @@ from delivery.settling.lines import settle
 from delivery.settling.settlements import Settlement
 from delivery.waking.claiming import claim
 from delivery.waking.sweeping import lines_with_due_work, still_due
-from subscriptions.models import EventType, Status, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 LINES: Final = 100
 PER_LINE: Final = 2
 """Deliveries that each line gets and sends in a round."""
 PARKED: Final = 2
 """Inactive subscriptions: few, with a long backlog each, since a sweep looks once at every one that has a backlog."""
+FETCHED: Final = 10
+"""Messages that a client fetches and acknowledges in a round."""
 DAYS: Final = 10
 
 
 class Database:
-    """What is measured: lines of busy subscribers; one has an inactive subscription too, and one has nothing else."""
+    """What is measured: lines of busy subscribers, and a mailbox; one of them has an inactive subscription too."""
 
     def __init__(self) -> None:
-
         call_command("migrate", verbosity=0)
-
         self._event_type = EventType.objects.create(name="Growth", kind="TOPIC")
         parked = EventType.objects.create(name="Growth.Parked", kind="TOPIC")
         self._busy: list[tuple[int, int]] = []
@@ -59,10 +62,13 @@ class Database:
             if number < PARKED:
                 self._parked.append((line_id, _subscribe(subscriber, parked, Status.INACTIVE).pk))
         self._lines = [line_id for line_id, _ in self._busy]
+        self._fetched = EventType.objects.create(name="Growth.Fetched", kind="TOPIC")
+        client = Subscriber.objects.create(name="growth-client")
+        _subscribe(client, self._fetched, Status.ACTIVE, delivery_mode=DeliveryMode.PULL)
+        self._box = Box(client.pk, is_ordered=False)
 
     def fill(self, url: str, finished: int, waiting: int) -> dict[str, Any]:
         """Give the database a history."""
-
         days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
         for day in days:
             open_days(day, ahead=0)
@@ -72,8 +78,7 @@ class Database:
         return {}
 
     def round(self) -> dict[str, float]:
-        """Publish to every line, sweep, claim, read, settle each delivery, let go; return the seconds of each kind."""
-
+        """Publish, sweep, claim, read, settle each delivery, let go; fetch, acknowledge; return the seconds of each kind."""
         seconds: defaultdict[str, float] = defaultdict(float)
 
         def timed(kind: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -82,8 +87,7 @@ class Database:
             seconds[kind] += time.perf_counter() - began
             return result
 
-        messages = [NewMessage(self._event_type.pk, self._event_type.name, b"{}", "application/json")] * PER_LINE
-        timed("publish", publish, messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
+        timed("publish", _publish, self._event_type, PER_LINE)
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
         wanted = [Wanted(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
@@ -91,7 +95,15 @@ class Database:
         lines = [DrivenLine(one, Run([one.line_id for one in claims], 1.0), 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", settle))
         timed("look again", still_due, self._lines)
+        _publish(self._fetched, FETCHED)
+        handed_out = timed("fetch", fetch, self._box, most=FETCHED)
+        timed("acknowledge", acknowledge, self._box.subscriber_id, [one.receipt for one in handed_out])
         return dict(seconds)
+
+
+def _publish(event_type: EventType, count: int) -> None:
+    messages = [NewMessage(event_type.pk, event_type.name, b"{}", "application/json")] * count
+    publish(messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
 
 
 def _send(lines: list[DrivenLine], hands: dict[int, Hand[InHand]], settle: Callable[..., Any]) -> None:
@@ -106,18 +118,12 @@ def _send(lines: list[DrivenLine], hands: dict[int, Hand[InHand]], settle: Calla
     settle(epochs, settlements=ended, states=[line.state(let_go=True) for line in lines])
 
 
-def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status) -> Subscription:
-    return Subscription.objects.create(
-        subscriber=subscriber,
-        event_type=event_type,
-        status=status,
-        endpoint="http://127.0.0.1:9/",
-        signing_secret=SECRET,
-    )
+def _subscribe(subscriber: Subscriber, event_type: EventType, status: Status, **fields: Any) -> Subscription:
+    usual = {"endpoint": "http://127.0.0.1:9/", "signing_secret": SECRET, **fields}
+    return Subscription.objects.create(subscriber=subscriber, event_type=event_type, status=status, **usual)
 
 
 def _answered(line_id: int, delivery_id: int) -> Settlement:
-
     return Settlement(
         line_id=line_id,
         delivery_id=delivery_id,

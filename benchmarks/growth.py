@@ -1,4 +1,4 @@
-"""`growth`: what publishing, sweeping, claiming, reading and settling cost beside years of finished deliveries.
+"""`growth`: what publishing, sending, sweeping, fetching and acknowledging cost beside years of finished deliveries.
 
 Two databases of the same server, one empty and one with a history, are measured in turn, so that whatever else the
 machine does meets both alike; the figures are ratios of medians.

@@ -10,7 +10,7 @@ from benchmarks.growth import EMPTY, GROWN, measure
 def test_growth_is_measured_for_all_that_a_delivery_goes_through(transactional_db: None) -> None:
     figures = measure(os.environ, lambda _said: None, finished=1_000, waiting=100, rounds=3)
     assert [figure.figure.partition(",")[0] for figure in figures] == [
-        *("publish", "sweep", "claim", "read a page", "settle", "look again")
+        *("publish", "sweep", "claim", "read a page", "settle", "look again", "fetch", "acknowledge")
     ]
     assert all(figure.value > 0 and figure.unit == "times" for figure in figures)
     with connection.cursor() as cursor:
