@@ -80,6 +80,9 @@ class Result:
     delivery_status: str
     """Where the delivery has ended: how; else empty."""
 
+    in_flight_until: datetime | None
+    """By the broker's clock; None if it was not extended."""
+
     held_seconds: float
     """How long the message is surely ours from now on; 0 if it was not extended."""
 
@@ -91,10 +94,16 @@ class Result:
     @classmethod
     def read(cls, document: Mapping[str, Any], *, answered_at: datetime) -> "Result":
         """Read one result of an answer that was made `answered_at` by the broker's clock."""
-        until = document.get("in_flight_until")
-        held = surely_held(datetime.fromisoformat(until), answered_at=answered_at) if until else 0.0
-        status = document.get("delivery_status") or ""
-        return cls(document["receipt"], document["status"], document["code"], status, held)
+        text = document.get("in_flight_until")
+        until = datetime.fromisoformat(text) if text else None
+        return cls(
+            receipt=document["receipt"],
+            status=document["status"],
+            code=document["code"],
+            delivery_status=document.get("delivery_status", ""),
+            in_flight_until=until,
+            held_seconds=surely_held(until, answered_at=answered_at) if until else 0.0,
+        )
 
 
 def surely_held(until: datetime, *, answered_at: datetime) -> float:
