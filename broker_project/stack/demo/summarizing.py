@@ -22,7 +22,6 @@ from analytics import recording, requesting
 from analytics.models import Latency, OrderingAudit, Reliability, Run, RunState, SenderLoad, Volume
 from analytics.models.runs import UNENDED
 from analytics.pipeline.quantiles import merged, quantile
-from analytics.vocabulary import PULLED
 from broker_project.stack.demo.cast import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.summary import Summary
 
@@ -80,8 +79,7 @@ def figures(run: Run, suffix: str, seconds: float) -> Summary:
     statuses = Counter[str]()
     for by_status in reliability.values_list("by_status", flat=True):
         statuses.update(by_status)
-    sent = Latency.objects.filter(ours, measure="delivery").exclude(kind=PULLED)
-    histograms = sent.values_list("histogram", flat=True)
+    histograms = Latency.objects.filter(ours, measure="delivery").values_list("histogram", flat=True)
     times = merged({int(bucket): count for bucket, count in one.items()} for one in histograms)
     audit = OrderingAudit.objects.filter(hours, subscriber__in=[sample.name + suffix for sample in SUBSCRIBERS])
     found = _total(audit, "inversions") + _total(audit, "duplicates")
