@@ -12,6 +12,7 @@ Item = tuple[str, str, str] | tuple[str, str, str, str]
 GROUPS: Final[dict[str, tuple[Item, ...]]] = {
     "Delivery": (
         ("Lines", "conveyor_belt", "delivery.line"),
+        ("Mailboxes", "markunread_mailbox", "delivery.mailbox"),
         ("Messages", "mail", "delivery.message"),
         ("Deliveries", "local_shipping", "delivery.delivery"),
         ("Dead letters", "unsubscribe", "delivery.deadletter"),

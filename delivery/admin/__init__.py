@@ -4,7 +4,8 @@
 hold or not), `releasing`, `resubmitting`, `republishing`, `pausing`, `backfilling`, `replayable` (what more can be done
 than to look), then one module a model: `callbacks`, `messages`, `queue_groups`, `narrowing` and `deliveries`,
 `dead_letters`, `attempts`, `replay_form`, `selections` and `replays`, `line_work`, `standing_columns` and `lines`,
-`announcements`, `volatile_counts`, `housekeeping`; `configured` adds to the pages of `subscriptions`.
+`mailbox_work`, `emptying` and `mailboxes`, `announcements`, `volatile_counts`, `housekeeping`; `configured` adds to the
+pages of `subscriptions`.
 """
 
 from delivery.admin import (
@@ -16,6 +17,7 @@ from delivery.admin import (
     deliveries,
     housekeeping,
     lines,
+    mailboxes,
     messages,
     queue_groups,
     replays,
@@ -31,6 +33,7 @@ __all__ = [
     "deliveries",
     "housekeeping",
     "lines",
+    "mailboxes",
     "messages",
     "queue_groups",
     "replays",

@@ -14,10 +14,11 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.backfilling import BackfillingAdmin
+from delivery.admin.line_work import main_line_of
+from delivery.admin.mailbox_work import mailbox_link
 from delivery.admin.read_only import link_to, link_to_list
 from delivery.admin.replayable import replay_address
 from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
-from delivery.models import Lane
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.admin.subscribers import SubscriberAdmin
 from subscriptions.admin.theme import ActionVariant, action, display
@@ -30,17 +31,22 @@ admin.site.unregister([Subscriber, Subscription])
 
 @admin.register(Subscriber)
 class DeliveredSubscriberAdmin(SubscriberAdmin):
-    """A subscriber, with its line, its subscriptions and its deliveries."""
+    """A subscriber, with its line, its mailbox, its subscriptions and its deliveries."""
 
     def get_readonly_fields(self, request: HttpRequest, obj: Subscriber | None = None) -> tuple[str, ...]:
         """Return the links too."""
-        links = ("line_link", "subscription_list", "delivery_list") if obj else ()
+        links = ("line_link", "mailbox", "subscription_list", "delivery_list") if obj else ()
         return (*super().get_readonly_fields(request, obj), *links)
 
     @display(description="line")
     def line_link(self, subscriber: Subscriber) -> SafeString | str:
         """Return a link to its line."""
-        return link_to("delivery_line", _line_of(subscriber), "how its line stands")
+        return link_to("delivery_line", main_line_of(subscriber), "how its line stands")
+
+    @display(description="mailbox")
+    def mailbox(self, subscriber: Subscriber) -> SafeString | str:
+        """Return a link to its mailbox, if it has one, and how that stands."""
+        return mailbox_link(subscriber)
 
     @display(description="subscriptions")
     def subscription_list(self, subscriber: Subscriber) -> SafeString:
@@ -50,7 +56,7 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
     @display(description="deliveries")
     def delivery_list(self, subscriber: Subscriber) -> SafeString:
         """Return a link to its deliveries."""
-        return link_to_list("delivery_delivery", "its deliveries", line__id__exact=_line_of(subscriber))
+        return link_to_list("delivery_delivery", "its deliveries", line__id__exact=main_line_of(subscriber))
 
 
 @admin.register(Subscription)
@@ -114,11 +120,6 @@ class DeliveredSubscriptionAdmin(BackfillingAdmin):
     def cancel_chosen(self, request: HttpRequest, chosen: QuerySet[Subscription]) -> HttpResponse | None:
         """Ask, then end all that these have unfinished."""
         return self.each_confirmed(request, chosen, _question(chosen), _cancel)
-
-
-def _line_of(subscriber: Subscriber) -> int:
-    """Return the id of its line, which every subscriber has from the start."""
-    return subscriber.lines.get(lane=Lane.MAIN).pk
 
 
 def _question(chosen: "list[Subscription] | QuerySet[Subscription]") -> str:

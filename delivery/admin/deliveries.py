@@ -45,6 +45,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
         *(
+            "fetches",
+            "in_flight_until",
             "not_before",
             "expires_at",
             "repeats",
@@ -93,6 +95,11 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     def next_try(self, delivery: Delivery) -> str:
         """Return when it is tried again, if it waits for that and has not ended."""
         return instant(delivery.next_try_at)
+
+    @display(description="in flight until")
+    def in_flight_until(self, delivery: Delivery) -> str:
+        """Return when the hand-out times out, or has, of what a mailbox's client has."""
+        return instant(delivery.fetched_until)
 
     @display(description="repeats")
     def repeats(self, delivery: Delivery) -> SafeString | str:

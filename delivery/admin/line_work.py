@@ -22,6 +22,7 @@ from delivery.looking.standing import (
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
 from subscriptions.admin.theme import table
+from subscriptions.models import Subscriber
 
 STANDING: Final = "_standing"
 """Where a line that is shown keeps how it stands,"""
@@ -91,6 +92,11 @@ def sender_of(line: Line) -> SenderStanding | None:
     return sender
 
 
+def main_line_of(subscriber: Subscriber) -> int:
+    """Return the id of a subscriber's main line, which every one has from the start."""
+    return subscriber.lines.get(lane=Lane.MAIN).pk
+
+
 def sister_of(line: Line) -> Line | None:
     """Return the other line of the same subscriber; None of a line that has none."""
     if line.subscriber_id is None:
@@ -98,9 +104,9 @@ def sister_of(line: Line) -> Line | None:
     return Line.objects.select_related("subscriber").exclude(pk=line.pk).get(subscriber=line.subscriber_id)
 
 
-def counted(number: int) -> str:
-    """Return a number that is counted no further than needed."""
-    return f"{number} or more" if number == COUNTED_AT_MOST else str(number)
+def counted(number: int, most: int = COUNTED_AT_MOST) -> str:
+    """Return a number that is counted no further than `most`."""
+    return f"{number} or more" if number == most else str(number)
 
 
 def oldest_of(line: Line) -> dt.datetime | None:

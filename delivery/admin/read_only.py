@@ -31,6 +31,9 @@ SHOWN_BYTES: Final = 64 * 1024
 
 MAX_ID_DIGITS: Final = 18
 
+MAILBOX: Final = "mailbox"
+"""Where what is fetched goes, instead of to an endpoint."""
+
 STATUS_COLOURS: Final = {
     "PENDING": "info",
     "IN_FLIGHT": "info",
@@ -139,11 +142,13 @@ def instant(at: dt.datetime | None) -> str:
 
 
 def subscription_link(subscription: Subscription | None) -> SafeString | str:
-    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes."""
+    """Return a link to a subscription that tells it from its like: whose, for what, and where it goes if it is sent."""
     if subscription is None:
         return "-"
     host = re.split(r"[/?]", subscription.endpoint.partition("://")[2])[0]
-    return link_to("subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host}")
+    return link_to(
+        "subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host or MAILBOX}"
+    )
 
 
 def payload_of(message: Message) -> SafeString:

@@ -162,6 +162,17 @@ class Migration(migrations.Migration):
             bases=("delivery.delivery",),
         ),
         migrations.CreateModel(
+            name="Mailbox",
+            fields=[],
+            options={
+                "verbose_name_plural": "mailboxes",
+                "proxy": True,
+                "indexes": [],
+                "constraints": [],
+            },
+            bases=("subscriptions.subscriber",),
+        ),
+        migrations.CreateModel(
             name="Line",
             fields=[
                 ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),

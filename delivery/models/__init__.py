@@ -7,6 +7,7 @@ from delivery.models.dead_letters import DeadLetter
 from delivery.models.deliveries import OPEN_SHELF, Delivery
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
+from delivery.models.mailboxes import Mailbox
 from delivery.models.messages import Message, MessageOutcome
 from delivery.models.paces import Pace
 from delivery.models.page_reads import PageRead
@@ -32,6 +33,7 @@ __all__ = [
     "Line",
     "LineEvent",
     "LineEventKind",
+    "Mailbox",
     "Message",
     "MessageOutcome",
     "Pace",

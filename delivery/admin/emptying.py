@@ -1,0 +1,119 @@
+"""What people do about mailboxes in the admin: return what a client does not answer, and empty one."""
+
+import re
+from http import HTTPStatus
+from typing import Any, ClassVar, Final, NamedTuple
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+
+from delivery.admin.mailbox_work import handed_out, so_many, standing_of
+from delivery.admin.read_only import ReadOnlyAdmin, is_id
+from delivery.mailboxes.answering import MOST_RECEIPTS, give_back
+from delivery.mailboxes.purging import purge
+from delivery.mailboxes.receipts import Receipt
+from delivery.models import Delivery, Mailbox
+from subscriptions.admin.theme import ActionVariant, action
+
+RETURNING: Final = "Return these, which somebody may be at work on? Whoever fetches next gets them."
+NOTHING_OUT: Final = "Nothing of it is in flight."
+PURGE_SECONDS: Final = 5.0
+"""As long as somebody waits for a page."""
+CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
+
+
+class HandOut(NamedTuple):
+    """A hand-out that may be returned, as a form shows and sends it: only the newest of a delivery counts."""
+
+    pk: str
+    text: str
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return self.text
+
+
+class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
+    """Mailboxes, from which clients' hand-outs can be taken back and which can be emptied."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = ("give_back", "purge")
+
+    def has_empty_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may change mailboxes, which is only ever to take things out of them."""
+        return request.user.has_perm("delivery.change_mailbox")
+
+    @action(description="Return what is in flight", permissions=["empty"], icon="undo", variant=ActionVariant.WARNING)
+    def give_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then make available at once what is in flight, or the one delivery that is asked for."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        wanted = request.GET.get("delivery", "")
+        chosen = [_hand_out(one) for one in handed_out(box) if not is_id(wanted) or one.pk == int(wanted)]
+        if not chosen:
+            return self._done(request, box, NOTHING_OUT, messages.WARNING)
+        return self._asked(request, box, RETURNING, chosen)
+
+    @action(description="Purge", permissions=["empty"], icon="delete_sweep", variant=ActionVariant.DANGER)
+    def purge(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then end as CANCELLED all that is in it."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            return self._done(request, box, *_purged(box))
+        return self._asked(request, box, _question(box), [box])
+
+    def _asked(self, request: HttpRequest, box: Mailbox, question: str, chosen: list[Any]) -> HttpResponse:
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": question,
+            "chosen": chosen,
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "back": _page_of(box),
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "subscriptions/confirm.html", context)
+
+    def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
+        if level == messages.SUCCESS:
+            self.log_change(request, box, note)
+        self.message_user(request, note, level)
+        return HttpResponseRedirect(_page_of(box))
+
+
+def _page_of(box: Mailbox) -> str:
+    return reverse("admin:delivery_mailbox_change", args=[box.pk])
+
+
+def _hand_out(one: Delivery) -> HandOut:
+    times = "once" if one.fetches == 1 else f"{one.fetches} times"
+    return HandOut(f"{one.pk}.{one.fetches}", f"delivery {one.pk}, handed out {times}")
+
+
+def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:
+    """Return what was shown and is in flight still, and say how much that was."""
+    named = filter(None, map(CHOSEN.fullmatch, chosen[:MOST_RECEIPTS]))
+    receipts = [Receipt(*map(int, one.groups())) for one in named]
+    returned = sum(result.status == HTTPStatus.OK for result in give_back(box.pk, receipts).values())
+    note = f"Returned {returned} of {len(receipts)}."
+    return note, messages.SUCCESS if returned else messages.WARNING
+
+
+def _question(box: Mailbox) -> str:
+    standing = standing_of(box)
+    there = f"{so_many(standing.available)} available, {so_many(standing.waiting)} waiting"
+    return (
+        f"Cancel all that is in this mailbox, {there}, {so_many(standing.in_flight)} in flight now?"
+        " It is never handed out again; this cannot be undone."
+    )
+
+
+def _purged(box: Mailbox) -> tuple[str, int]:
+    done = purge(box.pk, seconds=PURGE_SECONDS)
+    ended = f"Cancelled {done.cancelled} {'delivery' if done.cancelled == 1 else 'deliveries'}"
+    out = f"; {done.in_flight} in flight end so unless they are acknowledged" if done.in_flight else ""
+    more = "" if done.is_complete else "; there is more: purge it again"
+    return f"{ended}{out}{more}.", messages.SUCCESS
