@@ -78,7 +78,7 @@ class Database:
         return {}
 
     def round(self) -> dict[str, float]:
-        """Publish, sweep, claim, read, settle each delivery, let go; fetch, acknowledge; return the seconds of each kind."""
+        """Publish, sweep, claim, read, settle, let go; fetch, acknowledge; return the seconds of each kind."""
         seconds: defaultdict[str, float] = defaultdict(float)
 
         def timed(kind: str, act: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
