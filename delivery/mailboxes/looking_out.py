@@ -50,9 +50,8 @@ class LookOut(threading.Thread):
         self._room = room
 
     def run(self) -> None:
-        """Look again and again; it holds a connection only while somebody waits."""
-        while True:
-            self._room.rest(EVERY_SECONDS)
+        """Look again and again until the room is closed; it holds a connection only while somebody waits."""
+        while self._room.rest(EVERY_SECONDS):
             try:
                 self.look()
             except Error as failure:
@@ -62,6 +61,7 @@ class LookOut(threading.Thread):
                 log.exception("mailboxes.failed")
                 self._recover()
             time.sleep(BETWEEN_SECONDS)
+        forget_connection()
 
     def look(self) -> None:
         """Look once."""

@@ -88,12 +88,15 @@ class Room:
         if not wanted.isdisjoint(subscriber_ids):
             self._bell.set()
 
-    def rest(self, seconds: float) -> None:
-        """Wait until the bell rings: at most so long, or as long as all seats are empty."""
-        with self._lock:
-            is_empty = not self._polls
-        self._bell.wait(None if is_empty else seconds)
+    def rest(self, seconds: float) -> bool:
+        """Wait until the bell rings: at most so long, or as long as all seats are empty; tell whether anybody may come.
+
+        The bell rings for a hint, for whoever comes first or leaves last, and when the room is closed.
+        """
+        self._bell.wait(seconds if self.waiting() else None)
         self._bell.clear()
+        with self._lock:
+            return bool(self._polls) or not self._is_closed
 
     def close(self) -> None:
         """Let everybody go, and nobody wait in here any more."""
@@ -101,6 +104,7 @@ class Room:
             self._is_closed = True
             for poll in self._polls:
                 poll.let_go()
+        self._bell.set()
 
     def _admit(self, poll: Poll) -> bool:
         with self._lock:

@@ -182,3 +182,18 @@ def test_who_looks_for_messages_rests_while_nobody_waits_and_until_there_is_a_hi
             looking.join(0.001)
     looking.join(30)  # the last to leave lets the connection go
     assert looks == [{SHOP: 1}, {SHOP: 1}, {}]
+
+
+def test_who_looks_for_messages_goes_when_the_room_is_closed_and_the_last_has_left(room: Room) -> None:
+    rests: list[bool] = []
+
+    def look() -> None:
+        while not rests or rests[-1]:
+            rests.append(room.rest(3600))
+
+    looking = in_thread(look)
+    with room.seat(SHOP):
+        room.close()
+        assert looking.is_alive()
+    looking.join(30)
+    assert (looking.is_alive(), rests[-1]) == (False, False)
