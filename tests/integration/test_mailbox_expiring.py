@@ -1,0 +1,251 @@
+"""What the clock ends in mailboxes: what nobody reads for days, and what is fetched in vain (behaviour 9.6, 9.7)."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from delivery.driving.attending import CHORES
+from delivery.mailboxes import expiring, returning
+from delivery.mailboxes.answering import acknowledge, give_back
+from delivery.mailboxes.expiring import expire_unread
+from delivery.mailboxes.returning import return_overdue
+from delivery.models import Announcement, Delivery
+from delivery.rules.reasons import told
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.waking import wakeups
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.driving import inactivate, line_of, publish_bodies, publish_numbered, retry_line_of, statuses
+from tests.factories import event_type as new_event_type
+from tests.factories import subscription
+from tests.mailboxes import age, fetched, switch, time_out
+
+CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
+FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    """One that has an endpoint as well, so that it may be switched."""
+    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+
+
+def reasons(wanted: Subscription) -> list[str]:
+    return [*Delivery.objects.filter(subscription=wanted).oldest_first().values_list("reason", flat=True)]
+
+
+def test_the_clock_looks_after_mailboxes() -> None:
+    assert (CHORES["expire_unread"], CHORES["return_overdue"]) == (expire_unread, return_overdue)
+
+
+# --- unread ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("9.6", "2.10")
+def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    out, late = fetched(pulled, 1), fetched(pulled, 1)
+    Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
+    age(days=3)
+    assert expire_unread() == 0
+    age(days=1)
+    assert (expire_unread(), expire_unread()) == (2, 0)
+    assert statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
+    assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
+    assert told(reasons(pulled)[1]) == "unread for 4 days"
+    acknowledge(pulled.subscriber_id, [out[0].receipt])
+    assert statuses(pulled)[0] == DELIVERED
+
+
+@pytest.mark.behaviour("9.6")
+def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
+    publish_numbered(pulled.event_type, 1)
+    age(days=1)
+    assert expire_unread() == 0
+    settings.MAILBOX_DAYS = 1
+    assert (expire_unread(), reasons(pulled)) == (1, ["unread for 1 day"])
+
+
+@pytest.mark.behaviour("9.6", "2.10")
+def test_only_what_is_fetched_expires_so_and_a_switch_counts_at_once(pulled: Subscription) -> None:
+    switch(pulled, DeliveryMode.PUSH)
+    publish_numbered(pulled.event_type, 1)
+    age(days=9)
+    assert expire_unread() == 0
+    switch(pulled, DeliveryMode.PULL)
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
+
+
+@pytest.mark.behaviour("9.6", "2.13")
+def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
+    publish_bodies(pulled.event_type, b"due", b"delayed")
+    age(days=9)
+    due, delayed = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
+    Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, PENDING])
+    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, PENDING])
+
+
+@pytest.mark.behaviour("9.6", "3.6")
+def test_what_is_held_waits_for_somebody_to_release_it(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    age(days=9)
+    assert (expire_unread(), statuses(pulled)) == (0, ["HELD"])
+
+
+@pytest.mark.behaviour("9.6", "9.8")
+@pytest.mark.parametrize("lane", ["main", "retry"])
+def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, lane: str) -> None:
+    publish_numbered(pulled.event_type, 1)
+    line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
+    Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
+    age(days=4)
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
+
+
+@pytest.mark.behaviour("9.6")
+def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
+    subscription(event_type=pulled.event_type)
+    publish_numbered(pulled.event_type, 5)
+    age(days=4)
+    small = expiring.EXPIRE.replace(f"LIMIT {expiring.OF_EACH})", "LIMIT 2)")
+    monkeypatch.setattr(expiring, "EXPIRE", small.replace(f"LIMIT {expiring.SLICE})", "LIMIT 5)"))
+    ended = [expire_unread() for _ in range(6)]
+    assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
+    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
+
+
+# --- in vain ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("9.2")
+def test_what_may_be_fetched_again_is_left_alone(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 2)
+    fetched(pulled, 1)
+    time_out()
+    fetched(pulled, 1)
+    time_out()
+    before = [*Delivery.objects.oldest_first().values()]
+    assert (return_overdue(), [*Delivery.objects.oldest_first().values()]) == (0, before)
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
+def test_a_message_fails_once_its_redeliveries_are_used_up(
+    pulled: Subscription, most: int, *, is_returned: bool
+) -> None:
+    Subscriber.objects.update(max_redeliveries=most)
+    publish_numbered(pulled.event_type, 2)
+    for number in range(1, most + 2):
+        assert statuses(pulled)[0] in {PENDING, IN_FLIGHT}
+        (one,) = fetched(pulled, 1)
+        assert (one.fetch, one.content.body) == (number, b"0")
+        if is_returned:
+            give_back(pulled.subscriber_id, [one.receipt])
+        else:
+            time_out()
+            assert return_overdue() == (number > most)
+    times = f"{most + 1} time{'s' if most else ''}"
+    assert statuses(pulled) == [FAILED, PENDING]
+    assert reasons(pulled)[0] == told(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
+    assert [one.content.body for one in fetched(pulled)] == [b"1"]
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_has_used_up_its_redeliveries_is_not_handed_out_before_anybody_has_seen_to_it(
+    pulled: Subscription,
+) -> None:
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(pulled.event_type, 1)
+    fetched(pulled)
+    time_out()
+    assert fetched(pulled) == []
+
+
+@pytest.mark.behaviour("5.7", "9.7")
+@pytest.mark.parametrize("name", ["Shop.Order.Cancelled", "Broker.Line.Paused"])
+@pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
+def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
+    pulled: Subscription, name: str, *, is_returned: bool
+) -> None:
+    subscription(event_type=EventType.objects.get(name="Broker.Delivery.Failed"))
+    its = EventType.objects.filter(name=name).first() or new_event_type(name)
+    wanted = subscription(pulled.subscriber, its, delivery_mode=DeliveryMode.PULL)
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(its, 1)
+    (one,) = fetched(wanted)
+    if is_returned:
+        give_back(wanted.subscriber_id, [one.receipt])
+    else:
+        time_out()
+        return_overdue()
+    announced = [*Announcement.objects.values_list("kind", "delivery_id")]
+    ours = name.startswith("Broker.")
+    assert (statuses(wanted), announced) == ([FAILED], [] if ours else [("Broker.Delivery.Failed", one.delivery_id)])
+
+
+@pytest.mark.behaviour("1.8", "9.2")
+@pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
+def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled: Subscription, how: str) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (one,) = fetched(pulled)
+    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
+    if how == "acknowledged":
+        acknowledge(pulled.subscriber_id, [one.receipt])
+    elif how == "returned":
+        assert give_back(pulled.subscriber_id, [one.receipt])[one.receipt].delivery_status == CANCELLED
+    else:
+        time_out()
+        assert (fetched(pulled), return_overdue()) == ([], 1)
+    expected = (DELIVERED, "") if how == "acknowledged" else (CANCELLED, "cancelled while in flight")
+    assert [(statuses(pulled)[0], told(reasons(pulled)[0]))] == [expected]
+
+
+@pytest.mark.behaviour("9.8", "4.11")
+def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(wakeups, "wake", lambda _, line_ids: woken.append(line_ids))
+    publish_numbered(pulled.event_type, 2)
+    fetched(pulled, 1)
+    switch(pulled, DeliveryMode.PUSH)
+    assert (return_overdue(), woken.pop()) == (0, [])
+    time_out()
+    woken.clear()
+    assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
+    row: dict[str, Any] = Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0]
+    assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "RETURN", returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 2"))
+    publish_numbered(pulled.event_type, 9)
+    fetched(pulled)
+    with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
+        cursor.execute("""
+            UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + id % 100 * interval '1 s',
+                   fetches = CASE WHEN (SELECT count(*) FROM delivery_open o WHERE o.id < delivery_open.id)
+                                       BETWEEN 2 AND 6 THEN 1 ELSE 2 END""")
+    Subscriber.objects.update(max_redeliveries=1)
+    assert [return_overdue() for _ in range(3)] == [2, 2, 0]
+    assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
+
+
+@pytest.mark.behaviour("1.7", "9.6")
+def test_what_is_inactive_expires_as_well(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    inactivate(pulled)
+    age(days=4)
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
