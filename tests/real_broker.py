@@ -65,6 +65,11 @@ class Broker:
             secrets[event_type] = made["signing_secret"]
         return Subscribed(name, secrets)
 
+    def change(self, path: str, **fields: object) -> None:
+        """Change what the management API has under this path, whatever it is now."""
+        headers = self._headers | {"If-Match": "*"}
+        requests.patch(f"{self.web}/api/v1/{path}", json=fields, headers=headers, timeout=TIMEOUT).raise_for_status()
+
     def retry_policy(self, **terms: object) -> str:
         """Create a retry policy; return its name."""
         return str(self.management.create("retry-policies", name=f"policy-{next(_numbers)}", **terms)["name"])

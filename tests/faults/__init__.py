@@ -3,5 +3,6 @@
 In reading order: exchanges · figures · endpoints, publishers · load · summarizing, auditing · verdicts · breaking,
 killing · the cases; for those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited,
 admin_site, editing, for those of queues jobs, queue_load, for callbacks replying, for synchronous calls calling, for
-replays replayed, for retries refusing, lanes, books.
+replays replayed, for retries refusing, lanes, books, for mailboxes hand_outs,
+holders, mailbox_figures, mailbox_clients, mailbox_process, mailbox_load.
 """

@@ -1,6 +1,7 @@
 """What every case has: load, its figures, and a line with the verdict."""
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from tests.faults.auditing import Since
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
+from tests.faults.mailbox_load import Box, mailbox_loaded
 from tests.faults.queue_load import Jobs, queue_loaded
 from tests.faults.replying import Replying, replying_to
 from tests.faults.verdicts import VERDICT, Verdict, name_of
@@ -54,6 +56,14 @@ def jobs(broker: Broker, receiver: Receiver, request: pytest.FixtureRequest) -> 
     with queue_loaded(broker, receiver) as jobs:
         yield jobs
         request.node.stash[VERDICT].figures += jobs.figures()
+
+
+@pytest.fixture
+def box(broker: Broker, receiver: Receiver, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Box]:
+    """A mailbox, and nobody who fetches yet."""
+    with mailbox_loaded(broker, receiver, tmp_path) as box:
+        yield box
+        request.node.stash[VERDICT].figures += box.figures()
 
 
 @pytest.fixture

@@ -1,0 +1,137 @@
+"""Clients of a mailbox that behave well or badly, go on whatever breaks, and write everything down."""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import requests
+
+from broker_client import Mailbox, Message, Refused, Result
+from tests.faults.endpoints import body_of, number_in
+from tests.faults.hand_outs import Asked, Handed, Record, Said
+
+AGAIN_SECONDS = 0.1
+"""After which a call is repeated that was not answered, or with an error that passes."""
+MANY = 20
+LATE = 1.3
+"""Times the time-out."""
+
+
+class Client(threading.Thread):
+    """Fetches until told that it is enough, and treats what it has got in its manner."""
+
+    def __init__(
+        self,
+        name: str,
+        mailbox: Mailbox,
+        manner: "Manner",
+        write: Callable[[Record], object],
+        ack_seconds: int,
+        *,
+        most: int = 10,
+        wait: float = 1.0,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.enough = threading.Event()
+        self.ack_seconds = ack_seconds
+        self._mailbox = mailbox
+        self._manner = manner
+        self._write = write
+        self._most = most
+        self._wait = wait
+
+    def run(self) -> None:
+        while not self.enough.is_set():
+            try:
+                messages = self.fetch()
+            except (requests.RequestException, Refused) as problem:
+                _must_pass(problem)
+                self.enough.wait(AGAIN_SECONDS)
+            else:
+                self._manner(self, [message.receipt for message in messages])
+
+    def fetch(self) -> Sequence[Message]:
+        """Fetch once."""
+        messages = self._mailbox.next(most=self._most, wait=self._wait).messages
+        for message in messages:
+            self._write(self._handed(message))
+        return messages
+
+    def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
+        """Say something of receipts, again and again until there is an answer."""
+        for receipt in receipts:
+            self._write(Asked(receipt, word))
+        while receipts:
+            asked_at = time.time()
+            try:
+                results: list[Result] = getattr(self._mailbox, word)(receipts)
+            except (requests.RequestException, Refused) as problem:
+                _must_pass(problem)
+                time.sleep(AGAIN_SECONDS)
+                continue
+            for result in results:
+                self._write(said(word, result, asked_at))
+            return results
+        return []
+
+    def _handed(self, message: Message) -> Handed:
+        until = message.in_flight_until.timestamp()
+        number = number_in(message.body)
+        return Handed(
+            receipt=message.receipt,
+            client=self.name,
+            number=number,
+            webhook_id=message.id,
+            redeliveries=message.redeliveries,
+            flagged=message.possible_duplicate,
+            altered=message.body != body_of(number),
+            begun=until - self.ack_seconds,
+            until=until,
+        )
+
+
+Manner = Callable[[Client, Sequence[str]], object]
+"""What a client does with the receipts of one fetch."""
+
+
+def acknowledge(client: Client, receipts: Sequence[str]) -> None:
+    """Do as one should."""
+    client.say("ack", receipts)
+
+
+def never(client: Client, receipts: Sequence[str]) -> None:
+    """Keep them until the time is over, and longer."""
+    if receipts:
+        client.enough.wait(client.ack_seconds * LATE)
+
+
+def late(client: Client, receipts: Sequence[str]) -> None:
+    """Acknowledge when the time is over."""
+    never(client, receipts)
+    client.say("ack", receipts)
+
+
+def give_back_some(client: Client, receipts: Sequence[str]) -> None:
+    """Extend them all, return every other one, acknowledge the rest."""
+    client.say("extend", receipts)
+    client.say("nack", receipts[1::2])
+    client.say("ack", receipts[::2])
+
+
+def many_times(client: Client, receipts: Sequence[str]) -> None:
+    """Acknowledge each many times at once."""
+    threads = [threading.Thread(target=client.say, args=["ack", receipts]) for _ in range(MANY if receipts else 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def said(word: str, result: Result, asked_at: float) -> Said:
+    until = result.in_flight_until.timestamp() if result.in_flight_until else 0.0
+    return Said(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
+
+
+def _must_pass(problem: requests.RequestException | Refused) -> None:
+    if isinstance(problem, Refused) and not problem.passes:
+        raise problem

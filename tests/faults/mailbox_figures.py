@@ -1,0 +1,75 @@
+"""What the clients of a mailbox have written down says: each message had one holder at a time, and one end."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+
+from tests.faults.exchanges import Exchange
+from tests.faults.figures import Figures
+from tests.faults.hand_outs import Asked, Handed, Record, Said
+from tests.faults.holders import TOLERANCE, overlapping
+
+
+def figures_of_mailbox(
+    acknowledged: Collection[int],
+    begun: Collection[int],
+    records: Sequence[Record],
+    *,
+    sent: Collection[Exchange] = (),
+    winners: Mapping[int, int],
+    expired: Collection[int] = (),
+    unfinished: int = 0,
+) -> Figures:
+    """Judge what was handed out of one mailbox, and what of it was sent to the subscriber's endpoint meanwhile.
+
+    `winners` is what the books say: how many deliveries of each event are DELIVERED; those `expired` were not to be.
+    """
+    handed = sorted((one for one in records if isinstance(one, Handed)), key=lambda one: one.begun)
+    said = [one for one in records if isinstance(one, Said)]
+    done = numbers_done(handed, said) | {one.number for one in sent if one.status == 200}
+    everything: list[Handed | Exchange] = [*handed, *sent]
+    ids = {(one.number, one.webhook_id) for one in everything}
+    wanted = {*acknowledged} - {*expired}
+    unheard = {number for number in numbers_unheard(handed, records) if winners.get(number) == 1}
+    return Figures(
+        acknowledged=len(wanted),
+        delivered=len(done),
+        lost=len(wanted - done - unheard),
+        recovered=len(done - {*acknowledged}),
+        unexpected=sum(one.number not in begun for one in handed) + len(done & {*expired}) + handed_after(handed, said),
+        duplicated=len(everything) - len({one.number for one in everything}),
+        unflagged=sum(one.redeliveries > 0 and not one.flagged for one in handed) + len(ids) - len(dict(ids)),
+        misnumbered=not_rising(handed),
+        overlapping=overlapping(handed, said, sent),
+        altered=sum(one.altered for one in everything),
+        misrecorded=sum(winners.get(number, 0) != 1 for number in wanted | done),
+        unfinished=unfinished,
+    )
+
+
+def numbers_done(handed: Iterable[Handed], said: Iterable[Said]) -> set[int]:
+    """Return the events that a client was told to have acknowledged."""
+    receipts = {one.receipt for one in said if one.word == "ack" and one.status == 200}
+    return {one.number for one in handed if one.receipt in receipts}
+
+
+def numbers_unheard(handed: Iterable[Handed], records: Iterable[Record]) -> set[int]:
+    """Return the events that a client acknowledged without ever noting an answer."""
+    asked = {one.receipt for one in records if isinstance(one, Asked) and one.word == "ack"}
+    answered = {one.receipt for one in records if isinstance(one, Said) and one.word == "ack"}
+    return {one.number for one in handed if one.receipt in asked - answered}
+
+
+def handed_after(handed: Iterable[Handed], said: Iterable[Said]) -> int:
+    """Count the hand-outs of what had been acknowledged by then."""
+    ends = {one.receipt: one.answered_at for one in said if one.word == "ack" and one.status == 200}
+    done = {one.number: ends[one.receipt] for one in handed if one.receipt in ends}
+    return sum(one.begun > done.get(one.number, one.begun) + TOLERANCE for one in handed)
+
+
+def not_rising(handed: Iterable[Handed]) -> int:
+    """Count the hand-outs that do not say of more hand-outs before them than the one before did."""
+    by_number = defaultdict(list)
+    for one in handed:
+        by_number[one.number].append(one.redeliveries)
+    return sum(later <= earlier for counts in by_number.values() for earlier, later in pairwise(counts))
