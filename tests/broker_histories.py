@@ -9,8 +9,8 @@ from tests.frames import DAY, Row
 
 LONGEST_PUBLISH: Final = 1.9
 KEPT: Final = (
-    *("id", "message_id", "subscription_id", "status", "attempts", "times_set_aside", "sequence", "uncertain"),
-    *("resubmit_of", "replay_id"),
+    *("id", "message_id", "subscription_id", "status", "attempts", "fetches", "times_set_aside", "sequence"),
+    *("uncertain", "resubmit_of", "replay_id"),
 )
 TIMES: Final = ("created_at", "finished_at", "not_before")
 
@@ -42,6 +42,8 @@ class Waiting:
     apart: bool = False
     due_at: float | None = None
     attempts: int = 0
+    fetches: int = 0
+    fetched_until: float | None = None
     times_set_aside: int = 0
     sequence: int | None = None
     uncertain: bool = False
@@ -63,7 +65,9 @@ class History:
         """Return the rows by table."""
         owner = {"subscriber_id": self.subscriber_id, "subscriber": f"S{self.subscriber_id}"}
         return {
-            "deliveries": [self._row(one) | owner for one in self.deliveries if one.attempts or one.sequence],
+            "deliveries": [
+                self._row(one) | owner for one in self.deliveries if one.attempts or one.fetches or one.sequence
+            ],
             "attempts": [{**row, **owner} for row in self.attempts],
             "status_changes": [
                 {"subscriber_id": self.subscriber_id, "subscription_id": of, "at": moment(at), "status": status}
@@ -77,7 +81,7 @@ class History:
         return (
             {name: getattr(one, name) for name in KEPT}
             | {name: moment(at) for name, at in times.items() if at is not None}
-            | {"kind": "TOPIC"}
+            | {"kind": "MAILBOX" if one.fetches else "TOPIC"}
         )
 
 

@@ -2,8 +2,8 @@
 
 Publishes overlap, filters and scripts hold, scripts are lost, endpoints are down, refuse, and answer 5xx, subscriptions
 and subscribers are switched off and on, workers die. Retry policies try again apart, set aside and suspend; messages
-are delayed, made again and backfilled; for a while there is no order to keep. What it shares with the real one is only
-what the contract says.
+are delayed, made again and backfilled; clients fetch, and say nothing; for a while there is no order to keep. What it
+shares with the real one is only what the contract says.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,6 +56,8 @@ class Broker:
         """The subscription that gets a backfill."""
         self._inactive: set[int | None] = set()
         self._suspended: set[int] = set()
+        self._fetched: set[int] = set()
+        """The subscriptions that a client fetches from."""
         self._filled_at: float | None = None
         """When the backfill is done; until then what it is for is paused."""
         self._in_order = True
@@ -120,11 +122,12 @@ class Broker:
             self.history.changes.append((self._now, self._new, "ACTIVE"))
         if self._happens(0.02):
             self._switch()
+        self._fetch()
         if self._happens(0.2):
             self._release()
         if self._happens(0.02):
             self._resubmit()
-        if self._happens(0.01):
+        if self._happens(0.02):
             self._in_order = not self._in_order
             self._changed(None)
 
@@ -136,6 +139,31 @@ class Broker:
 
     def _changed(self, whose: int | None) -> None:
         self.history.changes.append((self._now, whose, "INACTIVE" if whose in self._inactive else "ACTIVE"))
+
+    def _switch_mode(self) -> None:
+        """Let a client fetch what a subscription gets, or send it again; there is no endpoint left to be suspended."""
+        whose = self._random.choice([*self._policies])
+        self._fetched ^= {whose}
+        self._suspended.discard(whose)
+        self._changed(whose)
+
+    def _fetch(self) -> None:
+        """Let clients fetch what is there, and acknowledge what they have, give it back, or say nothing in time."""
+        if self._happens(0.02):
+            self._switch_mode()
+        for one in self.history.deliveries:
+            if one.fetched_until:
+                self._answer(one)
+            elif self._is_fetchable(one) and self._happens(0.3):
+                one.status, one.fetched_until = "IN_FLIGHT", self._now + 30.0
+                one.fetches, one.apart = one.fetches + 1, False
+
+    def _answer(self, one: Waiting) -> None:
+        if self._happens(0.05):
+            one.status, one.finished_at, one.fetched_until = "DELIVERED", self._now, None
+        elif self._now >= (one.fetched_until or 0.0) or self._happens(0.05):
+            one.uncertain |= one.subscription_id not in self._fetched
+            one.status, one.due_at, one.fetched_until = "PENDING", None, None
 
     def _release(self) -> None:
         for one in self.history.deliveries:
@@ -174,14 +202,24 @@ class Broker:
         return taken
 
     def _may_go(self, one: Waiting) -> bool:
+        return self._is_sending(one) and self._is_there(one)
+
+    def _is_there(self, one: Waiting) -> bool:
         is_due = max(one.due_at or 0.0, one.begins_at, one.committed_at) <= self._now
-        return self._is_sending(one) and is_due and not one.held and one.status == "PENDING"
+        return is_due and not one.held and one.status == "PENDING"
 
     def _is_sending(self, one: Waiting) -> bool:
         """Tell whether its subscription is; of one that is suspended the oldest is tried now and then."""
-        if self._inactive & {None, one.subscription_id} or (self._filled_at and one.subscription_id == self._new):
+        if {None, one.subscription_id} & (self._inactive | self._fetched) or self._is_filled(one):
             return False
         return one.subscription_id not in self._suspended or (not one.apart and self._is_tried(one))
+
+    def _is_fetchable(self, one: Waiting) -> bool:
+        is_active = not self._inactive & {None, one.subscription_id}
+        return is_active and one.subscription_id in self._fetched and self._is_there(one)
+
+    def _is_filled(self, one: Waiting) -> bool:
+        return self._filled_at is not None and one.subscription_id == self._new
 
     def _is_tried(self, one: Waiting) -> bool:
         its = (other for other in self.history.deliveries if other.subscription_id == one.subscription_id)

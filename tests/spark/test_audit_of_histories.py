@@ -18,7 +18,7 @@ from tests.correct_broker import Broker
 from tests.frames import DAY, Row, rows_of, silver_of
 
 WORDS: Final = vocabulary()
-DAYS: Final = 150
+DAYS: Final = 300
 """In one frame, each of a subscriber of its own: Spark takes as long for one."""
 SEEDS: Final = st.lists(st.integers(0, 2**32), min_size=DAYS, max_size=DAYS, unique=True)
 A_FEW: Final = settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
@@ -85,6 +85,7 @@ def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds:
         "published at the same time",
         "released",
         "set aside before it was sent",
+        "handed out by a mailbox before",
         "not active or paused",
         "subscriber not active or concurrent",
         "not yet due",
