@@ -9,7 +9,9 @@ from delivery.mailboxes.endings import BACK, OVERDUE, ends, walk
 from delivery.waking import wakeups
 from subscriptions.database import rows
 
-REACH: Final = 1_000
+SLICE: Final = 1_000
+"""Deliveries ended or returned in one statement."""
+REACH: Final = 200
 """Of each subscription's hand-outs that have timed out, how many of the oldest and of the newest are looked at."""
 
 
@@ -30,7 +32,7 @@ overdue AS MATERIALIZED (
    CROSS JOIN LATERAL ({_end_of_the_overdue("ASC")}
     UNION ALL {_end_of_the_overdue("DESC")}) d
    WHERE s.delivery_mode = 'PUSH' OR {ends("d", "u.max_redeliveries")}
-   ORDER BY d.id LIMIT {REACH}),
+   ORDER BY d.id LIMIT {SLICE}),
 back AS MATERIALIZED (
   SELECT d.id, {ends("d", "o.max_redeliveries")} AS ends
     FROM (SELECT * FROM overdue ORDER BY id) o

@@ -222,7 +222,7 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     time_out()
     woken.clear()
     assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
-    row: dict[str, Any] = Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0]
+    row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
     assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
 
 
@@ -239,7 +239,7 @@ def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
                    fetches = CASE WHEN (SELECT count(*) FROM delivery_open o WHERE o.id < delivery_open.id)
                                        BETWEEN 2 AND 6 THEN 1 ELSE 2 END""")
     Subscriber.objects.update(max_redeliveries=1)
-    assert [return_overdue() for _ in range(3)] == [2, 2, 0]
+    assert [return_overdue() for _ in range(2)] == [4, 0]
     assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
 
 
