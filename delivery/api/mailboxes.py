@@ -59,6 +59,7 @@ class StandingSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="When the oldest that is available was published. Null: none is."
     )
     oldest_age_seconds = serializers.FloatField(allow_null=True, help_text="How long ago that was.")
+    counted_to = serializers.IntegerField(help_text="A number as large as this may be larger.")
     mailbox_ordered = serializers.BooleanField()
     ack_seconds = serializers.IntegerField()
     max_redeliveries = serializers.IntegerField(allow_null=True)
@@ -108,6 +109,7 @@ class StandingOfMailbox(MailboxView):
         mailbox = self.mailbox(request, name)
         standing = mailboxes_of([mailbox.subscriber_id])[mailbox.subscriber_id]
         own = {
+            "counted_to": COUNTED_AT_MOST,
             "mailbox_ordered": mailbox.is_ordered,
             "ack_seconds": mailbox.ack_seconds,
             "max_redeliveries": mailbox.max_redeliveries,

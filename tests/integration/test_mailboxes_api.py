@@ -301,6 +301,7 @@ def test_a_mailbox_tells_how_it_stands_and_what_its_subscriber_says_of_it(reader
         "waiting": 0,
         "redelivered": 1,
         "expired": 0,
+        "counted_to": 10_000,
         "mailbox_ordered": False,
         "ack_seconds": 60,
         "max_redeliveries": 5,
