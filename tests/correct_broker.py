@@ -127,7 +127,7 @@ class Broker:
             self._release()
         if self._happens(0.02):
             self._resubmit()
-        if self._happens(0.02):
+        if self._happens(0.01):
             self._in_order = not self._in_order
             self._changed(None)
 
