@@ -21,6 +21,7 @@ from delivery.models import (
     Lane,
     Line,
     LineEvent,
+    Mailbox,
     Message,
     QueueGroup,
     Replay,
@@ -28,9 +29,9 @@ from delivery.models import (
     StorageDay,
     VolatileCount,
 )
-from subscriptions.models import Subscription
 from tests import factories
 from tests.driving import line_of
+from tests.mailboxes import pulled_subscription
 
 pytestmark = pytest.mark.django_db
 
@@ -39,7 +40,7 @@ MANY = 60
 """More than a page."""
 
 MODELS = (
-    *(Message, Delivery, DeadLetter, QueueGroup, Callback, Attempt, Replay, Line, LineEvent),
+    *(Message, Delivery, DeadLetter, QueueGroup, Callback, Attempt, Replay, Line, LineEvent, Mailbox),
     *(Announcement, VolatileCount, IdempotencyKey, StorageDay),
 )
 
@@ -49,6 +50,7 @@ def message() -> Message:
     """Return one of many messages, with a finished delivery and its attempt; the line is held."""
     made = factories.subscription(factories.subscriber("shop"), factories.event_type("Order.Paid"))
     line = line_of(made.subscriber)
+    pulled_subscription(made.subscriber)
     now = dt.datetime.now(dt.UTC)
     stored = Message.objects.bulk_create(
         Message(
@@ -194,8 +196,8 @@ def test_a_search_finds_what_a_narrowed_list_is_too_long_to_show(admin: Client, 
 
 def test_a_delivery_whose_subscription_is_gone_still_opens(admin: Client, message: Message) -> None:
     Delivery.objects.filter(status="PENDING").delete()
-    subscription = Subscription.objects.get()
-    subscription.delete()
     row = Delivery.objects.filter(message=message).get()
+    assert row.subscription
+    row.subscription.delete()
     assert str(row.pk) in page(admin, row)
     assert admin.get(reverse("admin:delivery_delivery_changelist")).status_code == 200

@@ -10,13 +10,15 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from delivery.looking.handed_out import in_flight_of
 from delivery.mailboxes.answering import acknowledge
 from delivery.models import Delivery
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests import factories
-from tests.driving import publish_numbered, statuses
+from tests.driving import line_of, publish_numbered, statuses
 from tests.mailboxes import fetched, pulled_subscription, time_out
+from tests.plans import explaining
 
 pytestmark = pytest.mark.django_db
 
@@ -106,7 +108,25 @@ def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: 
     fetched(wanted, most=1)
     with CaptureQueriesContext(connection) as more:
         text_of(admin, address(wanted))
-    assert len(more) == len(few) <= 12, [q["sql"][:90] for q in more]
+    assert len(more) == len(few) <= 14
+
+
+HANDED_OUT = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, fetches, due_at, fetched_until)
+SELECT n, %s, %s, 'IN_FLIGHT', 2, 1, '9999-12-28 00:00+00', now() + n * interval '1 s' FROM generate_series(1, 20000) n
+"""
+
+
+def test_however_much_clients_have_only_what_is_shown_is_read(
+    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(HANDED_OUT, [line_of(wanted.subscriber).pk, wanted.pk])
+    with explaining(monkeypatch) as statements:
+        found = in_flight_of(wanted.subscriber_id, limit=100)
+    times = Delivery.objects.filter(pk__in=found).values_list("message", flat=True)
+    assert sorted(times) == [*range(1, 101)]
+    assert [one.rows_read for one in statements] == [100]
 
 
 @pytest.mark.behaviour("9.4")
