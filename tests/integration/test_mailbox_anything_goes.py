@@ -7,7 +7,14 @@ import pytest
 from django.db import connection
 from hypothesis import HealthCheck, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from delivery.mailboxes.answering import acknowledge, extend, give_back
 from delivery.mailboxes.expiring import expire_unread
@@ -32,6 +39,7 @@ TWELVE_HOURS: Final = 43_200
 WAITING, ASIDE, OUT, LATE, PUSHED = "waiting", "aside", "out", "late", "pushed"
 STATUSES: Final = {WAITING: "PENDING", ASIDE: "PENDING", OUT: "IN_FLIGHT", LATE: "IN_FLIGHT", PUSHED: "IN_FLIGHT"}
 which = st.integers(0, 1)
+says = st.sampled_from(["ack", "nack", "extend"])
 
 
 @dataclass(slots=True)
@@ -70,6 +78,11 @@ class Mailbox(RuleBasedStateMachine):
 
     # --- what can happen -------------------------------------------------------------------------------
 
+    @initialize()
+    def begin(self) -> None:
+        for at in (0, 1):
+            self.publish(at, 2)
+
     @rule(at=which, count=st.integers(1, 3))
     def publish(self, at: int, count: int) -> None:
         one = self.subscriptions[at]
@@ -90,29 +103,32 @@ class Mailbox(RuleBasedStateMachine):
             its.state, its.fetches = OUT, one.fetch
         self.receipts += [one.receipt for one in messages]
 
-    @rule(at=st.integers(0, 9), is_newest=st.booleans(), what=st.sampled_from(["ack", "ack", "nack", "extend"]))
-    @precondition(lambda self: self.receipts)
-    def say(self, at: int, is_newest: bool, what: str) -> None:
-        receipt = self.receipts[-1 - at % len(self.receipts)] if is_newest else self.receipts[at % len(self.receipts)]
-        expected = self.expected(what, receipt)
-        result = self.answer(what, self.subscriber.pk, receipt)
-        note(f"{what} {receipt}: {result.code}")
-        assert self.answer(what, self.stranger.pk, receipt).code == ReceiptCode.UNKNOWN
-        if expected:
-            assert (result.code, result.status) == (expected, 200)
-            self.said[receipt] = expected
-        elif result.status == 200:
-            assert self.said.get(receipt) == result.code, "9.4: only what it has done is confirmed again"
+    @rule(most=st.integers(1, 4), what=says)
+    def fetch_and_say(self, most: int, what: str) -> None:
+        self.fetch(most)
+        for receipt in self.receipts[-1:]:
+            self.say(receipt, what)
 
-    @rule()
-    def pass_time(self) -> None:
-        """Let every hand-out time out, and every pause be over."""
+    @rule(at=st.integers(0, 9), what=says)
+    @precondition(lambda self: self.receipts)
+    def say_of_a_new_one(self, at: int, what: str) -> None:
+        self.say(self.receipts[-1 - at % len(self.receipts)], what)
+
+    @rule(at=st.integers(0, 99), what=says)
+    @precondition(lambda self: self.receipts)
+    def say_of_any(self, at: int, what: str) -> None:
+        self.say(self.receipts[at % len(self.receipts)], what)
+
+    @rule(is_attended=st.booleans())
+    def pass_time(self, is_attended: bool) -> None:
+        """Let every hand-out time out, and every pause be over; perhaps before anybody has seen to it."""
         time_out()
         Delivery.objects.open().filter(due_at__lt=UNTIL_RETURNED).update(due_at="2026-01-01T00:00:00Z")
         for one in self.known.values():
             one.state = {OUT: LATE, ASIDE: WAITING}.get(one.state, one.state)
+        if is_attended:
+            self.attend()
 
-    @rule()
     def attend(self) -> None:
         while return_overdue():
             pass
@@ -216,6 +232,17 @@ class Mailbox(RuleBasedStateMachine):
         ]
         return there[:most]
 
+    def say(self, receipt: Receipt, what: str) -> None:
+        expected = self.expected(what, receipt)
+        result = self.answer(what, self.subscriber.pk, receipt)
+        note(f"{what} {receipt}: {result.code}")
+        assert self.answer(what, self.stranger.pk, receipt).code == ReceiptCode.UNKNOWN
+        if expected:
+            assert (result.code, result.status) == (expected, 200)
+            self.said[receipt] = expected
+        elif result.status == 200:
+            assert self.said.get(receipt) == result.code, "9.4: only what it has done is confirmed again"
+
     def expected(self, what: str, receipt: Receipt) -> ReceiptCode | None:
         """Note what a receipt does, if it does anything; return what it is answered then."""
         its = self.known[receipt.delivery_id]
@@ -265,8 +292,7 @@ class Mailbox(RuleBasedStateMachine):
             self.make_fetchable(at, one)
         while self.worker.wire.under_way:
             self.answer_request(200)
-        self.pass_time()
-        self.attend()
+        self.pass_time(is_attended=True)
         while self.available(1):
             self.fetch(4)
             for receipt in self.receipts:
@@ -288,5 +314,6 @@ class Mailbox(RuleBasedStateMachine):
 @pytest.mark.behaviour("9.2", "9.3", "9.8")
 @pytest.mark.usefixtures("long_pauses")
 def test_anything_goes_in_a_mailbox(storage: None) -> None:
-    most = settings().max_examples // 2
-    run_state_machine_as_test(Mailbox, settings=settings(max_examples=most, suppress_health_check=[*HealthCheck]))
+    run_state_machine_as_test(
+        Mailbox, settings=settings(max_examples=settings().max_examples // 2, suppress_health_check=[*HealthCheck])
+    )
