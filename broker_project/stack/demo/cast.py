@@ -84,6 +84,9 @@ KILLED = "archive-3"
 KILLED_AFTER = 100
 """How many events it has archived by then."""
 
+ARCHIVING_SECONDS = 0.02
+"""How long each event takes: meanwhile others come, to be fetched together."""
+
 ACK_SECONDS = 5
 """After which what it held is for the others."""
 

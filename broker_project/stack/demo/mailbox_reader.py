@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_project.stack.demo.cast import KILLED, KILLED_AFTER, is_archived
+from broker_project.stack.demo.cast import ARCHIVING_SECONDS, KILLED, KILLED_AFTER, is_archived
 from broker_project.stack.demo.events import fingerprint
 from broker_project.stack.demo.records import Request, line
 
@@ -39,6 +39,7 @@ class Reader:
         if self._left_to_live == 0:
             self._die()
         self._left_to_live -= 1
+        time.sleep(ARCHIVING_SECONDS)
         is_done = is_archived(number, message.redeliveries)
         self._write_down(
             Request(
