@@ -44,18 +44,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
     list_select_related = ("subscription__subscriber", "subscription__event_type", "line")
     fields = (
         *("id", "status_label", "message_link", "subscription", "line", "sequence", "attempts", "next_try", "reason"),
-        *(
-            "fetches",
-            "in_flight_until",
-            "not_before",
-            "expires_at",
-            "repeats",
-            "repeated_as",
-            "replay_link",
-            "is_uncertain",
-            "is_cancel_requested",
-            "size",
-        ),
+        *("fetches", "in_flight_until", "not_before", "expires_at", "repeats", "repeated_as", "replay_link"),
+        *("is_uncertain", "is_cancel_requested", "size"),
         *("created_at", "finished_at", "attempt_table", "group_table"),
     )
     readonly_fields = fields
