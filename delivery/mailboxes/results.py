@@ -56,11 +56,7 @@ class Result(NamedTuple):
 
 
 UNKNOWN: Final = Result(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
-GIVEN_BACK: Final = {
-    PENDING: ReceiptCode.RETURNED,
-    FAILED: ReceiptCode.FAILED,
-    CANCELLED: ReceiptCode.CANCELLED,
-}
+GIVEN_BACK: Final = {PENDING: ReceiptCode.RETURNED, FAILED: ReceiptCode.FAILED, CANCELLED: ReceiptCode.CANCELLED}
 """What a receipt is answered that was given back, by what has become of its delivery."""
 
 
@@ -136,9 +132,7 @@ def extended(found: Open | Filed | None) -> Result:
 
 
 def _refused(found: Open | Filed | None) -> Result:
-    if found is None:
-        return UNKNOWN
-    return Result(HTTPStatus.CONFLICT, _obstacle(found), found.status)
+    return Result(HTTPStatus.CONFLICT, _obstacle(found), found.status) if found else UNKNOWN
 
 
 def _obstacle(found: Open | Filed) -> ReceiptCode:
