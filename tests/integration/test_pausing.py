@@ -282,11 +282,11 @@ def test_in_the_admin_one_is_paused_and_resumed_from_its_page(wanted: Subscripti
 @pytest.mark.behaviour("1.6")
 def test_the_page_of_what_is_paused_says_so_beside_its_status(wanted: Subscription, operator: Client) -> None:
     page = f"{ADMIN}/{wanted.pk}/change/"
-    status = "event_pattern", "status", "endpoint"
+    status = "event_pattern", "status", "delivery_mode"
     assert " ".join(status) in " ".join(fields_on(operator, page))
     pause([wanted.pk], reason="their move")
     pause_told = "pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at"
-    assert " ".join(["event_pattern status", *pause_told, "endpoint"]) in " ".join(fields_on(operator, page))
+    assert " ".join(["event_pattern status", *pause_told, "delivery_mode"]) in " ".join(fields_on(operator, page))
     shown = operator.get(page).content.decode()
     assert shown.index("their move") < shown.index(wanted.endpoint)
 
