@@ -9,7 +9,8 @@ from tests.faults.auditing import Since
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
-from tests.faults.mailbox_load import Box, mailbox_loaded
+from tests.faults.mailbox_load import Box
+from tests.faults.mailbox_loading import mailbox_loaded
 from tests.faults.queue_load import Jobs, queue_loaded
 from tests.faults.replying import Replying, replying_to
 from tests.faults.verdicts import VERDICT, Verdict, name_of

@@ -9,6 +9,7 @@ import requests
 from broker_client import Mailbox, Message, Refused, Result
 from tests.faults.endpoints import body_of, number_in
 from tests.faults.hand_outs import Asked, Handed, Record, Said
+from tests.receiver import PATIENCE, wait_until
 
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""
@@ -56,6 +57,16 @@ class Client(threading.Thread):
         for message in messages:
             self._write(self._handed(message))
         return messages
+
+    def receipts(self) -> list[str]:
+        """Fetch once; return what was got by its receipts."""
+        return [message.receipt for message in self.fetch()]
+
+    def some_receipts(self) -> list[str]:
+        """Fetch until there is something."""
+        found: list[str] = []
+        wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE)  # type: ignore[func-returns-value]
+        return found
 
     def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
         """Say something of receipts, again and again until there is an answer."""

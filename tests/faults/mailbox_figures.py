@@ -20,25 +20,20 @@ def figures_of_mailbox(
     expired: Collection[int] = (),
     unfinished: int = 0,
 ) -> Figures:
-    """Judge what was handed out of one mailbox, and what of it was sent to the subscriber's endpoint meanwhile.
-
-    `winners` is what the books say: how many deliveries of each event are DELIVERED; those `expired` were not to be.
-    """
+    """Judge what one mailbox handed out, and what was `sent` meanwhile, by how many DELIVERED each event has."""
     handed = sorted((one for one in records if isinstance(one, Handed)), key=lambda one: one.begun)
     said = [one for one in records if isinstance(one, Said)]
     done = numbers_done(handed, said) | {one.number for one in sent if one.status == 200}
-    everything: list[Handed | Exchange] = [*handed, *sent]
-    ids = {(one.number, one.webhook_id) for one in everything}
     wanted = {*acknowledged} - {*expired}
-    unheard = {number for number in numbers_unheard(handed, records) if winners.get(number) == 1}
+    everything: list[Handed | Exchange] = [*handed, *sent]
     return Figures(
         acknowledged=len(wanted),
         delivered=len(done),
-        lost=len(wanted - done - unheard),
+        lost=len(wanted - done - numbers_unheard(handed, records, winners)),
         recovered=len(done - {*acknowledged}),
         unexpected=sum(one.number not in begun for one in handed) + len(done & {*expired}) + handed_after(handed, said),
         duplicated=len(everything) - len({one.number for one in everything}),
-        unflagged=sum(one.redeliveries > 0 and not one.flagged for one in handed) + len(ids) - len(dict(ids)),
+        unflagged=unflagged(handed, everything),
         misnumbered=not_rising(handed),
         overlapping=overlapping(handed, said, sent),
         altered=sum(one.altered for one in everything),
@@ -53,11 +48,17 @@ def numbers_done(handed: Iterable[Handed], said: Iterable[Said]) -> set[int]:
     return {one.number for one in handed if one.receipt in receipts}
 
 
-def numbers_unheard(handed: Iterable[Handed], records: Iterable[Record]) -> set[int]:
-    """Return the events that a client acknowledged without ever noting an answer."""
+def numbers_unheard(handed: Iterable[Handed], records: Iterable[Record], winners: Mapping[int, int]) -> set[int]:
+    """Return the events that a client acknowledged without ever noting an answer, where the books say that it did."""
     asked = {one.receipt for one in records if isinstance(one, Asked) and one.word == "ack"}
     answered = {one.receipt for one in records if isinstance(one, Said) and one.word == "ack"}
-    return {one.number for one in handed if one.receipt in asked - answered}
+    return {one.number for one in handed if one.receipt in asked - answered and winners.get(one.number) == 1}
+
+
+def unflagged(handed: Iterable[Handed], everything: Iterable[Handed | Exchange]) -> int:
+    """Count the hand-outs again that are not said to be, and the names under which an event came beyond its first."""
+    ids = {(one.number, one.webhook_id) for one in everything}
+    return sum(one.redeliveries > 0 and not one.flagged for one in handed) + len(ids) - len(dict(ids))
 
 
 def handed_after(handed: Iterable[Handed], said: Iterable[Said]) -> int:

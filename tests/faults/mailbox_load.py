@@ -1,11 +1,8 @@
 """Publishers to a mailbox and clients of it, around a broker that something happens to."""
 
-import contextlib
-import itertools
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,10 +18,8 @@ from tests.faults.mailbox_process import read, started
 from tests.faults.publishers import Publisher
 from tests.faults.queue_load import OPEN, WINNERS
 from tests.real_broker import Broker
-from tests.receiver import Receiver, wait_until
+from tests.receiver import wait_until
 
-BATCH = 5
-ACK_SECONDS = 3
 EXPIRED = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
     FROM delivery_delivery delivery JOIN delivery_message message ON message.id = delivery.message_id
@@ -148,19 +143,3 @@ class Box:
     def _open(self) -> int:
         ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
         return int(count)
-
-
-@contextlib.contextmanager
-def mailbox_loaded(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[Box]:
-    """Give a mailbox of one event type; leave no work for the next test."""
-    event_type, numbers = broker.event_type("Test.Fetched"), itertools.count(1)
-    name = broker.subscribe(receiver.url("/fetching"), event_type, delivery_mode="PULL").name
-    token = broker.management.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="test")["token"]
-    publishers = [Publisher(broker, [event_type], numbers, size) for size in (1, BATCH)]
-    box = Box(broker, event_type, name, token, folder, Endpoint("fetching", receiver), publishers)
-    box.hold_for(ACK_SECONDS)
-    try:
-        yield box
-    finally:
-        box.end()
-        broker.inactivate_all()
