@@ -6,6 +6,7 @@ which one reader takes one way and the next another.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -125,6 +126,8 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the object of `pairs`; raise `ValueError` if a key stands there twice."""
     members = dict(pairs)
     if len(members) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in an object")
+        counted = Counter(key for key, _ in pairs)
+        raise ValueError(
+            f"the key {next(key for key, times in counted.items() if times > 1)!r} stands twice in an object"
+        )
     return members
