@@ -2,9 +2,9 @@
 
 In reading order: figures · scenarios · command · bench · wire · connection · answers · sink · receipts · publisher ·
 bare · spawning · children · processes · arranging · moments · throughput · comparing · timing · topic (one module a
-scenario, and apart) · jobs · queue (likewise) · fetcher · mailbox (likewise, and filling) · asker · sync · sampling ·
-soak · databases · obeying · growing · growth · subscribing · matching · history and in_sql (packages) · remembering ·
-summaries.
+scenario, and apart) · jobs · queue (likewise) · errands · fetcher · mailbox (likewise, and filling) · asker · sync ·
+sampling · soak · databases · obeying · growing · growth · subscribing · matching · history and in_sql (packages) ·
+remembering · summaries.
 
 A scenario is a function that takes a `bench.Bench` (a running stack, how long to measure, how to tell what it does)
 and returns a `figures.Outcome`: its figures, and what the broker did wrong. `scenarios.SCENARIOS` names it. Sizes are

@@ -12,7 +12,7 @@ from benchmarks import asker, fetcher, publisher, sink
 from benchmarks.answers import Manner
 from benchmarks.asker import Asked, Questions
 from benchmarks.bare import post_bare
-from benchmarks.fetcher import Errand, Taken
+from benchmarks.errands import Errand, Taken
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Log, Receipts
 from benchmarks.spawning import shared, spawned

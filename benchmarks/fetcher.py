@@ -3,7 +3,6 @@
 import json
 import threading
 import time
-from array import array
 from collections import Counter
 from collections.abc import Sequence
 from ctypes import c_int64
@@ -12,7 +11,8 @@ from multiprocessing.connection import Connection as Control
 from typing import Any, Final
 
 from benchmarks.connection import Connection, Refused
-from benchmarks.receipts import JobLog, Receipts
+from benchmarks.errands import Errand, Taken
+from benchmarks.receipts import JobLog
 
 OK: Final = 200
 NOTHING: Final = 204
@@ -22,39 +22,6 @@ END: Final = "end"
 """Ends the fetching; everything else asks for a report."""
 AGAIN_SECONDS: Final = 1.0
 """When it comes again, as the answer says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """Whose mailbox is fetched from, and how."""
-
-    web: str
-    token: str
-    mailbox: str
-    consumers: int
-    most: int
-    """Messages in one call."""
-    wait: float
-    """Seconds that the broker is asked to wait for a message."""
-
-
-def _seconds() -> "array[float]":
-    return array("d")
-
-
-@dataclass(slots=True)
-class Taken:
-    """What came since the last report."""
-
-    receipts: Receipts = field(default_factory=Receipts)
-    fetched: "array[float]" = field(default_factory=_seconds)
-    """How long each call took that brought something, where something was there."""
-    acknowledged: "array[float]" = field(default_factory=_seconds)
-    turned_away: "array[float]" = field(default_factory=_seconds)
-    """How long it took to hear that there is no place to wait in."""
-    messages: int = 0
-    faults: Counter[str] = field(default_factory=Counter)
-    """What should not have been answered so, since the beginning."""
 
 
 @dataclass(slots=True)

@@ -48,10 +48,8 @@ class Broker:
         self._idle, self._took = ([0.05], [0.01]) if prompt else ([0.5, 3.0, 30.0], [0.01, 0.5])
         """So long it may not look whether there is something to send, and for an answer."""
         first = subscriber_id * 10
-        self._policies: dict[int, Policy] = {
-            first: TEAMFORGE,
-            first + 1: TEAMFORGE if calm else random.choice([TEAMFORGE, WORKFRONT, OWN]),
-        }
+        other = TEAMFORGE if calm else random.choice([TEAMFORGE, WORKFRONT, OWN])
+        self._policies: dict[int, Policy] = {first: TEAMFORGE, first + 1: other}
         self._new = first + 2
         """The subscription that gets a backfill."""
         self._inactive: set[int | None] = set()
@@ -60,11 +58,9 @@ class Broker:
         """The subscriptions that a client fetches from."""
         self._filled_at: float | None = None
         """When the backfill is done; until then what it is for is paused."""
-        self._in_order = True
-        self._now = 0.0
-        self._numbers = 0
+        self._now, self._numbers = 0.0, 0
         self._head: Waiting | None = None
-        self._aside_next = False
+        self._in_order, self._aside_next = True, False
         self._qualify(publishes)
 
     def day(self) -> History:

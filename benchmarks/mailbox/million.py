@@ -6,7 +6,7 @@ from typing import Final
 from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import fetching
-from benchmarks.fetcher import Errand
+from benchmarks.errands import Errand
 from benchmarks.figures import Figure, Outcome, at_most
 from benchmarks.filling import settle_down
 from benchmarks.mailbox.filling import fill_mailbox

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import RunningConsumers, fetching, publishing
-from benchmarks.fetcher import Errand
+from benchmarks.errands import Errand
 from benchmarks.figures import Figure, Outcome, at_most, percentile
 from benchmarks.mailbox.taking import faults, purge, wanted_from
 from benchmarks.moments import watched

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from benchmarks.bench import Bench
-from benchmarks.fetcher import OK, Taken
+from benchmarks.errands import Taken
+from benchmarks.fetcher import OK
 from benchmarks.figures import Figure, Target, percentile
 from benchmarks.publisher import Published
 from benchmarks.receipts import ANYBODY, Key

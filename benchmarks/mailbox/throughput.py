@@ -6,7 +6,7 @@ from typing import Final
 from benchmarks import arranging
 from benchmarks.bench import Bench
 from benchmarks.children import fetching, publishing
-from benchmarks.fetcher import Errand, Taken
+from benchmarks.errands import Errand, Taken
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.mailbox.taking import calls, faults, wanted_from
 from benchmarks.moments import cpu_figures, watched

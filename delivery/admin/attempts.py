@@ -8,7 +8,8 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, keep_callbacks
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, text_of, yes_or_no
+from delivery.admin.contents import text_of
+from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, yes_or_no
 from delivery.models import Attempt, Delivery
 from delivery.rules.outcomes import Meaning
 from subscriptions.admin.theme import display, preformatted, table

@@ -10,7 +10,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, payload_of
+from delivery.admin.contents import payload_of
+from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to
 from delivery.looking.callback_standing import CallbackNow, CallbackState, callbacks_now, in_state
 from delivery.models import Callback, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table

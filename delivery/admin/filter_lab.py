@@ -9,7 +9,8 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin, payload_of
+from delivery.admin.contents import payload_of
+from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin
 from delivery.admin.verdicts import terms_table, verdict_label
 from delivery.looking.explaining import shown_of
 from delivery.looking.trials import newest_of, try_filters

@@ -7,8 +7,9 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from delivery.admin.callbacks import callbacks_table
+from delivery.admin.contents import payload_of
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, payload_of, status_badge, subscription_link
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
 from delivery.admin.republishing import RepublishingAdmin
 from delivery.admin.verdicts import terms_list, verdict_label
 from delivery.looking.explaining import EXPLAINED_AT_MOST, explain

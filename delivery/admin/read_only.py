@@ -16,18 +16,14 @@ from django.utils.functional import cached_property
 from django.utils.safestring import SafeString
 
 from delivery.looking.standing import COUNTED_AT_MOST
-from delivery.models import Message
 from subscriptions.admin.ids import could_be_of
-from subscriptions.admin.theme import ModelAdmin, label, link, preformatted
+from subscriptions.admin.theme import ModelAdmin, label, link
 from subscriptions.models import Subscription
 
 Record = TypeVar("Record", bound=Model)
 
 SHOWN_AT_MOST: Final = 100
 """How many rows a table within a page has."""
-
-SHOWN_BYTES: Final = 64 * 1024
-"""As much of a body as one looks at in a browser; most are smaller."""
 
 MAX_ID_DIGITS: Final = 18
 
@@ -149,15 +145,3 @@ def subscription_link(subscription: Subscription | None) -> SafeString | str:
     return link_to(
         "subscriptions_subscription", subscription.pk, f"{subscription.pk}: {subscription}, {host or MAILBOX}"
     )
-
-
-def payload_of(message: Message) -> SafeString:
-    """Return a message's body as text, cut where nobody reads on."""
-    rest = message.size - SHOWN_BYTES
-    more = f"\n… and {rest} more bytes" if rest > 0 else ""
-    return preformatted(text_of(bytes(message.body)[:SHOWN_BYTES]) + more)
-
-
-def text_of(content: bytes | memoryview | None) -> str:
-    """Return stored bytes as text; what is not UTF-8 is marked, and nothing is interpreted."""
-    return bytes(content or b"").decode(errors="backslashreplace").replace("\0", "\\x00")

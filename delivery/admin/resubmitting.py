@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from delivery.admin.read_only import SHOWN_BYTES
+from delivery.admin.contents import SHOWN_BYTES
 from delivery.admin.releasing import ReleasingAdmin
 from delivery.again.refusals import RESUBMITTABLE
 from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit

@@ -12,7 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.api.deliveries import DeliverySerializer
+from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
 from delivery.looking.dead_letters import REASONS, counts_of, dead_letters

@@ -5,11 +5,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
-from delivery.api.attempts import AttemptSerializer
+from delivery.api.delivery_documents import DeliverySerializer, WholeDeliverySerializer
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
 from delivery.looking.listing import deliveries_of, in_group, under_way
@@ -42,76 +41,6 @@ class DeliveryQuery(PageQuery):
     group = serializers.IntegerField(
         required=False, min_value=1, max_value=LARGEST_ID, help_text="A QUEUE group's id, without grp_."
     )
-
-
-class DeliverySerializer(serializers.ModelSerializer[Delivery]):
-    """Where a delivery stands."""
-
-    subscriber = serializers.CharField(
-        source="subscription.subscriber.name",
-        default=None,
-        read_only=True,
-        allow_null=True,
-        help_text="Null: its subscription has been deleted, or it is the reply to a callback.",
-    )
-    due_at = serializers.DateTimeField(
-        source="next_try_at",
-        read_only=True,
-        allow_null=True,
-        help_text="When it is tried again, or first tried where it is delayed. Null: at its turn, or finished.",
-    )
-    fetches = serializers.IntegerField(read_only=True, help_text="How often a mailbox has handed it out.")
-    fetched_until = serializers.DateTimeField(
-        read_only=True,
-        allow_null=True,
-        help_text="When its hand-out by a mailbox times out, and it is available again. Null: it is not handed out.",
-    )
-    lane = serializers.CharField(
-        source="line.lane",
-        default=None,
-        read_only=True,
-        allow_null=True,
-        help_text="Which line of its owner it is in: main, or retry where it is tried again apart; queue, callback.",
-    )
-
-    class Meta:
-        model = Delivery
-        fields: tuple[str, ...] = (
-            "id",
-            "message_id",
-            "subscription_id",
-            "subscriber",
-            "group_id",
-            "status",
-            "reason",
-            "attempts",
-            "fetches",
-            "fetched_until",
-            "sequence",
-            "lane",
-            "due_at",
-            "not_before",
-            "expires_at",
-            "resubmit_of",
-            "replay_id",
-            "created_at",
-            "finished_at",
-        )
-
-
-class WholeDeliverySerializer(DeliverySerializer):
-    """A delivery with its attempts."""
-
-    history = serializers.SerializerMethodField()
-
-    class Meta(DeliverySerializer.Meta):
-        fields = (*DeliverySerializer.Meta.fields, "history")
-
-    @extend_schema_field(AttemptSerializer(many=True))
-    def get_history(self, delivery: Delivery) -> Any:
-        """Return its attempts, the newest 200 in their order."""
-        newest = delivery.attempt_set.order_by("-id")[:200]  # and each knows its delivery
-        return AttemptSerializer(list(newest)[::-1], many=True).data
 
 
 class Deliveries(Records[Delivery]):

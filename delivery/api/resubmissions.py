@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from delivery.again.republishing import republish
 from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit
-from delivery.api.deliveries import DeliverySerializer
+from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.messages_to_try import AS_TEXT
 from delivery.api.published import AcceptedEvent, answer_of
 from delivery.api.scopes import deliveries_for

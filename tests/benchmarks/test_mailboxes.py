@@ -9,7 +9,7 @@ from benchmarks import arranging
 from benchmarks.bench import Bench, on
 from benchmarks.children import fetching
 from benchmarks.connection import Connection
-from benchmarks.fetcher import Errand
+from benchmarks.errands import Errand
 from benchmarks.mailbox import million, polling, throughput
 from benchmarks.mailbox.taking import faults
 from benchmarks.publisher import ACCEPTED
