@@ -34,7 +34,10 @@ released AS (
   UPDATE delivery_open d
      SET status = 'PENDING', reason = 'released; ' || d.reason,
          due_at = CASE WHEN l.lane = 'retry' THEN clock_timestamp()
-                       WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN {DUE_LATER} END
+                       WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN {DUE_LATER} END,
+         not_before = CASE WHEN EXISTS (SELECT FROM subscriptions_subscription s
+                                         WHERE s.id = d.subscription_id AND s.delivery_mode = 'PULL')
+                           THEN GREATEST(d.not_before, clock_timestamp()) ELSE d.not_before END
     FROM delivery_line l
    WHERE l.id = d.line_id AND d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
      AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
@@ -45,6 +48,8 @@ told AS (
 SELECT id, line_id FROM released
 """
 """What is delayed goes on waiting for its time, and what is in a retry line is due there.
+
+What is in a mailbox could not be read before: the days in which it may be begin now (behaviour 9.6).
 
 With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
 
