@@ -13,7 +13,7 @@ from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.database import forget_connection
-from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
 from tests.factories import subscription
 
 T = TypeVar("T")
@@ -60,8 +60,9 @@ def fetched(wanted: Subscription, most: int = 100) -> list[Fetched]:
 
 
 def age(*, days: int) -> None:
-    """Let every delivery have been made that much earlier."""
+    """Let so many days pass: every delivery was made, and everything noted of a subscription, that much earlier."""
     Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
+    StatusChange.objects.update(at=F("at") - timedelta(days=days))
 
 
 def at_once(number: int, do: Callable[[], T]) -> list[T]:

@@ -4,37 +4,64 @@ from typing import Final
 
 from django.conf import settings
 
-from delivery.mailboxes.endings import OVERDUE, gone, walk
-from delivery.rules.due_times import FIRST_SENTINEL
+from delivery.mailboxes.endings import gone, walk
+from delivery.rules.due_times import FIRST_SENTINEL, RETURNED
 from subscriptions.database import rows
 
 SLICE: Final = 1_000
 """Deliveries ended in one statement."""
 OF_EACH: Final = 100
-"""Of each subscription, how many of the oldest are looked at: they are looked at every second, whoever is young."""
+"""Of each subscription, how many of the oldest of each sort are looked at, once the very oldest has its days behind it.
+"""
+REACH: Final = 10_000
+"""How many are passed over for them that were published long ago, and could not be read for so long, or are in flight.
+"""
 
+NOW: Final = "(SELECT clock_timestamp())"
+CUTOFF: Final = "(SELECT clock_timestamp() - make_interval(days => %(days)s::int))"
 FRESH: Final = "due_at IS NULL"
 ASIDE: Final = f"due_at < {FIRST_SENTINEL}"
-IS_OLD: Final = """GREATEST(d.created_at, d.not_before)
-         <= (SELECT clock_timestamp() - make_interval(days => %(days)s::int))"""
+
+READABLE: Final = f"""
+readable AS MATERIALIZED (
+  SELECT s.id, l.id AS line_id
+    FROM (SELECT id FROM fresh UNION SELECT id FROM aside UNION SELECT id FROM fetched) w
+    JOIN subscriptions_subscription s ON s.id = w.id AND s.is_fetchable
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+    JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
+   WHERE COALESCE({CUTOFF} >= GREATEST(
+     (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id = s.id),
+     (SELECT max(at) FROM subscriptions_statuschange WHERE subscriber_id = u.id AND subscription_id IS NULL)), true))"""
+"""The subscriptions that could be read all the days, since they were made or last changed."""
 
 
-def _oldest(subscriptions: str, condition: str, order: str) -> str:
+def _oldest(condition: str, *, passed_over: str = "false") -> str:
+    """Return SQL of the ids of one sort that nobody has read, along an index of that sort in order of id.
+
+    What is created later has a greater id: those that are too young end the search, unlike what is passed over.
+    """
     return f"""
-  SELECT d.id FROM {subscriptions} b
-    JOIN subscriptions_subscription s ON s.id = b.id AND s.delivery_mode = 'PULL'
+  SELECT d.id
+    FROM readable b
    CROSS JOIN LATERAL (
-     SELECT * FROM delivery_open d
-      WHERE d.subscription_id = s.id AND d.{condition} ORDER BY {order} LIMIT {OF_EACH}) d
-   WHERE {IS_OLD}"""
+     SELECT d.id, d.created_at FROM delivery_open d
+      WHERE d.subscription_id = b.id AND {condition} ORDER BY d.id LIMIT 1) f
+   CROSS JOIN LATERAL (
+     SELECT d.id, d.created_at FROM (
+       SELECT d.id, d.created_at, d.not_before, d.fetched_until FROM delivery_open d
+        WHERE d.subscription_id = b.id AND {condition} ORDER BY d.id LIMIT {REACH}) d
+      WHERE d.created_at > {CUTOFF} OR NOT (COALESCE(d.not_before > {CUTOFF}, false) OR {passed_over})
+      ORDER BY d.id LIMIT {OF_EACH}) d
+   WHERE f.created_at <= {CUTOFF} AND d.created_at <= {CUTOFF}"""
 
 
 EXPIRE: Final = f"""
 WITH RECURSIVE {walk("fresh", FRESH)},{walk("aside", ASIDE)},{walk("fetched", "fetched_until IS NOT NULL")},
+{READABLE},
 unread AS MATERIALIZED (
-{_oldest("fresh", f"{FRESH} AND d.status = 'PENDING'", "d.id")}
-   UNION ALL{_oldest("aside", f"{ASIDE} AND d.status = 'PENDING'", "d.id")}
-   UNION ALL{_oldest("fetched", OVERDUE, "d.fetched_until, d.id")}
+{_oldest(f"d.{FRESH} AND d.status = 'PENDING'")}
+   UNION ALL{_oldest(f"d.{ASIDE} AND d.status = 'PENDING'")}
+   UNION ALL{_oldest(f"d.line_id = b.line_id AND d.due_at = {RETURNED}", passed_over=f"d.fetched_until > {NOW}")}
    LIMIT {SLICE}),
 ended AS MATERIALIZED (
   SELECT d.id FROM (SELECT id FROM unread ORDER BY id) u CROSS JOIN LATERAL (
@@ -51,10 +78,11 @@ ended AS MATERIALIZED (
 }
 SELECT count(*) FROM gone
 """
-"""The days are counted from when the delivery was made, or became due: what is sent again has as long as before.
+"""Only the days count in which it could be read.
 
-Nothing says beforehand when that will be, so the setting counts at once, and a switch changes nothing. What is HELD, or
-not due yet, was never there to be read. Subscriptions that are paused or INACTIVE are no exception.
+They begin when the delivery was made, became due or was released, and anew whenever its subscription or subscriber was
+switched, paused, resumed or made ACTIVE; nothing ends while it could not be fetched, which is kept (behaviour 1.7).
+What is sent again has as long as before. Nothing says beforehand when that will be, so the setting counts at once.
 """
 
 

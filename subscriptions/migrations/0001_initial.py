@@ -294,7 +294,10 @@ class Migration(migrations.Migration):
                 ("at", models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
             ],
             options={
-                "indexes": [models.Index(fields=["at"], name="status_change_at")],
+                "indexes": [
+                    models.Index(fields=["at"], name="status_change_at"),
+                    models.Index(fields=["subscriber_id", "subscription_id", "at"], name="status_change_newest"),
+                ],
                 "constraints": [
                     models.CheckConstraint(
                         condition=models.Q(("status__in", ["ACTIVE", "INACTIVE"])), name="status_change_status"

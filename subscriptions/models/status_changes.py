@@ -24,7 +24,10 @@ class StatusChange(models.Model):
     at = models.DateTimeField(db_default=Now())
 
     class Meta:
-        indexes = [models.Index(name="status_change_at", fields=["at"])]
+        indexes = [
+            models.Index(name="status_change_at", fields=["at"]),
+            models.Index(name="status_change_newest", fields=["subscriber_id", "subscription_id", "at"]),
+        ]
         constraints = [models.CheckConstraint(name="status_change_status", condition=Q(status__in=Status.values))]
 
     def __str__(self) -> str:

@@ -1,14 +1,10 @@
 """What the clock ends in mailboxes: what nobody reads for days, and what is fetched in vain (behaviour 9.6, 9.7)."""
 
-from datetime import timedelta
-from typing import Any
-
 import pytest
 from django.db import connection
-from django.db.models.functions import Now
 
 from delivery.driving.attending import CHORES
-from delivery.mailboxes import expiring, returning
+from delivery.mailboxes import returning
 from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.expiring import expire_unread
 from delivery.mailboxes.returning import return_overdue
@@ -18,10 +14,10 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.waking import wakeups
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.driving import inactivate, line_of, publish_bodies, publish_numbered, retry_line_of, statuses
+from tests.driving import line_of, publish_numbered, statuses
 from tests.factories import event_type as new_event_type
 from tests.factories import subscription
-from tests.mailboxes import age, fetched, switch, time_out
+from tests.mailboxes import fetched, switch, time_out
 
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -39,90 +35,6 @@ def reasons(wanted: Subscription) -> list[str]:
 
 def test_the_clock_looks_after_mailboxes() -> None:
     assert (CHORES["expire_unread"], CHORES["return_overdue"]) == (expire_unread, return_overdue)
-
-
-# --- unread ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("9.6", "2.10")
-def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 3)
-    out, late = fetched(pulled, 1), fetched(pulled, 1)
-    Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
-    age(days=3)
-    assert expire_unread() == 0
-    age(days=1)
-    assert (expire_unread(), expire_unread()) == (2, 0)
-    assert statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
-    assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
-    assert told(reasons(pulled)[1]) == "unread for 4 days"
-    acknowledge(pulled.subscriber_id, [out[0].receipt])
-    assert statuses(pulled)[0] == DELIVERED
-
-
-@pytest.mark.behaviour("9.6")
-def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
-    publish_numbered(pulled.event_type, 1)
-    age(days=1)
-    assert expire_unread() == 0
-    settings.MAILBOX_DAYS = 1
-    assert (expire_unread(), reasons(pulled)) == (1, ["unread for 1 day"])
-
-
-@pytest.mark.behaviour("9.6", "2.10")
-def test_only_what_is_fetched_expires_so_and_a_switch_counts_at_once(pulled: Subscription) -> None:
-    switch(pulled, DeliveryMode.PUSH)
-    publish_numbered(pulled.event_type, 1)
-    age(days=9)
-    assert expire_unread() == 0
-    switch(pulled, DeliveryMode.PULL)
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
-
-
-@pytest.mark.behaviour("9.6", "2.13")
-def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
-    publish_bodies(pulled.event_type, b"due", b"delayed")
-    age(days=9)
-    due, delayed = Delivery.objects.oldest_first()
-    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
-    Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
-    assert (expire_unread(), statuses(pulled)) == (0, [PENDING, PENDING])
-    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED, PENDING])
-
-
-@pytest.mark.behaviour("9.6", "3.6")
-def test_what_is_held_waits_for_somebody_to_release_it(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
-    age(days=9)
-    assert (expire_unread(), statuses(pulled)) == (0, ["HELD"])
-
-
-@pytest.mark.behaviour("9.6", "9.8")
-@pytest.mark.parametrize("lane", ["main", "retry"])
-def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, lane: str) -> None:
-    publish_numbered(pulled.event_type, 1)
-    line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
-    Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
-    age(days=4)
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
-
-
-@pytest.mark.behaviour("9.6")
-def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
-    subscription(event_type=pulled.event_type)
-    publish_numbered(pulled.event_type, 5)
-    age(days=4)
-    small = expiring.EXPIRE.replace(f"LIMIT {expiring.OF_EACH})", "LIMIT 2)")
-    monkeypatch.setattr(expiring, "EXPIRE", small.replace(f"LIMIT {expiring.SLICE})", "LIMIT 5)"))
-    ended = [expire_unread() for _ in range(6)]
-    assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
-    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
-
-
-# --- in vain ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.2")
@@ -241,11 +153,3 @@ def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     Subscriber.objects.update(max_redeliveries=1)
     assert [return_overdue() for _ in range(2)] == [4, 0]
     assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
-
-
-@pytest.mark.behaviour("1.7", "9.6")
-def test_what_is_inactive_expires_as_well(pulled: Subscription) -> None:
-    publish_numbered(pulled.event_type, 1)
-    inactivate(pulled)
-    age(days=4)
-    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])

@@ -10,7 +10,7 @@ from delivery.mailboxes.expiring import expire_unread
 from delivery.mailboxes.standing import MailboxStanding, mailboxes_of
 from delivery.models import Delivery, Message
 from subscriptions.models import EventType, Subscription
-from tests.driving import inactivate, publish_bodies, publish_numbered
+from tests.driving import activate, inactivate, publish_bodies, publish_numbered
 from tests.mailboxes import age, fetched, pulled_subscription, time_out
 
 
@@ -48,6 +48,8 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     assert counts(pulled) == (3, 1, 4, 3, 0)
     inactivate(pulled.subscriber)
     assert counts(pulled) == (0, 1, 7, 3, 0)
+    activate(beside)
+    activate(pulled.subscriber)
     age(days=5)
     expire_unread()
     assert counts(pulled) == (0, 1, 1, 1, 6)
