@@ -40,8 +40,8 @@ CHORES: Final[dict[str, Chore]] = {
     "probe": probing.probe,
 }
 
-SELDOM: Final = frozenset({"tell_of_held_lines"})
-"""What takes a look at all there is, and is in no hurry."""
+SELDOM: Final = frozenset({"expire_unread", "tell_of_held_lines"})
+"""What takes a look at all there is, and is in no hurry; unless it has found something."""
 OF_ONE_THREAD: Final = frozenset({"probe"})
 """What remembers whom it has asked: for the attendant alone."""
 
@@ -87,11 +87,14 @@ class Attendant(threading.Thread):
         """Attend until told to stop."""
         done, seldom_at = 0, 0.0
         while not self._stopping.wait(0.0 if done else EVERY_SECONDS):
-            but: Container[str] = SELDOM
+            done = self._attend(but=SELDOM)
             if monotonic() >= seldom_at:
-                but, seldom_at = (), monotonic() + SELDOM_SECONDS
-            done = attend(but=but, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
+                found = self._attend(but=CHORES.keys() - SELDOM)
+                done, seldom_at = done + found, 0.0 if found else monotonic() + SELDOM_SECONDS
         forget_connection()
+
+    def _attend(self, *, but: Container[str]) -> int:
+        return attend(but=but, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
 
     def wait_until_stopped(self) -> None:
         """Wait a little for what was begun: the database undoes it where the process ends before it."""

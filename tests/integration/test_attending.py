@@ -84,8 +84,11 @@ def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypat
     assert next(slices) == 8, "a slice of it was done"
 
 
-def test_what_takes_a_look_at_everything_is_in_no_hurry(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    slices = iter([3, 2, 1])
+@pytest.mark.parametrize("found", [[], [1000, 17]])
+def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_something(
+    storage: None, monkeypatch: pytest.MonkeyPatch, found: list[int]
+) -> None:
+    slices, more = iter([3, 2, 1]), iter(found)
     calls: list[str] = []
 
     def often() -> int:
@@ -94,7 +97,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry(storage: None, monkeypat
 
     def seldom() -> int:
         calls.append("seldom")
-        return 0
+        return next(more, 0)
 
     only(monkeypatch, often=often, tell_of_held_lines=seldom)
     monkeypatch.setattr(attending, "SELDOM_SECONDS", ONE_DAY)
@@ -104,7 +107,8 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry(storage: None, monkeypat
     wait_until(lambda: calls.count("often") == 4)
     stopping.set()
     attendant.join(PATIENCE)
-    assert calls[:5] == ["often", "seldom", "often", "often", "often"]
+    rounds = len(found) + 1
+    assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
 
 
 def test_the_task_leaves_to_the_attendant_what_it_remembers(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
