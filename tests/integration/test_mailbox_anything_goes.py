@@ -144,7 +144,7 @@ class Mailbox(RuleBasedStateMachine):
         while expire_unread():
             pass
         for one in self.among(WAITING, ASIDE, LATE):
-            if self.modes[one.subscription_id] == PULL:
+            if self.modes[one.subscription_id] == PULL and one.subscription_id not in self.inactive:
                 one.state = "EXPIRED"
 
     @rule(at=which)
