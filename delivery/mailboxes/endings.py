@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
+from delivery.rules.filing import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
 from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_MAILBOXES
 
 OVERDUE: Final = "fetched_until <= (SELECT clock_timestamp())"
@@ -35,7 +35,7 @@ told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id,
          lower(status) || ' from the mailbox; its number may never have been received'
-    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)"""
+    FROM gone WHERE {IN_DOUBT})"""
 
 
 def ends(hand_out: str, limit: str) -> str:

@@ -7,6 +7,12 @@ TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id, d.fetches
 CARRIED: Final = f"{TOLD}, d.unreceived"
 """What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
 
+IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND attempts = 0)"
+"""Whether a row's number may never have been received: no request with it has been answered.
+
+That a mailbox's hand-out timed out makes a delivery uncertain too, and says nothing of its number.
+"""
+
 TOLD_BY: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)
                     WHERE l.id = line_id AND m.lane = 'main'), line_id)"""
 """The line whose history tells of a row's `line_id`: of what is retried apart the main line, which gave its number."""
