@@ -47,7 +47,7 @@ In any order: nobody waits here.
 _WRITTEN: Final = f"""
 missed AS (
   SELECT s.line_id FROM settled s JOIN delivery_open d ON d.id = s.delivery_id AND {OPEN} AND d.line_id = s.line_id
-   WHERE d.status = 'IN_FLIGHT' AND s.delivery_id NOT IN (SELECT id FROM ended)),
+   WHERE d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND s.delivery_id NOT IN (SELECT id FROM ended)),
 written AS (
   UPDATE delivery_line l
      SET last_sequence = GREATEST(l.last_sequence, w.last_sequence), head_id = w.head_id, failures = w.failures,
@@ -69,6 +69,8 @@ _OF_OWNED: Final = """
      AND NOT (w.let_go AND w.line_id = ANY (ARRAY(SELECT line_id FROM missed))))"""
 WRITTEN: Final = _WRITTEN + _OF_OWNED
 """Lines let go or renewed; not let go with a delivery under way that this statement missed: nobody would settle it.
+
+What a mailbox has handed out since is its client's, and keeps no line.
 
 One that waits for nothing but its rate is not held by that; if the same delivery held it already, it still is.
 """
