@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import orjson
 
-TOLD: Final = ("status", "pause", "reason", "attempts", "since")
+TOLD: Final = ("status", "pause", "reason", "attempts", "fetches", "since")
 """Of the details recorded with an occasion those that are published, whatever else is there."""
 
 

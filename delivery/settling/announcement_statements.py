@@ -24,7 +24,7 @@ ENDS_ANNOUNCED: Final = f"""
 announced AS (
   INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
   SELECT CASE status WHEN 'FAILED' THEN '{FAILED}' ELSE '{REJECTED}' END, line_id, subscription_id, id,
-         jsonb_build_object('status', status, 'reason', reason, 'attempts', attempts)
+         jsonb_build_object('status', status, 'reason', reason, 'attempts', attempts, 'fetches', NULLIF(fetches, 0))
     FROM gone
    WHERE CASE status WHEN 'REJECTED' THEN {_is_wanted(REJECTED)} WHEN 'FAILED' THEN {_is_wanted(FAILED)} END"""
 """Of those that end so, as long as somebody wants to hear of it: an endpoint that refuses much pays for nobody."""
