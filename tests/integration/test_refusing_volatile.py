@@ -95,6 +95,19 @@ def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
     assert publish(client, **VOLATILE).status_code == 202
 
 
+@pytest.mark.behaviour("2.8", "9.1")
+def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
+    mailbox = pulled_subscription(event_type=shop.event_type)
+    taken = publish(client, Broker_Destination=shop.subscriber.name, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop")
+    refused = publish(client, Broker_Destination=mailbox.subscriber.name, **VOLATILE)
+    assert (taken.status_code, receiver.bodies("/shop")) == (202, [b"{}"])
+    assert (problem(refused), stored()) == ((400, "volatile_pulled"), 0)
+
+
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queueing, "MOST_WAITING", 1)
     wakeups.redis_client().lpush(wakeups.VOLATILE, "{}")
