@@ -6,6 +6,7 @@ from django.db import migrations
 
 from delivery.retention import storage_days
 from delivery.rules.statuses import FINAL, LEGAL_CHANGES, UNFINISHED
+from subscriptions.names import OWN_EVENTS
 
 REBUILD = """
 ALTER TABLE {t} RENAME TO old_{t};
@@ -102,6 +103,25 @@ CREATE TRIGGER pace AFTER INSERT OR UPDATE OF rate_limit ON subscriptions_subscr
   WHEN (NEW.rate_limit IS NOT NULL) EXECUTE FUNCTION give_subscription_its_pace();
 INSERT INTO delivery_pace (subscription_id) SELECT id FROM subscriptions_subscription WHERE rate_limit IS NOT NULL;
 
+-- A switch to PULL ends a suspension: told like every other end of one, in the transaction that ends it (behaviour 5.7).
+CREATE FUNCTION tell_that_suspension_is_over() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+  why text := 'it is fetched from now on';
+  events text := COALESCE((SELECT name FROM subscriptions_eventtype WHERE id = NEW.event_type_id), NEW.event_pattern);
+BEGIN
+  INSERT INTO delivery_lineevent (line_id, at, kind, reason)
+    SELECT id, clock_timestamp(), 'RESUMED', 'subscription ' || NEW.id || ': ' || why
+      FROM delivery_line WHERE subscriber_id = NEW.subscriber_id AND lane = 'main';
+  INSERT INTO delivery_announcement (kind, line_id, subscription_id, details)
+    SELECT '{own}Line.Resumed', id, NEW.id, jsonb_build_object('pause', 'SUSPENDED', 'reason', why)
+      FROM delivery_line
+     WHERE subscriber_id = NEW.subscriber_id AND lane = 'main' AND NOT starts_with(events, '{own}');
+  RETURN NULL;
+END $$;
+CREATE TRIGGER suspension_over AFTER UPDATE OF delivery_mode ON subscriptions_subscription FOR EACH ROW
+  WHEN (OLD.paused_by = 'POLICY' AND NEW.paused_by = '' AND OLD.delivery_mode <> NEW.delivery_mode)
+  EXECUTE FUNCTION tell_that_suspension_is_over();
+
 -- The planner's picture of a well-filled queue, taken once: an automatic ANALYZE of an empty moment would make it
 -- read the queue by sequential scan.
 INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at,
@@ -159,7 +179,11 @@ class Migration(migrations.Migration):
                     ("delivery_delivery", "closed_on", "id, closed_on"),
                 )
             ]
-            + [OPEN_LEAF.format(unfinished=array(UNFINISHED), final=array(FINAL), known=KNOWN, legal=LEGAL)],
+            + [
+                OPEN_LEAF.format(
+                    own=OWN_EVENTS, unfinished=array(UNFINISHED), final=array(FINAL), known=KNOWN, legal=LEGAL
+                )
+            ],
             migrations.RunSQL.noop,
         ),
         migrations.RunPython(open_today, migrations.RunPython.noop),
