@@ -1,6 +1,7 @@
 """One consumer: fetches some messages, works them off one by one, and fetches again when all of them are answered."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -9,10 +10,10 @@ import requests
 
 from broker_client.dues import Word
 from broker_client.hands import Hand
-from broker_client.keepers import FIRST_PAUSE, LONGEST_PAUSE, pause_after
+from broker_client.keepers import FIRST_PAUSE, pause_after
 from broker_client.mailbox import Mailbox
 from broker_client.messages import Message
-from broker_client.pauses import Pauses
+from broker_client.pauses import Pauses, rest_of_nothing
 from broker_client.problems import Refused
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Worker:
         self._handler = handler
         self._terms = terms
         self._hand = hand
-        self._pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        self._pauses = Pauses(FIRST_PAUSE)
         self._rests = Pauses(FIRST_REST, LONGEST_REST)
 
     def run(self) -> None:
@@ -57,14 +58,15 @@ class Worker:
 
     def _fetched(self) -> Sequence[Message]:
         """Fetch; where nothing can be fetched, wait as long as is right before the next time."""
+        asked_at = time.monotonic()
         try:
             fetched = self._mailbox.next(most=self._terms.most, wait=self._terms.wait)
         except (requests.RequestException, Refused) as problem:
             self._hand.rest(pause_after(problem, self._pauses))
             return []
         self._pauses.reset()
-        if fetched.retry_after:
-            self._hand.rest(fetched.retry_after)
+        if not fetched.messages:
+            self._hand.rest(rest_of_nothing(time.monotonic() - asked_at, fetched.retry_after))
         return fetched.messages
 
     def _work_on(self, message: Message) -> None:

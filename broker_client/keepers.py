@@ -10,13 +10,12 @@ from broker_client.dues import Word
 from broker_client.hands import Hand
 from broker_client.mailbox import Mailbox
 from broker_client.messages import Result
-from broker_client.pauses import Pauses
+from broker_client.pauses import LONGEST_PAUSE, Pauses
 from broker_client.problems import Refused
 
 log = logging.getLogger(__name__)
 
 FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 10.0
 
 
 class Keeper:
@@ -24,7 +23,7 @@ class Keeper:
 
     def __init__(self, mailbox: Mailbox, hand: Hand) -> None:
         self._hand = hand
-        self._pauses = Pauses(FIRST_PAUSE, LONGEST_PAUSE)
+        self._pauses = Pauses(FIRST_PAUSE)
         self._calls: Mapping[Word, Callable[[Sequence[str]], list[Result]]] = {
             Word.ACK: mailbox.ack,
             Word.NACK: mailbox.nack,
@@ -48,12 +47,15 @@ class Keeper:
 
 
 def pause_after(problem: requests.RequestException | Refused, pauses: Pauses) -> float:
-    """Return the seconds to wait before trying again; raise the problem where that is of no use."""
-    wanted = None
+    """Return the seconds to wait before trying again, `LONGEST_PAUSE` at most; raise the problem if that is of no use.
+
+    Never less than if nothing was asked for: else whoever asks for nothing would be called in a loop.
+    """
+    wanted = 0.0
     if isinstance(problem, Refused):
         if not problem.passes:
             raise problem
-        wanted = problem.retry_after
-    seconds = pauses.next() if wanted is None else wanted
+        wanted = problem.retry_after or 0.0
+    seconds = min(max(wanted, pauses.next()), LONGEST_PAUSE)
     log.warning("mailbox.unavailable again_in=%.1f problem=%s", seconds, problem)
     return seconds

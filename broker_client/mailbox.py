@@ -70,12 +70,17 @@ class Mailbox:
 
     def extend(self, receipts: Sequence[str], *, seconds: int | None = None) -> list[Result]:
         """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
-        return self._answer("extend", {"receipts": receipts} | ({"seconds": seconds} if seconds else {}))
+        return self._answer("extend", {"receipts": receipts} | ({} if seconds is None else {"seconds": seconds}))
 
     def status(self) -> dict[str, Any]:
         """Return how the mailbox stands, as the API says it."""
         status: dict[str, Any] = self._call("GET", "status").json()
         return status
+
+    def purge(self) -> dict[str, Any]:
+        """End all that is there; return what came of it, as the API says it: while not `complete`, there is more."""
+        purged: dict[str, Any] = self._call("POST", "purge", {}).json()
+        return purged
 
     def _answer(self, what: str, document: dict[str, object]) -> list[Result]:
         answer = self._call("POST", what, document)

@@ -81,9 +81,11 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
 
 def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox: Mailbox) -> None:
     mailbox.extend(["receipt-1"], seconds=600)
+    mailbox.extend(["receipt-1"], seconds=0)
     mailbox.extend(["receipt-1"])
 
-    assert played.said("extend") == [{"receipts": ["receipt-1"], "seconds": 600}, {"receipts": ["receipt-1"]}]
+    receipts = {"receipts": ["receipt-1"]}
+    assert played.said("extend") == [receipts | {"seconds": 600}, receipts | {"seconds": 0}, receipts]
 
 
 def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mailbox) -> None:
@@ -91,6 +93,14 @@ def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mai
     mailbox.next(most=1)
 
     assert mailbox.status() == {"available": 1, "in_flight": 1}
+
+
+def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2", b"3")
+    mailbox.next(most=1)
+
+    assert mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
+    assert (played.said("purge"), mailbox.next().messages) == ([{}], [])
 
 
 @pytest.mark.parametrize(
