@@ -3,7 +3,7 @@
 from typing import Final
 
 from delivery.mailboxes.available import available, in_flight
-from delivery.rules.due_times import RETURNED
+from delivery.rules.due_times import FIRST_SENTINEL, RETURNED
 
 PAGE_BYTES: Final = 1_048_576
 """What one fetch hands out of bodies at most, but always one message."""
@@ -16,7 +16,7 @@ A statement of its own: whoever has waited must see what the other has done.
 
 FETCH: Final = f"""
 WITH box AS MATERIALIZED (
-  SELECT s.id, s.subscriber_id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
+  SELECT s.id, s.output, u.ack_seconds, u.max_redeliveries, l.id AS line_id
     FROM subscriptions_subscriber u
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_fetchable
     JOIN delivery_line l ON l.subscriber_id = u.id AND l.lane = 'main'
@@ -28,7 +28,7 @@ locked AS MATERIALIZED (
   SELECT d.* FROM (SELECT id FROM near ORDER BY id) n CROSS JOIN LATERAL (
     SELECT o.id, o.size FROM delivery_open o
      WHERE o.id = n.id AND o.closed_on = '9999-12-31'
-       AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at <= clock_timestamp())
+       AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at < {FIRST_SENTINEL})
             OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
      LIMIT 1 FOR UPDATE SKIP LOCKED) d
    LIMIT %(most)s),

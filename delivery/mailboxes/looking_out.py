@@ -28,7 +28,7 @@ SELECT w.subscriber_id, a.number
   JOIN subscriptions_subscriber u ON u.id = w.subscriber_id AND u.status = 'ACTIVE'
  CROSS JOIN LATERAL (
    SELECT count(*) AS number FROM (
-     SELECT FROM (SELECT s.id, s.subscriber_id, u.max_redeliveries FROM subscriptions_subscription s
+     SELECT FROM (SELECT s.id, u.max_redeliveries FROM subscriptions_subscription s
                    WHERE s.subscriber_id = w.subscriber_id AND s.is_fetchable) b
       CROSS JOIN LATERAL ({available("w.waiting")}) d
       LIMIT CASE WHEN u.mailbox_ordered THEN 1 ELSE w.waiting END) d) a

@@ -69,13 +69,12 @@ def used_up(most: int) -> None:
         pytest.param(lambda: None, 2, id="published"),
         pytest.param(timed_out, 2, id="timed out"),
         pytest.param(lambda: used_up(1), 2, id="redeliveries left"),
-        pytest.param(lambda: set_aside(Lane.MAIN, seconds=-1), 2, id="set aside in the main line, due"),
-        pytest.param(lambda: set_aside(Lane.RETRY, seconds=-1), 2, id="set aside in the retry line, due"),
+        pytest.param(lambda: set_aside(Lane.MAIN, seconds=60), 2, id="set aside in the main line"),
+        pytest.param(lambda: set_aside(Lane.RETRY, seconds=60), 2, id="set aside in the retry line"),
         pytest.param(lambda: Delivery.objects.update(expires_at=Now() + timedelta(days=1)), 2, id="lives"),
         pytest.param(handed_out, 0, id="in flight"),
         pytest.param(lambda: used_up(0), 0, id="redeliveries used up"),
         pytest.param(lambda: timed_out(cancel_requested=True), 0, id="timed out and cancelled"),
-        pytest.param(lambda: set_aside(Lane.MAIN, seconds=60), 0, id="set aside, not due yet"),
         pytest.param(
             lambda: Delivery.objects.update(due_at=UNTIL_DUE, not_before=Now() + timedelta(days=1)), 0, id="delayed"
         ),

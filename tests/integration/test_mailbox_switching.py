@@ -1,6 +1,9 @@
 """Subscriptions switched between push and pull: everything keeps its place, and ends as it began (behaviour 9.8)."""
 
+from datetime import timedelta
+
 import pytest
+from django.db.models.functions import Now
 
 from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.returning import return_overdue
@@ -12,7 +15,6 @@ from tests.driving import (
     attempts_of,
     begin_and_vanish,
     line_of,
-    make_due,
     publish_numbered,
     retry_line_of,
     settlement,
@@ -60,21 +62,26 @@ def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_
 
 @pytest.mark.behaviour("9.8")
 @pytest.mark.parametrize("lane", ["main", "retry"])
-@pytest.mark.parametrize("is_due", [False, True])
-def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_once_it_is_due(
-    switched: Subscription, lane: str, *, is_due: bool
+def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_for_no_time(
+    switched: Subscription, lane: str
 ) -> None:
     publish_numbered(switched.event_type, 2)
     line = line_of(switched.subscriber) if lane == "main" else retry_line_of(switched.subscriber)
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
     switch(switched, PULL)
-    if is_due:
-        make_due()
-    assert bodies(switched) == ([b"0", b"1"] if is_due else [b"1"])
-    if is_due:
-        rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
-        assert [*rows] == [(line_of(switched.subscriber).pk, 1, 1), (line_of(switched.subscriber).pk, None, 0)]
+    assert bodies(switched) == [b"0", b"1"]
+    rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
+    assert [*rows] == [(line_of(switched.subscriber).pk, 1, 1), (line_of(switched.subscriber).pk, None, 0)]
+
+
+@pytest.mark.behaviour("9.1", "9.8")
+def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(switched: Subscription) -> None:
+    publish_numbered(switched.event_type, 80)
+    for number, one in enumerate(Delivery.objects.oldest_first()):
+        Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
+    switch(switched, PULL)
+    assert bodies(switched, 3) == [b"0", b"1", b"2"]
 
 
 @pytest.mark.behaviour("9.8")
