@@ -59,5 +59,5 @@ def go_on_ending(replay_id: int, subscription_id: int, *, cursor: int, reason: s
     Nobody is left by then who published for it before it was INACTIVE.
     """
     ((newest,),) = rows(UP_TO, {"subscription": subscription_id, "cursor": cursor})
-    cancelled, _ = cancel_slice(subscription_id, newest=newest, reason=reason)
-    rows(MOVED if cancelled else ENDED, [replay_id])
+    cancelled = cancel_slice(subscription_id, newest=newest, reason=reason)
+    rows(MOVED if cancelled.found else ENDED, [replay_id])

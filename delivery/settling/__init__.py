@@ -2,6 +2,6 @@
 
 `settlements` (the values) · `outcome_statements`, `suspension_statements`, `announcement_statements`,
 `mark_statements`, `pace_statements`, `line_statements`, `lines` (a round of lines, each under its epoch) · `outages`
-(until when a database that failed is left alone) · `cancelling` · `expiring` · `pause_statements`, `pausing` ·
-`holding` (letting go what is HELD).
+(until when a database that failed is left alone) · `cancel_statements` (and in which order whoever waits locks),
+`cancelling` · `expiring` · `pause_statements`, `pausing` · `holding` (letting go what is HELD).
 """
