@@ -1,6 +1,6 @@
 """The statements for what clients say of their receipts (behaviour 9.2, 9.4).
 
-Each returns, of every receipt whose delivery is unfinished: the delivery, the number of the hand-out, that of
+Each returns, of every receipt whose delivery is handed out: the delivery, the number of the hand-out, that of
 the newest one, whether the receipt counted, where the delivery stands now, until when it is in flight if it was
 prolonged, and the line that has to be woken for it.
 """
@@ -17,15 +17,18 @@ own AS MATERIALIZED (
     FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
    WHERE u.id = %(subscriber)s),
 found AS MATERIALIZED (
-  SELECT a.id, a.number, d.fetches AS newest, d.fetches = a.number AND d.fetched_until IS NOT NULL AS counts, d.status,
-         d.fetched_until, d.cancel_requested, own.delivery_mode, own.mailbox_ordered, own.max_redeliveries
+  SELECT a.id, a.number, d.fetches AS newest, d.fetches = a.number AS counts, d.status, d.fetched_until,
+         d.cancel_requested, own.delivery_mode, own.mailbox_ordered, own.max_redeliveries
     FROM (SELECT * FROM asked ORDER BY id, number) a
    CROSS JOIN LATERAL (
      SELECT * FROM delivery_open o
       WHERE o.id = a.id AND o.closed_on = '9999-12-31' AND o.subscription_id = ANY (ARRAY(SELECT id FROM own))
+        AND o.fetched_until IS NOT NULL
       LIMIT 1 FOR UPDATE) d
     JOIN own ON own.id = d.subscription_id)"""
-"""Locked in order of id, so that calls with the same receipts wait for each other and never in a ring."""
+"""Locked in order of id, so that calls with the same receipts, and whoever cancels, wait for each other and never in a
+ring; and only what is handed out: whoever sends what is sent by now waits for no client.
+"""
 
 ACKNOWLEDGE: Final = f"""{FOUND},
 {gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
@@ -58,17 +61,18 @@ SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
 """
 """What has timed out is in flight again; but for an ordered mailbox, where something newer may be by now (9.7)."""
 
-FILED: Final = f"""
-SELECT a.id, a.number, d.fetches, d.status, COALESCE(d.due_at = {RETURNED}, false)
+ELSEWHERE: Final = f"""
+SELECT a.id, a.number, d.fetches, d.status, d.closed_on = '9999-12-31', COALESCE(d.due_at = {RETURNED}, false)
   FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)
  CROSS JOIN LATERAL (
    SELECT * FROM delivery_delivery o
-    WHERE o.id = a.id AND o.closed_on < '9999-12-31'
-      AND o.subscription_id = ANY (ARRAY(
-        SELECT id FROM subscriptions_subscription WHERE subscriber_id = %(subscriber)s))
+    WHERE o.id = a.id AND o.subscription_id = ANY (ARRAY(
+      SELECT id FROM subscriptions_subscription WHERE subscriber_id = %(subscriber)s))
     LIMIT 1) d
 """
-"""What has become of those that are finished: by which hand-out, and whether it ended out of the mailbox by that.
+"""What has become of those that are handed out no more: where they stand, whether they are unfinished, and by which
+hand-out; of what is finished, whether it ended out of the mailbox by that.
 
-Asked after the others, for it must see what whoever they have waited for has done.
+Asked after the others, for it must see what whoever they have waited for has done. None of them counts: whatever is
+handed out again has another number.
 """

@@ -6,7 +6,7 @@ from typing import Any, Final, LiteralString
 from django.db import transaction
 
 from delivery.mailboxes import results
-from delivery.mailboxes.answer_statements import ACKNOWLEDGE, EXTEND, FILED, GIVE_BACK
+from delivery.mailboxes.answer_statements import ACKNOWLEDGE, ELSEWHERE, EXTEND, GIVE_BACK
 from delivery.mailboxes.fetch_statements import LOCK
 from delivery.mailboxes.receipts import Receipt
 from delivery.mailboxes.results import Filed, Open, Result
@@ -57,13 +57,19 @@ def _open(statement: LiteralString, arguments: dict[str, Any]) -> list[Open]:
     return [Open(*row)._replace(status=DeliveryStatus(row[4])) for row in rows(statement, arguments)]
 
 
-def _found(asked: dict[str, Any], open_ones: Sequence[Open]) -> Found:
-    """Look up among what is finished whatever is not open."""
-    found: Found = {one.receipt: one for one in open_ones}
+def _found(asked: dict[str, Any], handed_out: Sequence[Open]) -> Found:
+    """Look up whatever is handed out no more: it is finished, or waits, or is being sent."""
+    found: Found = {one.receipt: one for one in handed_out}
     if len(found) < len(asked["ids"]):
-        filed = (Filed(*row)._replace(status=DeliveryStatus(row[3])) for row in rows(FILED, asked))
-        found |= {one.receipt: one for one in filed if one.receipt not in found}
+        elsewhere = (_elsewhere(*row) for row in rows(ELSEWHERE, asked))
+        found |= {one.receipt: one for one in elsewhere if one.receipt not in found}
     return found
+
+
+def _elsewhere(delivery_id: int, fetch: int, newest: int, status: str, is_open: bool, was_out: bool) -> Open | Filed:
+    if is_open:
+        return Open(delivery_id, fetch, newest, counts=False, status=DeliveryStatus(status))
+    return Filed(delivery_id, fetch, newest, DeliveryStatus(status), was_out)
 
 
 def _answered(
