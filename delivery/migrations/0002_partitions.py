@@ -48,13 +48,14 @@ CREATE INDEX delivery_open_tried ON delivery_open (subscription_id, id) WHERE du
 CREATE INDEX delivery_open_held ON delivery_open (id) WHERE due_at = '9999-12-31 00:00:00+00';
 -- What waits in QUEUE groups of which no subscription is active: found once one is, whatever else waits.
 CREATE INDEX delivery_open_parked ON delivery_open (subscription_id, id) WHERE due_at = '9999-12-30 00:00:00+00';
--- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here.
+-- What is delayed, and what has a time to live: whatever else waits, the next of them is the first one here; what a
+-- mailbox has handed out, once that has timed out too.
 CREATE INDEX delivery_open_delayed ON delivery_open (not_before, id) WHERE due_at = '9999-12-29 00:00:00+00';
 -- What mailboxes have handed out, by when that times out; and what was returned to them.
 CREATE INDEX delivery_open_fetched ON delivery_open (subscription_id, fetched_until, id)
   WHERE fetched_until IS NOT NULL;
 CREATE INDEX delivery_open_returned ON delivery_open (subscription_id, id) WHERE fetches > 0 AND due_at IS NULL;
-CREATE INDEX delivery_open_expiring ON delivery_open (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX delivery_open_expiring ON delivery_open (GREATEST(expires_at, fetched_until)) WHERE expires_at IS NOT NULL;
 CREATE INDEX delivery_open_message ON delivery_open (message_id);
 CREATE INDEX delivery_open_repeated ON delivery_open (resubmit_of) WHERE resubmit_of IS NOT NULL;
 
