@@ -127,6 +127,11 @@ class PlayedMailbox:
     def _status(self, _: Any) -> Trouble:
         return Trouble(200, {"available": len(self._available), "in_flight": len(self._in_flight)})
 
+    def _purge(self, _: Any) -> Trouble:
+        cancelled = len(self._available)
+        self._available.clear()
+        return Trouble(200, {"cancelled": cancelled, "in_flight": len(self._in_flight), "complete": True})
+
     def _results(self, receipts: Sequence[str], code: str, end: Callable[[dict[str, Any]], object]) -> Trouble:
         results: list[dict[str, object]] = []
         for receipt in receipts:
