@@ -1,23 +1,22 @@
 """Handing out what is available, oldest first, each to one client (behaviour 9.1, 9.3)."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import transaction
 
-from delivery.mailboxes.fetch_statements import FETCH, LOCK
+from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER, LOCK
 from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.webhooks.cloud_events import enveloped
 from delivery.webhooks.contents import read_contents
 from subscriptions.database import rows
 
 REACH: Final = 5
-"""How many times as many as are wanted are looked at: as many clients may be at the front at the same time."""
+"""How many times as many as are wanted are looked at first: others may be at the front at the same time."""
 LEAST_REACH: Final = 50
 TRIES: Final = 3
-"""How often it is asked anew where others have taken all that was near the front."""
+"""How often it is asked where others have had all that was near the front."""
 
 
 class _Row(NamedTuple):
@@ -45,10 +44,11 @@ class _Answer(NamedTuple):
 def fetch(box: Box, *, most: int) -> list[Fetched]:
     """Hand out the oldest available messages, `most` of them at most, in order of id; durably before it returns.
 
-    Empty: there is nothing, or an ordered mailbox has one in flight.
+    Empty: there is nothing, or somebody holds one of an ordered mailbox.
     """
+    reach = LEAST_REACH + REACH * most
     for _ in range(TRIES):
-        answer = _hand_out(box, most=most)
+        answer = _hand_out(box, most=most, reach=reach)
         if answer.handed_out:
             return _with_contents(answer.handed_out)
         if not answer.is_any and answer.is_ordered in {box.is_ordered, None}:
@@ -57,22 +57,17 @@ def fetch(box: Box, *, most: int) -> list[Fetched]:
     return []
 
 
-def _hand_out(box: Box, *, most: int) -> _Answer:
-    most = 1 if box.is_ordered else most
-    with transaction.atomic() if box.is_ordered else nullcontext():
-        if box.is_ordered:
-            rows(LOCK, [box.subscriber_id])
-        found = rows(
-            FETCH,
-            {
-                "subscriber": box.subscriber_id,
-                "ordered": box.is_ordered,
-                "most": most,
-                "reach": LEAST_REACH + REACH * most,
-            },
-        )
+def _hand_out(box: Box, *, most: int, reach: int) -> _Answer:
+    asked = {"subscriber": box.subscriber_id, "most": most, "reach": reach}
+    found = _in_order(box) if box.is_ordered else rows(FETCH, asked)
     is_ordered, is_any, *_ = found[0]
     return _Answer(is_ordered, is_any, [_Row(*row) for _, _, *row in found if row[0] is not None])
+
+
+def _in_order(box: Box) -> list[Any]:
+    with transaction.atomic():
+        rows(LOCK, [box.subscriber_id])
+        return rows(FETCH_IN_ORDER, {"subscriber": box.subscriber_id})
 
 
 def _with_contents(handed_out: Sequence[_Row]) -> list[Fetched]:

@@ -221,14 +221,16 @@ class Mailbox(RuleBasedStateMachine):
 
     def available(self, most: int) -> list[int]:
         """Return what a fetch of so many has to get."""
-        if self.is_ordered and self.among(OUT):
+        if self.is_ordered and (
+            self.among(OUT) or PULL in [self.modes[one.subscription_id] for one in self.among(PUSHED)]
+        ):
             return []
         there = [
             delivery_id
             for delivery_id, one in sorted(self.known.items())
             if self.modes[one.subscription_id] == PULL
             and one.subscription_id not in self.inactive
-            and (one.state == WAITING or (one.state == LATE and not self.ends_in_vain(one)))
+            and (one.state in {WAITING, ASIDE} or (one.state == LATE and not self.ends_in_vain(one)))
         ]
         return there[:most]
 
