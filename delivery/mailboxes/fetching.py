@@ -15,6 +15,8 @@ from subscriptions.database import rows
 REACH: Final = 5
 """How many times as many as are wanted are looked at first: others may be at the front at the same time."""
 LEAST_REACH: Final = 50
+FAR: Final = 1_000
+"""How many are looked at once others have had all of those: ten of whoever fetches the most that there may be."""
 TRIES: Final = 3
 """How often it is asked where others have had all that was near the front."""
 
@@ -53,7 +55,7 @@ def fetch(box: Box, *, most: int) -> list[Fetched]:
             return _with_contents(answer.handed_out)
         if not answer.is_any and answer.is_ordered in {box.is_ordered, None}:
             break
-        box = box._replace(is_ordered=bool(answer.is_ordered))
+        box, reach = box._replace(is_ordered=bool(answer.is_ordered)), FAR
     return []
 
 
