@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
+import structlog
 from django.db import transaction
 
 from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER, LOCK
@@ -19,6 +20,8 @@ FAR: Final = 1_000
 """How many are looked at once others have had all of those: ten of whoever fetches the most that there may be."""
 TRIES: Final = 3
 """How often it is asked where others have had all that was near the front."""
+
+log = structlog.get_logger(__name__)
 
 
 class _Row(NamedTuple):
@@ -73,8 +76,10 @@ def _in_order(box: Box) -> list[Any]:
 
 
 def _with_contents(handed_out: Sequence[_Row]) -> list[Fetched]:
-    """Add what is delivered; what has lost its message is left to its time-out."""
+    """Add what is delivered; what has lost its message, which nothing should bring about, is left to its time-out."""
     contents = {one.message_id: one for one in read_contents({row.message_id for row in handed_out})}
+    if lost := [row.id for row in handed_out if row.message_id not in contents]:
+        log.error("mailboxes.message_missing", delivery_ids=lost)
     return [
         Fetched(
             row.id,

@@ -2,6 +2,7 @@
 
 import pytest
 from django.db import connection, transaction
+from structlog.testing import capture_logs
 
 from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER
 from delivery.mailboxes.fetching import LEAST_REACH, REACH, fetch
@@ -12,7 +13,7 @@ from subscriptions.database import rows
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered
 from tests.integration.test_mailbox_plans import fill
-from tests.mailboxes import at_once, box_of, pulled_subscription
+from tests.mailboxes import at_once, box_of, fetched, pulled_subscription
 from tests.plans import explaining, too_much
 
 SUBSCRIPTIONS = 300
@@ -31,6 +32,16 @@ def test_whoever_wants_one_gets_one_although_another_is_at_the_next_hundred(pull
         assert len(fetch(box, most=100)) == 100
         ((one,),) = at_once(1, lambda: fetch(box, most=1))
     assert one.content.body == b"100"
+
+
+@pytest.mark.behaviour("9.1")
+def test_what_has_lost_its_message_is_told_of_and_does_not_keep_back_the_rest(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 2)
+    lost, _ = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk=lost.pk).update(message=0)
+    with capture_logs() as logged:
+        assert [one.content.body for one in fetched(pulled)] == [b"1"]
+    assert [(one["event"], one["delivery_ids"]) for one in logged] == [("mailboxes.message_missing", [lost.pk])]
 
 
 @pytest.mark.behaviour("9.1", "9.7")
