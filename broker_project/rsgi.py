@@ -19,6 +19,7 @@ from broker_project.processes import settle_in
 from broker_project.uploads import Answer, Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
+from delivery.waking.seats import seats_beside
 
 THREADS: Final = int(os.environ.get("BROKER_WEB_THREADS", "128"))
 """Requests worked on at a time; most of them wait for the database, some for an endpoint or a mailbox."""
@@ -31,6 +32,7 @@ done once that has hung up. Whoever asks for it cancels it in the end."""
 _threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
 
 settle_in()
+polls.HERE.limit(seats_beside(THREADS))
 
 
 class _Request:

@@ -21,7 +21,7 @@ class Polled(NamedTuple):
 
     messages: list[Fetched]
     was_seated: bool = True
-    """False: it did not wait, since no seat was free."""
+    """False: it did not wait as long as it was to, since there was no seat for it, or not until the end."""
 
 
 def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Future, room: Room = HERE) -> Polled:
@@ -37,7 +37,8 @@ def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Fu
             return Polled([], was_seated=False)
         look_out_for(room)
         with _let_go_at(departure, poll):
-            return Polled(_first_to_come(box, poll, most=most, until=time.monotonic() + wait))
+            messages = _first_to_come(box, poll, most=most, until=time.monotonic() + wait)
+            return Polled(messages, was_seated=not poll.is_let_go)
 
 
 def _first_to_come(box: Box, poll: Poll, *, most: int, until: float) -> list[Fetched]:

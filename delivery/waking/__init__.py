@@ -4,5 +4,5 @@
 `claiming` (lease and epoch) · `mending` (what an unclean end left) · `delaying` (what was not to be sent yet) ·
 `sweeping` (what a lost hint hides).
 
-Apart from them, `polls`: clients that wait for messages of a mailbox, and who of them is woken.
+Apart from them, `polls`: clients that wait for messages of a mailbox, and who of them is woken; `seats`: how many may.
 """

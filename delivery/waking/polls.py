@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-MOST_WAITING: Final = 48
-"""Beside 64 calls, these many leave the other threads of a web process to publishers."""
+from delivery.waking.seats import MOST_SEATS, who_gives_up_a_seat
 
 
 class Poll:
@@ -18,6 +17,11 @@ class Poll:
         self._rising = threading.Event()
         self._is_let_go = False
         self._is_up = False
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether it waits no longer, though nothing has come and its time is not over."""
+        return self._is_let_go
 
     @property
     def is_woken(self) -> bool:
@@ -44,7 +48,7 @@ class Poll:
 class Room:
     """Seats for polls that wait; of those for one mailbox, whoever came first is woken first."""
 
-    def __init__(self, seats: int = MOST_WAITING) -> None:
+    def __init__(self, seats: int = MOST_SEATS) -> None:
         self._seats = seats
         self._polls: list[Poll] = []
         """In the order in which they came."""
@@ -52,9 +56,14 @@ class Room:
         self._bell = threading.Event()
         self._is_closed = False
 
+    def limit(self, seats: int) -> None:
+        """Have so many seats from now on; whoever has one keeps it."""
+        with self._lock:
+            self._seats = seats
+
     @contextmanager
     def seat(self, subscriber_id: int) -> Iterator[Poll | None]:
-        """Wait in here for messages of this subscriber's mailbox; None: no seat is free."""
+        """Wait in here for messages of this subscriber's mailbox; None: no seat is free for it."""
         poll = Poll(subscriber_id)
         if not self._admit(poll):
             yield None
@@ -108,16 +117,25 @@ class Room:
 
     def _admit(self, poll: Poll) -> bool:
         with self._lock:
-            if self._is_closed or len(self._polls) >= self._seats:
+            if self._is_closed or not self._has_seat_for(poll.subscriber_id):
                 return False
             self._polls.append(poll)
             if len(self._polls) == 1:
                 self._bell.set()
             return True
 
+    def _has_seat_for(self, subscriber_id: int) -> bool:
+        if len(self._polls) < self._seats:
+            return True
+        given_up = who_gives_up_a_seat([poll.subscriber_id for poll in self._polls], subscriber_id)
+        if given_up is not None:
+            self._polls.pop(given_up).let_go()
+        return given_up is not None
+
     def _dismiss(self, poll: Poll) -> None:
         with self._lock:
-            self._polls.remove(poll)
+            if poll in self._polls:
+                self._polls.remove(poll)
             if not self._polls:
                 self._bell.set()
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from delivery.waking.polls import MOST_WAITING
+from delivery.waking.seats import MOST_SEATS
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
 from tests.web_processes import another_web
@@ -110,17 +110,17 @@ def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
     mailbox: Mailbox, threads: ThreadPoolExecutor
 ) -> None:
     clients = [threads.submit(mailbox.next, LONGEST_WAIT) for _ in range(CLIENTS)]
-    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MOST_WAITING)
+    wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MOST_SEATS)
     assert all(is_turned_away(one.result()) for one in clients if one.done())
     waiting = [one for one in clients if not one.done()]
-    for number in range(MOST_WAITING):
+    for number in range(MOST_SEATS):
         mailbox.publish(number)
-    assert sorted(numbers([one.result(PATIENCE) for one in waiting])) == [*range(MOST_WAITING)]
+    assert sorted(numbers([one.result(PATIENCE) for one in waiting])) == [*range(MOST_SEATS)]
 
 
 def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: Mailbox) -> None:
     with ExitStack() as hanging:
-        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MOST_WAITING + 1)]
+        clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MOST_SEATS + 1)]
         wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
         assert is_turned_away(mailbox.next(wait=LONGEST_WAIT))
     wait_until(lambda: not is_turned_away(mailbox.next(wait=0.01)), LONGEST_WAIT / 2)

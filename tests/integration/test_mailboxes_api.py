@@ -8,7 +8,7 @@ from django.test import Client
 
 from delivery.models import Delivery
 from delivery.waking import polls
-from delivery.waking.polls import MOST_WAITING
+from delivery.waking.seats import MOST_SEATS
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.clients import Answer, client_of
@@ -106,8 +106,8 @@ def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subs
 @pytest.mark.behaviour("9.1")
 def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> None:
     with ExitStack() as seats:
-        for _ in range(MOST_WAITING):
-            seats.enter_context(polls.HERE.seat(0))
+        for another in range(MOST_SEATS):
+            seats.enter_context(polls.HERE.seat(-another))
         answer = call(reader, "next", wait=20)
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
 

@@ -15,7 +15,8 @@ from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.mailboxes.polling import Polled, next_messages
 from delivery.models import Delivery
 from delivery.rules.statuses import DeliveryStatus
-from delivery.waking.polls import MOST_WAITING, Room
+from delivery.waking.polls import Room
+from delivery.waking.seats import MOST_SEATS
 from subscriptions.models import EventType, Subscription
 from tests.driving import activate, inactivate, publish_numbered, terminate_backends
 from tests.mailboxes import hand_out, pulled_subscription, time_out
@@ -40,6 +41,12 @@ def box_of(pulled: Subscription) -> Box:
 
 def bodies(messages: list[Fetched]) -> list[bytes]:
     return [one.content.body for one in messages]
+
+
+def in_use() -> int:
+    """Return how many connections of this process's pool somebody has."""
+    pool = connection.pool.get_stats()
+    return int(pool["pool_size"] - pool["pool_available"])
 
 
 @contextmanager
@@ -114,15 +121,31 @@ def test_each_mailbox_has_polls_of_its_own(pulled: Subscription, room: Room) -> 
 def test_forty_eight_polls_hold_no_connection_and_get_a_message_each(
     pulled: Subscription, room: Room, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    with polls(room, *[pulled] * MOST_WAITING) as waiting:
+    with polls(room, *[pulled] * MOST_SEATS) as waiting:
         assert next_messages(box_of(pulled), most=1, wait=PATIENCE, room=room) == Polled([], was_seated=False)
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         (connections,) = elsewhere.execute(query).fetchone() or (0,)
         assert connections <= 25, "not one for each"
-        published = publish_numbered(pulled.event_type, MOST_WAITING)
+        published = publish_numbered(pulled.event_type, MOST_SEATS)
         got = [one.result(PATIENCE) for one in waiting]
     assert sorted(body for (body,) in got) == sorted(published)
     assert {*Delivery.objects.values_list("status", "fetches")} == {(DeliveryStatus.IN_FLIGHT, 1)}
+
+
+def test_whoever_is_woken_in_vain_holds_no_connection_while_it_waits_on(pulled: Subscription, room: Room) -> None:
+    with polls(room, *[pulled] * MOST_SEATS):
+        room.wake({pulled.subscriber_id: MOST_SEATS})
+        wait_until(lambda: not any(poll.is_woken for poll in room._polls))
+        wait_until(lambda: in_use() <= 2)  # this thread's, and that of who looks out for them
+
+
+def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, room: Room) -> None:
+    room.limit(2)
+    with ThreadPoolExecutor(1) as threads, room.seat(pulled.subscriber_id):
+        second = threads.submit(next_messages, box_of(pulled), most=1, wait=PATIENCE, room=room)
+        wait_until(lambda: room.waiting() == {pulled.subscriber_id: 2})
+        with room.seat(pulled.subscriber_id + 1):
+            assert second.result(PATIENCE) == Polled([], was_seated=False)
 
 
 @pytest.mark.behaviour("9.7")
@@ -149,7 +172,7 @@ def test_a_client_that_hangs_up_gets_nothing_and_leaves_its_seat(pulled: Subscri
     gone.set_result(None)
     publish_numbered(pulled.event_type, 1)
     waiting.join(PATIENCE)
-    assert (found, room.waiting()) == ([Polled([])], {})
+    assert (found, room.waiting()) == ([Polled([], was_seated=False)], {})
     assert bodies(fetch(box_of(pulled), most=1)) == [b"0"], "it is there for somebody else"
 
 

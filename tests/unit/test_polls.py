@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delivery.waking.polls import MOST_WAITING, Poll, Room
+from delivery.waking.polls import Poll, Room
+from delivery.waking.seats import MOST_SEATS, seats_beside, who_gives_up_a_seat
 
 SHOP, BANK, POST = 1, 2, 3
 SEATS = 5
@@ -46,8 +48,14 @@ class PollsComeAndGo(RuleBasedStateMachine):
     @rule(subscriber_id=SUBSCRIBERS)
     def come(self, subscriber_id: int) -> None:
         leaving = ExitStack()
+        of = [one.subscriber_id for one in self.seated]
+        given_up = who_gives_up_a_seat(of, subscriber_id) if len(of) == SEATS and not self.is_closed else None
         poll = leaving.enter_context(self.room.seat(subscriber_id))
-        assert (poll is not None) == (len(self.seated) < SEATS and not self.is_closed)
+        assert (poll is not None) == (not self.is_closed and (len(of) < SEATS or given_up is not None))
+        if given_up is not None:
+            loser = self.seated.pop(given_up)
+            assert loser.poll.is_let_go
+            loser.leaving.close()
         if poll:
             self.seated.append(Seated(subscriber_id, poll, leaving))
 
@@ -106,6 +114,48 @@ class PollsComeAndGo(RuleBasedStateMachine):
 TestPollsComeAndGo = PollsComeAndGo.TestCase
 
 
+@pytest.mark.parametrize(
+    ("taken", "newcomer", "given_up"),
+    [
+        ([SHOP, SHOP, SHOP], BANK, 2),
+        ([SHOP, BANK, SHOP], BANK, None),  # then the bank would have two of three, and the shop come back for one
+        ([SHOP, SHOP, SHOP, BANK], BANK, 2),
+        ([BANK, SHOP, BANK, SHOP], POST, 3),  # who came last, of those that have the most
+        ([BANK, SHOP, BANK, SHOP], SHOP, None),
+        ([SHOP, BANK], POST, None),
+        ([SHOP], SHOP, None),
+        ([], SHOP, None),
+    ],
+)
+def test_a_seat_is_given_up_for_whoever_has_fewer_even_with_it(
+    taken: list[int], newcomer: int, given_up: int | None
+) -> None:
+    assert who_gives_up_a_seat(taken, newcomer) == given_up
+
+
+@given(st.lists(SUBSCRIBERS, min_size=SEATS, max_size=SEATS), st.lists(SUBSCRIBERS, max_size=50))
+def test_whoever_has_no_seat_is_refused_only_where_nobody_has_two(taken: list[int], newcomers: list[int]) -> None:
+    for newcomer in newcomers:
+        given_up = who_gives_up_a_seat(taken, newcomer)
+        if given_up is None:
+            assert newcomer in taken or len({*taken}) == SEATS
+        else:
+            taken = [*taken[:given_up], *taken[given_up + 1 :], newcomer]
+
+
+@given(st.lists(SUBSCRIBERS, min_size=SEATS, max_size=SEATS), st.permutations([SHOP, BANK, POST] * 20))
+def test_seats_come_to_rest_however_often_everybody_comes_again(taken: list[int], newcomers: list[int]) -> None:
+    for newcomer in newcomers:
+        if (given_up := who_gives_up_a_seat(taken, newcomer)) is not None:
+            taken = [*taken[:given_up], *taken[given_up + 1 :], newcomer]
+    assert {who_gives_up_a_seat(taken, newcomer) for newcomer in (SHOP, BANK, POST)} == {None}
+
+
+@pytest.mark.parametrize(("threads", "seats"), [(128, 48), (1_000, 48), (64, 24), (32, 12), (2, 0)])
+def test_polls_leave_most_threads_of_a_web_process_to_others(threads: int, seats: int) -> None:
+    assert seats_beside(threads) == seats
+
+
 @pytest.fixture
 def room() -> Room:
     return Room()
@@ -113,14 +163,30 @@ def room() -> Room:
 
 def test_forty_eight_polls_wait_and_the_next_one_does_when_one_of_them_leaves(room: Room) -> None:
     with ExitStack() as seats:
-        for _ in range(MOST_WAITING - 1):
+        for _ in range(MOST_SEATS - 1):
             assert seats.enter_context(room.seat(SHOP))
         with room.seat(BANK) as last:
             assert last
-            with room.seat(BANK) as one_too_many:
+            with room.seat(SHOP) as one_too_many:
                 assert one_too_many is None
         assert seats.enter_context(room.seat(BANK))
-    assert (MOST_WAITING, room.waiting()) == (48, {})
+    assert (MOST_SEATS, room.waiting()) == (48, {})
+
+
+def test_who_reads_one_mailbox_with_many_clients_keeps_no_other_out(room: Room) -> None:
+    with ExitStack() as seats:
+        crowd = [seats.enter_context(room.seat(SHOP)) for _ in range(MOST_SEATS)]
+        assert seats.enter_context(room.seat(BANK))
+        assert [poll.is_let_go for poll in crowd if poll] == [False] * (MOST_SEATS - 1) + [True]
+        assert room.waiting() == {SHOP: MOST_SEATS - 1, BANK: 1}
+        assert seats.enter_context(room.seat(SHOP)) is None, "nobody has more"
+    assert room.waiting() == {}
+
+
+def test_a_room_may_have_fewer_seats(room: Room) -> None:
+    room.limit(1)
+    with room.seat(SHOP) as first, room.seat(BANK) as second:
+        assert (first is None, second is None) == (False, True)
 
 
 def test_a_message_wakes_one_poll_and_the_first_that_came(room: Room) -> None:
