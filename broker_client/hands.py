@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
-from broker_client.dues import Held, Word, dues, next_due, times
+from broker_client.dues import Held, Word, dues, next_due, patience, times
 from broker_client.messages import Message, Result
 
 
@@ -23,6 +23,12 @@ class Hand:
         """Whether nothing is begun any more."""
         return self._is_closed
 
+    def holds(self, message: Message) -> bool:
+        """Whether a message is in hand, and surely nobody else's."""
+        with self._changed:
+            held = self._held.get(message.receipt)
+            return held is not None and not held.is_lost and held.until > time.monotonic()
+
     # --- of the worker ---------------------------------------------------------------------------------------------
 
     def take(self, messages: Iterable[Message]) -> None:
@@ -40,7 +46,7 @@ class Hand:
         What may have gone to somebody else meanwhile is not begun: it is let go.
         """
         with self._changed:
-            for held in [one for one in self._held.values() if not one.is_begun]:
+            for held in [one for one in self._held.values() if one.is_waiting]:
                 if held.until > time.monotonic():
                     held.is_begun = True
                     return held.message
@@ -48,10 +54,12 @@ class Hand:
             return None
 
     def say(self, message: Message, word: Word) -> None:
-        """Have it said that a message is done, or that it is not; nothing if it is no longer ours."""
+        """Have it said that a message is done, or that it is not; of what is lost only the former, for it may count."""
         with self._changed:
             if held := self._held.get(message.receipt):
                 held.word, held.known_at = word, time.monotonic()
+                if held.is_lost and not held.may_be_done:
+                    del self._held[message.receipt]
             self._changed.notify_all()
 
     def rest(self, seconds: float) -> None:
@@ -100,23 +108,33 @@ class Hand:
         with self._changed:
             self._quiet_until = time.monotonic() + seconds
 
+    def patience(self) -> float:
+        """Return for how many seconds a call may go without an answer, or a pause may last, by what is in hand."""
+        with self._changed:
+            return patience(self._held.values(), time.monotonic())
+
     def answered(self, word: Word, results: Iterable[Result]) -> dict[str, str]:
         """Note what was answered just now; return why some messages are not ours, by their ids."""
-        now = time.monotonic()
         lost: dict[str, str] = {}
         with self._changed:
             for result in results:
                 if held := self._held.get(result.receipt):
-                    if word is Word.EXTEND and result.is_good:
-                        held.until, held.extend_at = times(now, result.held_seconds)
-                    else:
-                        del self._held[result.receipt]
+                    self._note(held, word, result)
                     if not result.is_good:
                         lost[held.message.id] = result.code
             self._changed.notify_all()
         return lost
 
+    def _note(self, held: Held, word: Word, result: Result) -> None:
+        if word is Word.EXTEND and result.is_good:
+            now = time.monotonic()
+            held.until, held.extend_at = times(now, now + result.held_seconds)
+        elif word is Word.EXTEND and held.may_be_done:
+            held.is_lost = True
+        else:
+            del self._held[result.receipt]
+
     def _return_the_rest(self) -> None:
         for held in self._held.values():
-            if not held.is_begun:
-                held.is_begun, held.word = True, Word.NACK
+            if held.is_waiting:
+                held.word = Word.NACK

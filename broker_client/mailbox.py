@@ -13,9 +13,10 @@ import requests
 from broker_client.messages import Message, Result
 from broker_client.problems import refusal, retry_after
 
-CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 15.0
-"""How long an answer may take, beyond what was asked for."""
+LONGEST_CALL: Final = 20.0
+"""Seconds in which there is an answer, or none comes any more; beyond those that the broker was asked to wait."""
+CONNECTING: Final = 1 / 4
+"""Of that, how much it may take to reach the broker."""
 
 NO_CONTENT: Final = 204
 
@@ -54,23 +55,29 @@ class Mailbox:
 
     def next(self, *, most: int = 10, wait: float = 0) -> Fetched:
         """Fetch the oldest messages available, `most` of them (100), if need be after `wait` seconds (20)."""
-        answer = self._call("POST", "next", {"max": most, "wait": wait}, wait)
+        answer = self._call("POST", "next", {"max": most, "wait": wait}, wait=wait)
         if answer.status_code == NO_CONTENT:
             return Fetched([], retry_after(answer))
         at = _answered_at(answer)
         return Fetched([Message.read(document, answered_at=at) for document in answer.json()["messages"]], None)
 
-    def ack(self, receipts: Sequence[str]) -> list[Result]:
-        """Acknowledge what has been done, 1,000 at most; again after an answer that was lost."""
-        return self._answer("ack", {"receipts": receipts})
+    def ack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
+        """Acknowledge what has been done, 1,000 at most; again after an answer that was lost.
 
-    def nack(self, receipts: Sequence[str]) -> list[Result]:
+        Whoever has no answer `within` so many seconds has none; so with the two that follow.
+        """
+        return self._answer("ack", {"receipts": receipts}, within)
+
+    def nack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
         """Return messages, so that they are available at once."""
-        return self._answer("nack", {"receipts": receipts})
+        return self._answer("nack", {"receipts": receipts}, within)
 
-    def extend(self, receipts: Sequence[str], *, seconds: int | None = None) -> list[Result]:
+    def extend(
+        self, receipts: Sequence[str], *, seconds: int | None = None, within: float = LONGEST_CALL
+    ) -> list[Result]:
         """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
-        return self._answer("extend", {"receipts": receipts} | ({} if seconds is None else {"seconds": seconds}))
+        asked = {} if seconds is None else {"seconds": seconds}
+        return self._answer("extend", {"receipts": receipts} | asked, within)
 
     def status(self) -> dict[str, Any]:
         """Return how the mailbox stands, as the API says it."""
@@ -82,20 +89,26 @@ class Mailbox:
         purged: dict[str, Any] = self._call("POST", "purge", {}).json()
         return purged
 
-    def _answer(self, what: str, document: dict[str, object]) -> list[Result]:
-        answer = self._call("POST", what, document)
+    def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
+        answer = self._call("POST", what, document, within=within)
         at = _answered_at(answer)
         return [Result.read(result, answered_at=at) for result in answer.json()["results"]]
 
     def _call(
-        self, method: str, what: str, document: dict[str, object] | None = None, wait: float = 0
+        self,
+        method: str,
+        what: str,
+        document: dict[str, object] | None = None,
+        *,
+        within: float = LONGEST_CALL,
+        wait: float = 0,
     ) -> requests.Response:
         answer = self._session().request(
             method,
             f"{self._address}/{what}",
             json=document,
             auth=self._authorized,
-            timeout=(CONNECT_SECONDS, ANSWER_SECONDS + wait),
+            timeout=(within * CONNECTING, within * (1 - CONNECTING) + wait),
             allow_redirects=False,
         )
         if answer.status_code // 100 != 2:  # noqa: PLR2004 - 2xx

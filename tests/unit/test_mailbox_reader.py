@@ -4,12 +4,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
+import requests
 
 from broker_client import Mailbox, MailboxReader, Message, Refused
 from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble, playing
-from tests.receiver import PATIENCE
+from tests.receiver import PATIENCE, wait_until
 
 SOON = {"Retry-After": "0"}
 TIME_OUT = 4.0
@@ -181,6 +183,43 @@ def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, capl
 
     assert work.begun == played.acknowledged == [1]
     assert "mailbox.not_ours id=dlv_2 word=extend code=stale_receipt" in caplog.text
+
+
+def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
+    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Work()
+    timed_out = {"receipt": "receipt-1", "status": 409, "code": "timed_out"}
+    played.seconds = TIME_OUT
+    played.troubles["extend"].append(Trouble(200, {"results": [timed_out]}))
+    played.put(b"1")
+
+    with reading(played, work):
+        played.wait_for(lambda: played.said("extend"))
+        wait_until(lambda: "mailbox.not_ours id=dlv_1 word=extend code=timed_out" in caplog.text)
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1])
+
+
+def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left(played: PlayedMailbox) -> None:
+    patience: list[float] = []
+
+    class Session(requests.Session):
+        def request(self, *args: Any, **options: Any) -> requests.Response:
+            if not args[1].endswith("/next"):
+                patience.append(sum(options["timeout"]))
+            return super().request(*args, **options)
+
+    played.seconds = 12.0
+    played.put(b"1", b"2")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader.start()
+    played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
+    reader.stop()
+    reader.join()
+
+    assert patience
+    assert max(patience) <= played.seconds / 3
 
 
 @pytest.mark.parametrize("what", ["next", "ack"])
