@@ -19,6 +19,8 @@ class Errand:
     """Messages in one call."""
     wait: float
     """Seconds that the broker is asked to wait for a message."""
+    again: int | None = None
+    """The stream of messages that others had until their time was over: these alone say that they come again, once."""
 
 
 def _seconds() -> "array[float]":
@@ -31,7 +33,11 @@ class Taken:
 
     receipts: Receipts = field(default_factory=Receipts)
     fetched: "array[float]" = field(default_factory=_seconds)
-    """How long each call took that brought something, where something was there."""
+    """How long each call took that brought something; where it may wait, most of it is waiting."""
+    in_vain: "array[float]" = field(default_factory=_seconds)
+    """How long each call took that brought nothing, though it had a place to wait in."""
+    others: "array[int]" = field(default_factory=lambda: array("q"))
+    """At each call that brought something: how many others were under way."""
     acknowledged: "array[float]" = field(default_factory=_seconds)
     turned_away: "array[float]" = field(default_factory=_seconds)
     """How long it took to hear that there is no place to wait in."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
 from typing import Any, Final
 
-from benchmarks.connection import Connection, Refused
+from benchmarks.connection import Answer, Connection, Refused
 from benchmarks.errands import Errand, Taken
 from benchmarks.receipts import JobLog
+from benchmarks.wire import STREAM
 
 OK: Final = 200
 NOTHING: Final = 204
@@ -22,6 +23,10 @@ END: Final = "end"
 """Ends the fetching; everything else asks for a report."""
 AGAIN_SECONDS: Final = 1.0
 """When it comes again, as the answer says."""
+EMPTY_SECONDS: Final = 0.005
+"""When it comes again where it does not want to wait, and nothing was there."""
+LEEWAY_SECONDS: Final = 1.0
+"""So much earlier than was wanted an empty answer may come."""
 
 
 @dataclass(slots=True)
@@ -33,6 +38,8 @@ class Shared:
     log: JobLog = field(default_factory=JobLog)
     taken: Taken = field(default_factory=Taken)
     faults: Counter[str] = field(default_factory=Counter)
+    under_way: int = 0
+    """Calls that want messages and have no answer yet."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     over: threading.Event = field(default_factory=threading.Event)
 
@@ -52,6 +59,7 @@ class Consumer(threading.Thread):
         self._number = number
         self._shared = shared
         self._connection = Connection(errand.web, errand.token)
+        self._errand = errand
         self._path = f"/api/v1/mailboxes/{errand.mailbox}/".encode()
         self._wish = json.dumps({"max": errand.most, "wait": errand.wait}).encode()
 
@@ -66,7 +74,7 @@ class Consumer(threading.Thread):
 
     def _fetch(self) -> None:
         began = time.monotonic()
-        status, head, content = self._connection.call(self._path + b"next", self._wish)
+        status, head, content = self._asked()
         seconds = time.monotonic() - began
         if status == OK:
             messages = json.loads(content)["messages"]
@@ -78,16 +86,36 @@ class Consumer(threading.Thread):
             with self._shared.lock:
                 self._shared.taken.turned_away.append(seconds)
             self._shared.over.wait(AGAIN_SECONDS)
+        else:
+            self._note_in_vain(seconds)
+            self._shared.over.wait(0 if self._errand.wait else EMPTY_SECONDS)
+
+    def _asked(self) -> Answer:
+        with self._shared.lock:
+            self._shared.under_way += 1
+        try:
+            return self._connection.call(self._path + b"next", self._wish)
+        finally:
+            with self._shared.lock:
+                self._shared.under_way -= 1
 
     def _note(self, messages: Sequence[dict[str, Any]], seconds: float) -> None:
         with self._shared.lock:
             taken = self._shared.taken
             taken.fetched.append(seconds)
+            taken.others.append(self._shared.under_way)
             taken.messages += len(messages)
             for message in messages:
-                self._shared.log.note(self._number, b"", message["body"].encode())
-                if message["redeliveries"]:
-                    self._shared.faults["handed out again"] += 1
+                body = message["body"].encode()
+                self._shared.log.note(self._number, b"", body)
+                if message["redeliveries"] != (int(body[STREAM]) == self._errand.again):
+                    self._shared.faults["a wrong number of redeliveries"] += 1
+
+    def _note_in_vain(self, seconds: float) -> None:
+        with self._shared.lock:
+            self._shared.taken.in_vain.append(seconds)
+            if seconds < self._errand.wait - LEEWAY_SECONDS:
+                self._shared.faults["an empty answer to somebody who wanted to wait"] += 1
 
     def _acknowledge(self, messages: Sequence[dict[str, Any]]) -> None:
         body = json.dumps({"receipts": [message["receipt"] for message in messages]}).encode()
@@ -114,11 +142,7 @@ def fetch(control: Control, errand: Errand, count: c_int64) -> None:
         except EOFError:
             return
         if wish == END:
-            _end(consumers, shared)
+            shared.over.set()
+            for consumer in consumers:
+                consumer.join()
         control.send(shared.report())
-
-
-def _end(consumers: Sequence[Consumer], shared: Shared) -> None:
-    shared.over.set()
-    for consumer in consumers:
-        consumer.join()

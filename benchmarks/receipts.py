@@ -34,6 +34,8 @@ class Receipts:
     """When a request came that was answered 500."""
     last: dict[Key, int] = field(default_factory=dict)
     """How far each stream has come: the highest number of a line, how many different ones of jobs."""
+    highest: dict[Key, int] = field(default_factory=dict)
+    """The highest number of each stream of jobs: more than `last` says while one before it is missing."""
     faults: Counter[str] = field(default_factory=Counter)
     example: bytes = b""
     """One request as it came."""
@@ -87,7 +89,7 @@ class Log:
         """Return what came since the last report."""
         reported = self._receipts
         reported.example = self.example
-        self._receipts = Receipts(last=reported.last, faults=reported.faults)
+        self._receipts = Receipts(last=reported.last, highest=reported.highest, faults=reported.faults)
         return reported
 
     def _keep(self, subscriber: int, body: bytes) -> None:
@@ -113,6 +115,8 @@ class JobLog(Log):
     def note(self, subscriber: int, head: bytes, body: bytes) -> None:  # noqa: ARG002 - jobs have no sequence
         """Note a request."""
         stream, number = int(body[STREAM]), int(body[NUMBER])
+        highest = self._receipts.highest
+        highest[ANYBODY, stream] = max(number, highest.get((ANYBODY, stream), 0))
         if number in self._seen[stream]:
             self._receipts.faults["came again"] += 1
             return

@@ -37,6 +37,8 @@ class Seen:
 
     accepted: list[float] = field(default_factory=list)
     reached: list[float] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)
+    """At each message that came: how many others were waiting, or about to; no seconds."""
     turned_away: list[float] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -79,6 +81,7 @@ def _gone_through(bench: Bench, consumers: RunningConsumers, published: Sequence
     unfinished = bench.unfinished(consumers, sum(wanted.values()))
     taken = consumers.report()
     seen.reached += taken.receipts.seconds()
+    seen.others += taken.others
     seen.turned_away += taken.turned_away
     return [*unfinished, *faults(taken), *problems(taken.receipts, wanted)]
 
@@ -90,6 +93,7 @@ def _figures(seen: Mapping[int, Seen], seats: int, clients: int) -> Iterator[Fig
         one = seen[count]
         yield Figure(NAME, f"accepted p95, {count} clients", _p95(one.accepted), "ms")
         yield Figure(NAME, f"reached p95, {count} clients", _p95(one.reached), "ms", target=SOON)
+        yield Figure(NAME, f"others waiting p50, {count} clients", percentile(sorted(one.others), 50), "clients")
     ratio = _p95(seen[seats].accepted) / max(1e-9, alone)
     yield Figure(NAME, f"accepted p95, {seats} clients : nobody", ratio, "times", target=DEARER)
     yield Figure(NAME, f"turned away p95, {clients} clients", _p95(seen[clients].turned_away), "ms", target=SOON)

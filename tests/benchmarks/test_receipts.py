@@ -69,6 +69,15 @@ def test_jobs_come_once_to_whichever_endpoint_in_any_order(numbers: tuple[int, .
     assert list(problems(log.report(), {(ANYBODY, 1): 3})) == wrong
 
 
+@pytest.mark.parametrize(("numbers", "wrong"), [((2, 1), []), ((1, 4), ["2 deliveries never arrived"])])
+def test_what_was_passed_over_on_the_way_to_the_highest_is_said(numbers: tuple[int, ...], wrong: list[str]) -> None:
+    log = JobLog()
+    for number in numbers:
+        log.note(0, b"", body_of(1, number, 0))
+    receipts = log.report()
+    assert list(problems(receipts, receipts.highest)) == wrong
+
+
 def test_a_report_begins_anew_but_remembers_what_came_last() -> None:
     log = Log()
     log.note(7, b"POST /00007 HTTP/1.1\r\nWebhook-Sequence: 1", body_of(1, 1, 0))
