@@ -1,11 +1,19 @@
-"""Filling a mailbox as if nobody had fetched for days."""
+"""Filling a mailbox as if nobody had fetched for days, or as if all had died who did."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import psycopg
 
 from benchmarks.filling import SLICE
 from benchmarks.wire import NUMBER, body_of
+from delivery.rules.due_times import UNTIL_RETURNED
+
+STREAM: Final = 99
+"""No publisher's."""
+FRESH: Final = {"status": "PENDING", "due_at": None, "fetches": 0, "fetched_until": None}
+TIMED_OUT: Final = {"status": "IN_FLIGHT", "due_at": UNTIL_RETURNED, "fetches": 1, "fetched_until": "now"}
+"""Each was handed out once, and its time was over as soon as it was there."""
 
 MESSAGES: Final = """
 WITH message AS (
@@ -15,23 +23,33 @@ WITH message AS (
          octet_length(%(body)s), 'application/json', '[]', 'ROUTED', 1
     FROM generate_series(%(first)s::int, %(last)s::int) n
   RETURNING id, size)
-INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
-SELECT message.id, line.id, %(subscription)s, 'PENDING', message.size
+INSERT INTO delivery_open (message_id, line_id, subscription_id, size, status, due_at, fetches, fetched_until)
+SELECT message.id, line.id, %(subscription)s, message.size, %(status)s, %(due_at)s::timestamptz, %(fetches)s,
+       %(fetched_until)s::timestamptz
   FROM message JOIN delivery_line line ON line.lane = 'main' AND line.subscriber_id = %(subscriber)s
  ORDER BY message.id
 """
 """Messages of today, numbered from 1."""
 
 
-def fill_mailbox(url: str, subscriber_id: int, subscription_id: int, event_type_id: int, *, count: int) -> None:
-    """Let `count` messages, with bodies as publishers send them, lie in a subscriber's mailbox."""
+def fill_mailbox(
+    url: str,
+    subscriber_id: int,
+    subscription_id: int,
+    event_type_id: int,
+    *,
+    count: int,
+    state: Mapping[str, object] = FRESH,
+) -> None:
+    """Let `count` messages in this state, with bodies as publishers send them, lie in a subscriber's mailbox."""
     arguments = {
         "subscriber": subscriber_id,
         "subscription": subscription_id,
         "event_type": event_type_id,
-        "body": body_of(0, 0, 0).decode(),
+        "body": body_of(STREAM, 0, 0).decode(),
         "place": NUMBER.start + 1,
         "digits": NUMBER.stop - NUMBER.start,
+        **state,
     }
     with psycopg.connect(url, autocommit=True, options="-c synchronous_commit=off") as connection:
         for first in range(1, count + 1, SLICE):

@@ -24,12 +24,14 @@ def faults(taken: Taken) -> list[str]:
     return [f"{count} times {what}" for what, count in sorted(taken.faults.items())]
 
 
-def calls(scenario: str, taken: Taken, targets: Mapping[str, Target] | None = None) -> Iterator[Figure]:
-    """Yield percentiles of how long fetches and acknowledgements took."""
+def calls(
+    scenario: str, taken: Taken, targets: Mapping[str, Target] | None = None, *, of: str = ""
+) -> Iterator[Figure]:
+    """Yield percentiles of how long fetches and acknowledgements took, `of` what if that is to be said."""
     for what, seconds in {"fetch": sorted(taken.fetched), "acknowledge": sorted(taken.acknowledged)}.items():
         for percent in PERCENTS:
             figure, value = f"{what} p{percent}", percentile(seconds, percent) * 1e3
-            yield Figure(scenario, figure, value, "ms", target=(targets or {}).get(figure))
+            yield Figure(scenario, figure + of, value, "ms", target=(targets or {}).get(figure))
 
 
 def purge(bench: Bench, mailbox: str) -> None:

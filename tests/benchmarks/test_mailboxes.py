@@ -33,13 +33,15 @@ def test_what_is_fetched_is_acknowledged_and_verified(bench: Bench) -> None:
     assert 1 <= found["messages a fetch"] <= 10
     assert 0 < found["fetch p50"] <= found["fetch p95"]
     assert 0 < found["acknowledge p50"] <= found["acknowledge p95"]
+    assert 0 <= found["fetches in vain"] <= 100
     assert found["CPU of consumers"] > 0
 
 
 def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench: Bench) -> None:
     found = values(million.run(bench, messages=20_000))
-    assert found["fetched"] > 0
-    assert 0 < found["fetch p50"] <= found["fetch p95"] <= found["fetch p99"]
+    for of in ("", ", timed out"):
+        assert min(found[f"acknowledged{of}"], found[f"accepted p95{of}"]) > 0
+        assert 0 < found[f"fetch p50{of}"] <= found[f"fetch p95{of}"] <= found[f"fetch p99{of}"]
     ((still_open,),) = bench.ask("SELECT count(*) FROM delivery_open WHERE fetches > 0 OR due_at IS NULL")
     assert still_open == 0
 
@@ -48,6 +50,7 @@ def test_those_who_wait_are_reached_and_those_who_may_not_are_told(bench: Bench)
     found = values(polling.run(bench, per_second=20, seats=3, clients=60))
     assert min(found["accepted p95, nobody waits"], found["accepted p95, 3 clients : nobody"]) > 0
     assert min(found["reached p95, 3 clients"], found["reached p95, 60 clients"]) > 0
+    assert 0 <= found["others waiting p50, 3 clients"] <= 2
     assert found["turned away p95, 60 clients"] > 0
 
 
