@@ -7,9 +7,10 @@ keepers · consumers · reader.
     reader.run()
 """
 
+from broker_client.consumers import Handler
 from broker_client.mailbox import Fetched, Mailbox
 from broker_client.messages import Message, Result
 from broker_client.problems import Refused
 from broker_client.reader import MailboxReader
 
-__all__ = ["Fetched", "Mailbox", "MailboxReader", "Message", "Refused", "Result"]
+__all__ = ["Fetched", "Handler", "Mailbox", "MailboxReader", "Message", "Refused", "Result"]

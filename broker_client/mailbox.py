@@ -89,6 +89,10 @@ class Mailbox:
         purged: dict[str, Any] = self._call("POST", "purge", {}).json()
         return purged
 
+    def close(self) -> None:
+        """End the connections of the thread that calls; if it calls on, there are new ones."""
+        self._session().close()
+
     def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
         answer = self._call("POST", what, document, within=within)
         at = _answered_at(answer)

@@ -3,12 +3,14 @@
 import logging
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from broker_client.consumers import Handler, Terms, Worker
 from broker_client.hands import Hand
 from broker_client.keepers import Keeper
 from broker_client.mailbox import Mailbox
+from broker_client.messages import Message
 
 log = logging.getLogger(__name__)
 
@@ -31,21 +33,28 @@ class MailboxReader:
         self._handler = handler
         self._terms = Terms(most, wait)
         self._hands = [Hand() for _ in range(consumers)]
-        self._threads = [threading.Thread(target=self._consume, args=[hand]) for hand in self._hands]
-        self._problems: list[Exception] = []
+        self._ends: list[threading.Event] = []
+        self._problems: list[BaseException] = []
 
     def run(self) -> None:
-        """Read until somebody calls `stop`, or Ctrl-C is pressed; raise what `join` raises."""
-        self.start()
+        """Read until somebody calls `stop`, or Ctrl-C is pressed; raise what `join` raises.
+
+        Ctrl-C is raised when all consumers have ended; pressed once more, at once.
+        """
         try:
-            self.join()
+            self.start()
+            self._wait()
         finally:
             self.stop()
+            self._wait()
+        self.join()
 
     def start(self) -> None:
         """Begin to read; once for each reader."""
-        for thread in self._threads:
-            thread.start()
+        for hand in self._hands:
+            ended = threading.Event()
+            threading.Thread(target=self._consume, args=[hand, ended]).start()
+            self._ends.append(ended)
 
     def stop(self) -> None:
         """Let every consumer finish what it works on; a call that waits for messages ends first, after `wait` seconds.
@@ -57,27 +66,44 @@ class MailboxReader:
 
     def join(self) -> None:
         """Wait until all consumers have ended; raise what has ended one of them unasked, as `Refused` with 401."""
-        for thread in self._threads:
-            thread.join()
+        self._wait()
         if self._problems:
             raise self._problems[0]
 
-    def _consume(self, hand: Hand) -> None:
+    def holds(self, message: Message) -> bool:
+        """Whether a message that the handler works on is surely nobody else's: what takes long may ask, and give up."""
+        return any(hand.holds(message) for hand in self._hands)
+
+    def _wait(self) -> None:
+        """Wait for what the consumers say themselves: a thread is taken for ended once a wait for it is interrupted."""
+        for ended in self._ends:
+            ended.wait()
+
+    def _consume(self, hand: Hand, ended: threading.Event) -> None:
+        try:
+            self._noted(partial(self._work, hand), self.stop)
+        finally:
+            ended.set()
+
+    def _work(self, hand: Hand) -> None:
         """Be one consumer: a worker, and a keeper beside it. If one of them ends, all consumers do."""
         keeper = threading.Thread(target=self._noted, args=[Keeper(self._mailbox, hand).run, hand.abandon])
         keeper.start()
         try:
-            self._noted(Worker(self._mailbox, self._handler, self._terms, hand).run, self.stop)
+            Worker(self._mailbox, self._handler, self._terms, hand).run()
         finally:
+            self.stop()
             if not hand.abandon(END_SECONDS):
                 log.warning("mailbox.not_answered")
             keeper.join()
 
     def _noted(self, act: Callable[[], None], at_the_end: Callable[[], object]) -> None:
+        """Act in a thread of its own; note what it raises, `SystemExit` too, for whoever waits."""
         try:
             act()
-        except Exception as problem:
+        except BaseException as problem:
             log.exception("mailbox.ended")
             self._problems.append(problem)
         finally:
             at_the_end()
+            self._mailbox.close()

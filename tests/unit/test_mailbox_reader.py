@@ -1,6 +1,7 @@
 """The reader: when it acknowledges, extends and returns what it was given, and how it ends."""
 
 import contextlib
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -36,6 +37,13 @@ class Work:
         self.begun.append(message.message_id)
         self.started.set()
         assert self.may_end.wait(PATIENCE)
+
+
+def interrupt() -> None:
+    """Press Ctrl-C."""
+    main = threading.main_thread().ident
+    assert main
+    signal.pthread_kill(main, signal.SIGINT)
 
 
 @contextlib.contextmanager
@@ -232,16 +240,98 @@ def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailb
         reader.run()
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(played: PlayedMailbox) -> None:
+def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(
+    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
     def leave(_: Message) -> None:
-        raise SystemExit
+        raise SystemExit("enough")
 
     played.put(b"1", b"2")
-    MailboxReader(Mailbox(played.url, NAME, TOKEN), leave, wait=0).run()
+    with pytest.raises(SystemExit, match="enough"):
+        MailboxReader(Mailbox(played.url, NAME, TOKEN), leave, wait=0).run()
 
     assert played.acknowledged == []
     assert sorted(receipt for call in played.said("nack") for receipt in call["receipts"]) == ["receipt-1", "receipt-2"]
+    assert "mailbox.ended" in caplog.text
+
+
+def test_ctrl_c_ends_the_reader_when_its_handler_has_ended(played: PlayedMailbox) -> None:
+    ended: list[int] = []
+
+    def work(message: Message) -> None:
+        interrupt()
+        played.wait_for(lambda: played.said("nack"))
+        ended.append(message.message_id)
+
+    played.put(b"1", b"2")
+    with pytest.raises(KeyboardInterrupt):
+        MailboxReader(Mailbox(played.url, NAME, TOKEN), work, wait=0).run()
+
+    assert ended == played.acknowledged == [1]
+
+
+def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox) -> None:
+    ended: list[int] = []
+    work = Work()
+
+    def join() -> None:
+        threading.Thread(target=interrupt).start()
+        reader.join()
+
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), work, wait=0)
+    reader.start()
+    assert work.started.wait(PATIENCE)
+
+    with pytest.raises(KeyboardInterrupt):
+        join()
+    reader.stop()
+    threading.Thread(target=lambda: (ended.append(1), work.may_end.set())).start()
+    reader.join()
+
+    assert ended == played.acknowledged == [1]
+
+
+def test_a_consumer_that_cannot_be_started_ends_the_others(
+    played: PlayedMailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(threads) == 2:
+            raise RuntimeError("can't start new thread")
+        threads.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    played.troubles["next"].extend([Trouble(204)])
+    with pytest.raises(RuntimeError, match="new thread"):
+        MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3).run()
+
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMailbox) -> None:
+    held: list[bool] = []
+
+    def work(message: Message) -> None:
+        held.append(reader.holds(message))
+        played.take_back(message.receipt)
+        wait_until(lambda: not reader.holds(message))
+        held.append(reader.holds(message))
+
+    played.seconds = TIME_OUT
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), work, wait=0)
+    reader.start()
+    wait_until(lambda: len(held) == 2)
+    reader.stop()
+    reader.join()
+
+    assert held == [True, False]
 
 
 def test_several_consumers_work_side_by_side(played: PlayedMailbox) -> None:
