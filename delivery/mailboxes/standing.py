@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from delivery.mailboxes.available import available
-from delivery.rules.due_times import DUE_LATER, RELEASED
+from delivery.mailboxes.available import TIMED_OUT, available
+from delivery.rules.due_times import DUE_LATER, RELEASED, RETURNED
 from subscriptions.database import rows
 
 COUNTED_AT_MOST: Final = 10_000
@@ -18,10 +18,10 @@ class MailboxStanding:
     """What is in a mailbox, each number counted to `COUNTED_AT_MOST`."""
 
     available: int
-    """There for the next who asks."""
+    """There for the next who asks: never handed out, returned, timed out, or set aside by an earlier push."""
     in_flight: int
     waiting: int
-    """HELD, delayed, or of subscriptions that are paused or INACTIVE."""
+    """HELD, delayed, or what would be available of subscriptions that are paused or INACTIVE."""
     redelivered: int
     """Unfinished, and handed out more than once, or returned."""
     expired: int
@@ -51,8 +51,8 @@ def _there(fetchable: str) -> str:
 
 
 IN_FLIGHT: Final = _open("d.fetched_until > (SELECT clock_timestamp())", "d.fetched_until, d.id")
-TIMED_OUT: Final = _open("d.fetched_until <= (SELECT clock_timestamp())", "d.fetched_until, d.id")
-RETURNED: Final = _open("d.fetches > 0 AND d.due_at IS NULL", "d.id")
+LATE: Final = _open("d.fetched_until <= (SELECT clock_timestamp())", "d.fetched_until, d.id")
+BACK: Final = _open("d.fetches > 0 AND d.due_at IS NULL", "d.id")
 LATER: Final = f"""
       SELECT FROM delivery_line l CROSS JOIN LATERAL (
         SELECT FROM delivery_open d
@@ -64,8 +64,23 @@ EXPIRED: Final = """
        WHERE d.subscription_id = s.id AND d.status = 'EXPIRED' AND d.closed_on < '9999-12-31'
          AND s.delivery_mode = 'PULL'"""
 REDELIVERED: Final = f"""
-      SELECT FROM ({IN_FLIGHT}) d WHERE d.fetches > 1 UNION ALL SELECT FROM ({TIMED_OUT}) d UNION ALL
-      SELECT FROM ({RETURNED}) d WHERE s.delivery_mode = 'PULL'"""
+      SELECT FROM ({IN_FLIGHT}) d WHERE d.fetches > 1 UNION ALL SELECT FROM ({LATE}) d UNION ALL
+      SELECT FROM ({BACK}) d WHERE s.delivery_mode = 'PULL'"""
+
+OLDEST: Final = f"""
+    SELECT min(d.id) FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND is_fetchable) b CROSS JOIN LATERAL (
+      {available("1", late=str(COUNTED_AT_MOST))}
+      UNION ALL
+      (SELECT d.id FROM (
+         SELECT d.* FROM delivery_open d
+          WHERE d.subscription_id = b.id AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED}
+            AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
+          ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
+        WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
+"""The first of each sort; of what has timed out the oldest among those that did so first, or that were handed out.
+
+So only where more have timed out than are counted, behind more that have not, a younger one may be taken for it.
+"""
 
 STANDINGS: Final = f"""
 SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_MOST}), m.redelivered, m.expired,
@@ -78,7 +93,7 @@ SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_
       FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
      WHERE u.id = w.id),
   there AS MATERIALIZED ({_there("is_fetchable")})
-  SELECT (SELECT count(*) FROM there) AS available, (SELECT min(id) FROM there) AS oldest_id,
+  SELECT (SELECT count(*) FROM there) AS available, ({OLDEST}) AS oldest_id,
          {_counted(IN_FLIGHT)} AS in_flight, {_counted(LATER)} AS later,
          (SELECT count(*) FROM ({_there("NOT is_fetchable")}) d) AS elsewhere,
          {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired) m

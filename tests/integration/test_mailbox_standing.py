@@ -1,8 +1,10 @@
 """How a mailbox stands (behaviour 9.5)."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db.models.functions import Now
 
 from delivery.mailboxes import standing
 from delivery.mailboxes.answering import give_back
@@ -27,6 +29,11 @@ def counts(wanted: Subscription) -> tuple[int, ...]:
     """Return how many are available, in flight, waiting, redelivered and expired."""
     one = standing_of(wanted)
     return one.available, one.in_flight, one.waiting, one.redelivered, one.expired
+
+
+def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = standing.STANDINGS.replace(str(standing.COUNTED_AT_MOST), str(number))
+    monkeypatch.setattr(standing, "STANDINGS", few)
 
 
 @pytest.mark.behaviour("9.5")
@@ -70,9 +77,50 @@ def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
 @pytest.mark.behaviour("9.5")
 def test_a_mailbox_is_counted_no_further_than_it_says(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
     publish_numbered(pulled.event_type, 2)
-    few = standing.STANDINGS.replace(str(standing.COUNTED_AT_MOST), "1")
-    monkeypatch.setattr(standing, "STANDINGS", few)
+    count_to(1, monkeypatch)
     assert counts(pulled) == (1, 0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+@pytest.mark.parametrize("oldest", ["returned", "timed out", "set aside", "of another subscription"])
+def test_the_oldest_is_found_however_few_are_counted(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
+) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    publish_numbered(beside.event_type if oldest == "of another subscription" else pulled.event_type, 1)
+    if oldest in {"returned", "timed out"}:
+        (one,) = fetched(pulled, 1)
+        time_out()
+        if oldest == "returned":
+            give_back(pulled.subscriber_id, [one.receipt])
+    if oldest == "set aside":
+        Delivery.objects.update(due_at="2026-01-01T00:00:00Z", attempts=1)
+    publish_numbered(pulled.event_type, 6)
+    count_to(2, monkeypatch)
+    assert standing_of(pulled).oldest_published_at == Message.objects.earliest("id").published_at
+    assert counts(pulled)[0] == 2
+
+
+@pytest.mark.behaviour("9.5")
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    publish_numbered(pulled.event_type, 6)
+    out = [one.delivery_id for one in fetched(pulled)]
+    for number, delivery_id in enumerate(out[before:]):
+        Delivery.objects.filter(pk=delivery_id).update(fetched_until=Now() - timedelta(hours=1 + number))
+    count_to(3, monkeypatch)
+    assert standing_of(pulled).oldest_published_at == Message.objects.order_by("id")[before].published_at
+
+
+@pytest.mark.behaviour("9.5", "9.8")
+def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    Delivery.objects.update(due_at="2999-01-01T00:00:00Z", attempts=1)
+    assert counts(pulled) == (3, 0, 0, 0, 0)
+    inactivate(pulled)
+    assert counts(pulled) == (0, 0, 3, 0, 0)
 
 
 @pytest.mark.behaviour("9.5")
