@@ -137,6 +137,7 @@ def test_whoever_is_woken_in_vain_holds_no_connection_while_it_waits_on(pulled: 
         room.wake({pulled.subscriber_id: MOST_SEATS})
         wait_until(lambda: not any(poll.is_woken for poll in room._polls))
         wait_until(lambda: in_use() <= 2)  # this thread's, and that of who looks out for them
+        assert room.waiting() == {pulled.subscriber_id: MOST_SEATS}, "each has got one, and waits on"
 
 
 def test_who_gives_up_its_seat_to_another_mailbox_is_told_so(pulled: Subscription, room: Room) -> None:
