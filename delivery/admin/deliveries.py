@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
@@ -15,9 +16,25 @@ from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_
 from delivery.admin.replayable import ReplayableAdmin
 from delivery.admin.resubmitting import ResubmittingAdmin
 from delivery.looking.listing import in_group
-from delivery.models import Delivery
+from delivery.models import Delivery, standing
+from delivery.rules.statuses import DeliveryStatus
 from delivery.webhooks.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 from subscriptions.admin.theme import AutocompleteSelectFilter, display
+
+
+class StatusFilter(admin.SimpleListFilter):
+    """Those that stand so."""
+
+    title = "status"
+    parameter_name = "status__exact"
+
+    def lookups(self, request: HttpRequest, model_admin: object) -> list[tuple[str, str]]:  # noqa: ARG002
+        """Return the choices."""
+        return [(value, label) for value, label in DeliveryStatus.choices]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:  # noqa: ARG002
+        """Return those of the choice."""
+        return queryset.filter(standing(self.value())) if self.value() else queryset
 
 
 @admin.register(Delivery)
@@ -37,7 +54,7 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
         "finished_at",
     )
     list_filter = (
-        "status",
+        StatusFilter,
         ("subscription", AutocompleteSelectFilter),
         ("line", AutocompleteSelectFilter),
     )
@@ -78,8 +95,8 @@ class DeliveryAdmin(ReplayableAdmin[Delivery], ResubmittingAdmin):
 
     @display(description="status", ordering="status", label=STATUS_COLOURS)
     def status_label(self, delivery: Delivery) -> str:
-        """Return the status, coloured."""
-        return delivery.status
+        """Return the status, coloured; PENDING where the time of whoever has fetched it is over."""
+        return delivery.status_at(timezone.now())
 
     @display(description="next try")
     def next_try(self, delivery: Delivery) -> str:

@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from delivery.admin.callbacks import callbacks_table
@@ -79,7 +80,7 @@ class MessageAdmin(RepublishingAdmin):
                 link_to("delivery_delivery", one.pk, one.pk),
                 subscription_link(one.subscription),
                 group_link(one.group_id),
-                status_badge(one.status),
+                status_badge(one.status_at(timezone.now())),
                 one.reason or "-",
                 one.sequence or "-",
                 one.attempts,

@@ -4,8 +4,9 @@ from django.db.models import QuerySet
 from django.http import QueryDict
 
 from delivery.admin.read_only import is_id
-from delivery.looking.listing import apart_in, deliveries_of, under_way
+from delivery.looking.listing import apart_in, deliveries_of
 from delivery.looking.standing import COUNTED_AT_MOST
+from delivery.looking.under_way import under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
 from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
@@ -15,8 +16,6 @@ from subscriptions.models import Subscription
 def narrowed(rows: QuerySet[Delivery], asked: QueryDict) -> QuerySet[Delivery]:
     """Return of `rows` at least those that a list is asked for, as many as are shown; its own filters do the rest."""
     status = asked.get("status__exact")
-    if status == DeliveryStatus.IN_FLIGHT:
-        return rows.filter(pk__in=under_way())
     if status == DeliveryStatus.HELD:
         rows = rows.filter(due_at=UNTIL_RELEASED)
     if not _is_looked_up(asked) and (newest := _newest(asked, status)) is not None:
@@ -37,10 +36,15 @@ def _is_looked_up(asked: QueryDict) -> bool:
 
 
 def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
-    """Return the newest of the subscription or line that is asked for; None where none is, or it has no subscriber."""
+    """Return the newest of the subscription or line that is asked for; None where none is, or it has no subscriber.
+
+    What is under way is found in any case.
+    """
     subscription, line_id = _id_in(asked, "subscription__id__exact"), _id_in(asked, "line__id__exact")
     line = Line.objects.filter(pk=line_id).first() if line_id else None
     wanted = [subscription] if subscription else _subscriptions_of(line)
+    if status == DeliveryStatus.IN_FLIGHT:
+        return under_way(wanted or None, key=None, downwards=True, limit=COUNTED_AT_MOST)
     if not wanted:
         return None
     if line and line.lane == Lane.RETRY and status not in FINAL:

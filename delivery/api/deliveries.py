@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
@@ -11,17 +12,17 @@ from rest_framework.serializers import BaseSerializer
 from delivery.api.delivery_documents import DeliverySerializer, WholeDeliverySerializer
 from delivery.api.records import Records
 from delivery.api.scopes import deliveries_for
-from delivery.looking.listing import deliveries_of, in_group, under_way
-from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
+from delivery.looking.listing import deliveries_of, in_group
+from delivery.looking.under_way import under_way
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
-from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from subscriptions.api.pagination import Order, Page, PageQuery, page_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, Subscription
 
 LARGEST_ID: Final = 2**63 - 1
 COLUMNS: Final = {
-    "status": "status",
     "subscriber": "subscription__subscriber__name",
     "subscription": "subscription_id",
     "message": "message_id",
@@ -58,11 +59,10 @@ class Deliveries(Records[Delivery]):
     def filtered(self, rows: QuerySet[Delivery], query: Mapping[str, Any]) -> QuerySet[Delivery]:
         """Return those the query asks for."""
         status = query.get("status")
-        if status == DeliveryStatus.IN_FLIGHT:
-            rows = rows.filter(pk__in=under_way())
         if status == DeliveryStatus.HELD:
             rows = rows.filter(due_at=UNTIL_RELEASED)
         if status is not None:
+            rows = rows.filter(standing(status))
             # Spares looking on the shelves where there are none.
             rows = rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows.filter(closed_on__lt=OPEN_SHELF)
         rows = rows.filter(**{column: query[name] for name, column in COLUMNS.items() if name in query})
@@ -71,15 +71,16 @@ class Deliveries(Records[Delivery]):
     def page(self, query: dict[str, Any]) -> Page[Delivery]:
         """Return the page that the query asks for; what somebody gets is found subscription by subscription."""
         rows, status = self.filtered(self.get_queryset(), query), query.get("status")
-        wanted = self._subscriptions(query)
-        if wanted is None or query.keys() & {"message", "group"} or status == DeliveryStatus.IN_FLIGHT:
+        if query.keys() & {"message", "group"}:
             return page_of(rows, self.order, query)
-        ids = [*wanted.values_list("pk", flat=True)]
-
-        def find(rows: QuerySet[Delivery], stretch: Stretch) -> QuerySet[Delivery]:
-            return rows.filter(pk__in=deliveries_of(ids, status, **asdict(stretch)))
-
-        return page_of(rows, self.order, query, find)
+        wanted = self._subscriptions(query)
+        if wanted is not None:
+            find = partial(deliveries_of, [*wanted.values_list("pk", flat=True)], status)
+        elif status == DeliveryStatus.IN_FLIGHT:
+            find = partial(under_way, None)
+        else:
+            return page_of(rows, self.order, query)
+        return page_of(rows, self.order, query, lambda rows, stretch: rows.filter(pk__in=find(**asdict(stretch))))
 
     def _subscriptions(self, query: Mapping[str, Any]) -> QuerySet[Subscription] | None:
         """Return the subscriptions whose deliveries are asked for, None where it is all of them."""

@@ -2,16 +2,31 @@
 
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from delivery.api.attempts import AttemptSerializer
 from delivery.models import Delivery
+from delivery.rules.statuses import DeliveryStatus
+
+
+class StatusField(serializers.ChoiceField):
+    """How a delivery stands now."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs |= {"source": "*", "read_only": True}
+        super().__init__(choices=DeliveryStatus.choices, **kwargs)
+
+    def to_representation(self, delivery: Delivery) -> str:
+        """Return its status; PENDING where its hand-out has timed out."""
+        return delivery.status_at(timezone.now())
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
     """Where a delivery stands."""
 
+    status = StatusField()
     subscriber = serializers.CharField(
         source="subscription.subscriber.name",
         default=None,

@@ -10,6 +10,7 @@ from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
 from delivery.api.callbacks import CallbackSerializer, shown
+from delivery.api.delivery_documents import StatusField
 from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
 from delivery.looking.queue_standing import groups_of
@@ -76,6 +77,7 @@ class MessageSerializer(serializers.ModelSerializer[Message]):
 class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
     """Where one of a message's deliveries stands."""
 
+    status = StatusField()
     reason = serializers.SerializerMethodField(
         help_text="A publisher is told the kind of failure; the subscriber's keys and management read its whole text."
     )

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from delivery.looking.listing import LARGEST_ID, deliveries_of
+from delivery.looking.listing import deliveries_of
 from delivery.looking.standing_statements import COUNTED_AT_MOST
+from delivery.looking.under_way import LARGEST_ID
 from delivery.rules.statuses import DEAD
 from subscriptions.database import rows
 

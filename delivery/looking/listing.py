@@ -5,20 +5,11 @@ from typing import Final
 
 from django.db.models import QuerySet
 
+from delivery.looking.under_way import HANDED_OUT, LARGEST_ID, TIMED_OUT, under_way
 from delivery.models import Delivery
 from delivery.rules.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.database import rows
-
-UNDER_WAY: Final = """
-SELECT d.id
-  FROM delivery_line l JOIN delivery_pageread p ON p.line_id = l.id CROSS JOIN LATERAL unnest(p.delivery_ids) AS r (id)
- CROSS JOIN LATERAL (SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
- WHERE l.lease_until IS NOT NULL AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL
- UNION ALL
-SELECT id FROM delivery_open WHERE fetched_until > (SELECT clock_timestamp())
-"""
-"""What is under way is in the hand of a line that somebody drives, or in that of a mailbox's client."""
 
 PART: Final = """
 (SELECT d.id FROM {source} d
@@ -42,7 +33,6 @@ SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERA
    ORDER BY d.due_at, d.id LIMIT %(limit)s) d
  ORDER BY d.due_at, d.id LIMIT %(limit)s
 """
-LARGEST_ID: Final = 2**63 - 1
 WITH_STATUS: Final = "d.status = %(status)s"
 OF_EVENT_TYPE: Final = """
     (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
@@ -52,18 +42,12 @@ FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31
 ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
 DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
 PARKED: Final = ("delivery_open", f"d.due_at = {ACTIVE} AND d.closed_on = '9999-12-31'")
-FETCHED: Final = ("delivery_open", "d.fetched_until IS NOT NULL AND d.closed_on = '9999-12-31'")
 HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
-WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED, FETCHED]
-"""What is unfinished and not HELD, arm by arm of an index each."""
+WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
+"""What is unfinished, not HELD, and not handed out by a mailbox, arm by arm of an index each."""
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
 """As the partial index says it."""
-
-
-def under_way() -> list[int]:
-    """Return the ids of the deliveries that are under way."""
-    return [delivery_id for (delivery_id,) in rows(UNDER_WAY)]
 
 
 def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
@@ -92,12 +76,11 @@ def deliveries_of(
 
     As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
     """
+    if status == DeliveryStatus.IN_FLIGHT:
+        return under_way(subscription_ids, key=key, downwards=downwards, limit=limit)
     order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
     end = LARGEST_ID if downwards else 0
-    wanted = [*([WITH_STATUS] if status else ()), *([OF_EVENT_TYPE] if event_type_id else ())]
-    parts = [
-        PART.format(source=source, shelf=" AND ".join([shelf, *wanted]), **order) for source, shelf in _shelves(status)
-    ]
+    parts = _parts(status, order, OF_EVENT_TYPE if event_type_id else "true")
     arguments = {
         "subscriptions": [*subscription_ids],
         "status": status,
@@ -107,6 +90,17 @@ def deliveries_of(
     }
     statement = OF_SUBSCRIPTIONS.format(parts=" UNION ALL ".join(parts), **order)
     return [delivery_id for (delivery_id,) in rows(statement, arguments)]
+
+
+def _parts(status: str | None, order: dict[str, str], wanted: str) -> list[str]:
+    """Return the parts, each along an index of its own, that all of that status are in."""
+    wanted = f"{WITH_STATUS} AND {wanted}" if status else wanted
+    parts = [PART.format(source=source, shelf=f"{shelf} AND {wanted}", **order) for source, shelf in _shelves(status)]
+    if status is None:
+        parts.append(HANDED_OUT.format(**order))
+    if status == DeliveryStatus.PENDING:
+        parts.append(TIMED_OUT.format(**order))
+    return parts
 
 
 def _shelves(status: str | None) -> list[tuple[str, str]]:

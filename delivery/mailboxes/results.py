@@ -132,7 +132,10 @@ def extended(found: Open | Filed | None) -> Result:
 
 
 def _refused(found: Open | Filed | None) -> Result:
-    return Result(HTTPStatus.CONFLICT, _obstacle(found), found.status) if found else UNKNOWN
+    if not found:
+        return UNKNOWN
+    obstacle = _obstacle(found)
+    return Result(HTTPStatus.CONFLICT, obstacle, PENDING if obstacle == ReceiptCode.TIMED_OUT else found.status)
 
 
 def _obstacle(found: Open | Filed) -> ReceiptCode:

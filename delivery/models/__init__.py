@@ -4,7 +4,7 @@ from delivery.models.announcements import Announcement
 from delivery.models.attempts import Attempt
 from delivery.models.callbacks import Callback
 from delivery.models.dead_letters import DeadLetter
-from delivery.models.deliveries import OPEN_SHELF, Delivery
+from delivery.models.deliveries import OPEN_SHELF, Delivery, standing
 from delivery.models.idempotency_keys import IdempotencyKey
 from delivery.models.lines import Lane, Line, LineEvent, LineEventKind
 from delivery.models.mailboxes import Mailbox
@@ -45,4 +45,5 @@ __all__ = [
     "StorageDay",
     "VolatileCount",
     "VolatileOutcome",
+    "standing",
 ]

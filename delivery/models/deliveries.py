@@ -18,6 +18,19 @@ OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
 
 
+def standing(status: str) -> Q:
+    """Return what is true of deliveries that stand so: whose hand-out has timed out, that is there to be fetched (9.2).
+
+    As `Delivery.status_at` says it of one.
+    """
+    match status:
+        case DeliveryStatus.PENDING:
+            return Q(status=status) | Q(status=DeliveryStatus.IN_FLIGHT, fetched_until__lte=Now())
+        case DeliveryStatus.IN_FLIGHT:
+            return Q(status=status) & (Q(fetched_until=None) | Q(fetched_until__gt=Now()))
+    return Q(status=status)
+
+
 class DeliveryQuerySet(models.QuerySet["Delivery"]):
     """Deliveries, by shelf and by what they wait for."""
 
@@ -98,6 +111,11 @@ class Delivery(models.Model):
 
     def __str__(self) -> str:
         return f"delivery {self.pk}"
+
+    def status_at(self, now: dt.datetime) -> str:
+        """Return how it stands: PENDING if its hand-out has timed out, whoever has seen to it (behaviour 9.2)."""
+        is_timed_out = self.fetched_until and self.fetched_until <= now
+        return DeliveryStatus.PENDING if is_timed_out else self.status
 
     @property
     def next_try_at(self) -> dt.datetime | None:

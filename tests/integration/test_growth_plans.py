@@ -14,7 +14,7 @@ from delivery.lines.hands import BodyBudget
 from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
 from delivery.lines.strands import DrivenLine
-from delivery.looking.listing import UNDER_WAY, under_way
+from delivery.looking.under_way import UNDER_WAY, under_way
 from delivery.looking.standing import held_lines, standings_of, unfinished_of
 from delivery.models import Delivery
 from delivery.retention.storage_days import open_days, today
@@ -124,7 +124,7 @@ def deliver_and_crash(grown: Grown) -> None:
     settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
     assert still_due([line.pk]) == [line.pk]
     begin_and_vanish(line)
-    under_way()
+    under_way(None, key=None, downwards=True, limit=50)
     expire_lease(line)
     assert len(claim([line.pk], worker="next")) == 1
 
@@ -254,7 +254,7 @@ def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(stora
     cancel(grown)
     look(grown)
     # What is under way is in one of the pages of the lines that are driven: whoever asks for it reads them all.
-    statements = [one for one in prepared_here() if one.statement != UNDER_WAY]
+    statements = [one for one in prepared_here() if one.statement != UNDER_WAY.format(before="<", direction="DESC")]
     with another_connection() as raw:
         empty_queue(raw)
         for number, one in enumerate(statements):
