@@ -10,26 +10,21 @@ from django.db import connection, transaction
 
 from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.fetch_statements import FETCH
-from delivery.mailboxes.looking_out import LOOK
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.waking.claiming import claim
 from subscriptions.database import forget_connection, rows
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
-from tests.driving import begin_and_vanish, expire_lease, line_of, publish_numbered, settlement
+from tests.driving import begin_and_vanish, line_of, publish_numbered
 from tests.factories import subscriber, subscription
-from tests.mailboxes import fetched, pulled_subscription, switch, time_out
+from tests.mailboxes import fetched, time_out
 from tests.receiver import wait_until
 
-PUSH, PULL = DeliveryMode.PUSH, DeliveryMode.PULL
-WAITING_FOR_A_ROW: LiteralString = """
-SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+WAITING_FOR_US: LiteralString = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"""
 
 
 @pytest.fixture
 def pulled(storage: None, event_type: EventType) -> Subscription:
-    return subscription(subscriber(mailbox_ordered=True), event_type, delivery_mode=PULL)
+    return subscription(subscriber(mailbox_ordered=True), event_type, delivery_mode=DeliveryMode.PULL)
 
 
 @pytest.fixture
@@ -40,7 +35,7 @@ def pushed(storage: None, event_type: EventType) -> Subscription:
 
 @pytest.fixture
 def another_client() -> Iterator[Callable[[Subscription], "Future[list[bytes]]"]]:
-    """What another client does meanwhile: fetch; begun when it has got something, or waits for somebody."""
+    """What another client does meanwhile: fetch; begun when it has got something, or waits for this one."""
     with ThreadPoolExecutor(1) as thread:
 
         def fetches(wanted: Subscription) -> list[bytes]:
@@ -51,63 +46,20 @@ def another_client() -> Iterator[Callable[[Subscription], "Future[list[bytes]]"]
 
         def begin(wanted: Subscription) -> "Future[list[bytes]]":
             got = thread.submit(fetches, wanted)
-            wait_until(lambda: got.done() or is_anybody_waiting())
+            wait_until(lambda: got.done() or is_anybody_waiting_for_us())
             return got
 
         yield begin
 
 
-def is_anybody_waiting() -> bool:
+def is_anybody_waiting_for_us() -> bool:
     with connection.cursor() as cursor:
-        cursor.execute(WAITING_FOR_A_ROW)
+        cursor.execute(WAITING_FOR_US)
         return cursor.fetchone() != (0,)
 
 
 def bodies(wanted: Subscription) -> list[bytes]:
     return [one.content.body for one in fetched(wanted)]
-
-
-def looked(wanted: Subscription) -> list[Any]:
-    """Return what a poll for its mailbox would be woken for."""
-    return rows(LOOK, [[wanted.subscriber_id], [3]])
-
-
-@pytest.mark.behaviour("9.7", "9.8")
-@pytest.mark.parametrize("status_code", [200, 503])
-def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
-    pushed: Subscription, status_code: int
-) -> None:
-    publish_numbered(pushed.event_type, 2)
-    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, PULL)
-    assert (bodies(pushed), looked(pushed)) == ([], [])
-    if status_code == 503:
-        outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
-    else:
-        outcome = {}
-    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **outcome)])
-    assert looked(pushed) == [(pushed.subscriber_id, 1)]
-    assert bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
-
-
-@pytest.mark.behaviour("9.7", "9.8", "4.11")
-def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mended(pushed: Subscription) -> None:
-    publish_numbered(pushed.event_type, 2)
-    begin_and_vanish(line_of(pushed.subscriber))
-    switch(pushed, PULL)
-    expire_lease(line_of(pushed.subscriber))
-    assert (bodies(pushed), looked(pushed)) == ([], [])
-    claim([line_of(pushed.subscriber).pk], worker="another")
-    assert bodies(pushed) == [b"0"]
-
-
-@pytest.mark.behaviour("9.7")
-def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(pushed: Subscription) -> None:
-    beside = pulled_subscription(pushed.subscriber)
-    publish_numbered(pushed.event_type, 1)
-    publish_numbered(beside.event_type, 1, first=1)
-    begin_and_vanish(line_of(pushed.subscriber))
-    assert bodies(beside) == [b"1"]
 
 
 @pytest.mark.behaviour("9.7")
