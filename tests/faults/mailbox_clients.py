@@ -34,6 +34,7 @@ class Client(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self.enough = threading.Event()
+        self.refused: list[int] = []
         self.ack_seconds = ack_seconds
         self._mailbox = mailbox
         self._manner = manner
@@ -46,7 +47,7 @@ class Client(threading.Thread):
             try:
                 messages = self.fetch()
             except (requests.RequestException, Refused) as problem:
-                _must_pass(problem)
+                self._note(problem)
                 self.enough.wait(AGAIN_SECONDS)
             else:
                 self._manner(self, [message.receipt for message in messages])
@@ -77,13 +78,19 @@ class Client(threading.Thread):
             try:
                 results: list[Result] = getattr(self._mailbox, word)(receipts)
             except (requests.RequestException, Refused) as problem:
-                _must_pass(problem)
+                self._note(problem)
                 time.sleep(AGAIN_SECONDS)
                 continue
             for result in results:
                 self._write(said(word, result, asked_at))
             return results
         return []
+
+    def _note(self, problem: requests.RequestException | Refused) -> None:
+        if isinstance(problem, Refused):
+            self.refused.append(problem.status)
+            if not problem.passes:
+                raise problem
 
     def _handed(self, message: Message) -> Handed:
         until = message.in_flight_until.timestamp()
@@ -141,8 +148,3 @@ def many_times(client: Client, receipts: Sequence[str]) -> None:
 def said(word: str, result: Result, asked_at: float) -> Said:
     until = result.in_flight_until.timestamp() if result.in_flight_until else 0.0
     return Said(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
-
-
-def _must_pass(problem: requests.RequestException | Refused) -> None:
-    if isinstance(problem, Refused) and not problem.passes:
-        raise problem

@@ -17,21 +17,21 @@ def figures_of_mailbox(
     *,
     sent: Collection[Exchange] = (),
     winners: Mapping[int, int],
-    expired: Collection[int] = (),
+    dropped: Collection[int] = (),
     unfinished: int = 0,
 ) -> Figures:
     """Judge what one mailbox handed out, and what was `sent` meanwhile, by how many DELIVERED each event has."""
     handed = sorted((one for one in records if isinstance(one, Handed)), key=lambda one: one.begun)
     said = [one for one in records if isinstance(one, Said)]
     done = numbers_done(handed, said) | {one.number for one in sent if one.status == 200}
-    wanted = {*acknowledged} - {*expired}
+    wanted = {*acknowledged} - {*dropped}
     everything: list[Handed | Exchange] = [*handed, *sent]
     return Figures(
         acknowledged=len(wanted),
         delivered=len(done),
         lost=len(wanted - done - numbers_unheard(handed, records, winners)),
         recovered=len(done - {*acknowledged}),
-        unexpected=sum(one.number not in begun for one in handed) + len(done & {*expired}) + handed_after(handed, said),
+        unexpected=sum(one.number not in begun for one in handed) + len(done & {*dropped}) + handed_after(handed, said),
         duplicated=len(everything) - len({one.number for one in everything}),
         unflagged=unflagged(handed, everything),
         misnumbered=not_rising(handed),

@@ -20,11 +20,11 @@ from tests.faults.queue_load import OPEN, WINNERS
 from tests.real_broker import Broker
 from tests.receiver import wait_until
 
-EXPIRED = """
+DROPPED = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
     FROM delivery_delivery delivery JOIN delivery_message message ON message.id = delivery.message_id
     JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
-    WHERE event_type.name = %(event_type)s AND delivery.status = 'EXPIRED'
+    WHERE event_type.name = %(event_type)s AND delivery.status IN ('EXPIRED', 'CANCELLED')
 """
 
 
@@ -46,7 +46,8 @@ class Box:
     unfinished: int = 0
     """Deliveries that the broker still had to do when time was up."""
     winners: dict[int, int] = field(default_factory=dict)
-    expired: set[int] = field(default_factory=set)
+    dropped: set[int] = field(default_factory=set)
+    """Events that were unread for too long, or purged."""
     _records: list[Record] = field(default_factory=list)
     _logs: list[Path] = field(default_factory=list)
 
@@ -99,23 +100,27 @@ class Box:
     def said(self, word: str) -> list[Said]:
         return [one for one in self.records() if isinstance(one, Said) and one.word == word]
 
-    def stop(self, *odd: Client) -> None:
-        """Stop publishing, and the odd clients; wait until everything is through, or has had time enough."""
+    def stop_publishing(self, *odd: Client) -> None:
+        """Stop publishing, and the odd clients."""
         threads: list[Publisher | Client] = [*self.publishers, *odd]
         for thread in threads:
             thread.enough.set()
         for thread in filter(threading.Thread.is_alive, threads):
             thread.join(THROUGH_SECONDS)
+
+    def stop(self, *odd: Client) -> None:
+        """Stop publishing, and the odd clients; wait until everything is through, or has had time enough."""
+        self.stop_publishing(*odd)
         until = time.monotonic() + THROUGH_SECONDS
         while self._open() and time.monotonic() < until:
             time.sleep(0.05)
         self.unfinished = self._open()
         self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
-        self.look_for_expired()
+        self.look_for_dropped()
 
-    def look_for_expired(self) -> None:
-        """Read in the books what has expired."""
-        self.expired = {number for (number,) in self.broker.ask(EXPIRED, event_type=self.event_type)}
+    def look_for_dropped(self) -> None:
+        """Read in the books what the broker has ended."""
+        self.dropped = {number for (number,) in self.broker.ask(DROPPED, event_type=self.event_type)}
 
     def end(self) -> None:
         """Let nobody do anything any more."""
@@ -136,7 +141,7 @@ class Box:
             self.records(),
             sent=by_the_clock(self.endpoint.exchanges),
             winners=self.winners,
-            expired=self.expired,
+            dropped=self.dropped,
             unfinished=self.unfinished,
         )
 

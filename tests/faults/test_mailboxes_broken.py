@@ -106,10 +106,10 @@ def test_what_lies_there_for_four_days_expires_but_never_while_somebody_has_it(b
     for _ in range(LEFT):
         singly.publish()
     aged = box.broker.ask(AGED, name=box.subscriber)
-    wait_until(lambda: box.look_for_expired() or len(box.expired) == LEFT, PATIENCE)  # type: ignore[func-returns-value]
+    wait_until(lambda: box.look_for_dropped() or len(box.dropped) == LEFT, PATIENCE)  # type: ignore[func-returns-value]
     told = [result.status for result in holder.say("ack", held)]
     box.stop()
     assert len(aged) == HELD + LEFT
-    assert box.expired == {event.number for event in singly.published[HELD:]}
+    assert box.dropped == {event.number for event in singly.published[HELD:]}
     assert told == [200] * HELD
     assert box.figures().broken == {}

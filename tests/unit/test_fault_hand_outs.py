@@ -80,9 +80,9 @@ def test_what_is_sent_meanwhile_must_not_be_in_anybodys_hands() -> None:
     assert broken([FIRST], sent=[replace(taken, at=13.5, answered_at=13.6)]) == {}
 
 
-def test_what_has_expired_was_not_to_be_delivered() -> None:
-    assert figures_of_mailbox([1], [1], [], winners={1: 0}, expired=[1]) == Figures()
-    seen = figures_of_mailbox([1], [1], [FIRST, said(FIRST)], winners={1: 1}, expired=[1])
+def test_what_has_expired_or_was_purged_was_not_to_be_delivered() -> None:
+    assert figures_of_mailbox([1], [1], [], winners={1: 0}, dropped=[1]) == Figures()
+    seen = figures_of_mailbox([1], [1], [FIRST, said(FIRST)], winners={1: 1}, dropped=[1])
     assert seen.broken == {"unexpected": 1}
 
 
