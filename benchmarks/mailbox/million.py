@@ -25,7 +25,7 @@ NAME: Final = "mailbox.million"
 TARGETS: Final = {"fetch p95": at_most(10)}
 CONNECTIONS: Final = 4
 """Of the publishers."""
-STATES: Final = {"": FRESH, ", timed out": TIMED_OUT}
+STATES: Final[Mapping[str, Mapping[str, object]]] = {"": FRESH, ", timed out": TIMED_OUT}
 FILLED: Final = (ANYBODY, STREAM)
 IDS: Final = """
     SELECT subscriber.id, subscription.id, event_type_id
