@@ -342,7 +342,7 @@ class Migration(migrations.Migration):
                     "max_redeliveries",
                     models.PositiveIntegerField(
                         blank=True,
-                        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit.",
+                        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. Lowered, it counts from the next hand-out on.",
                         null=True,
                         validators=[django.core.validators.MaxValueValidator(1000)],
                     ),

@@ -27,7 +27,8 @@ class Mailboxed(models.Model):
         null=True,
         blank=True,
         validators=[MaxValueValidator(MOST_REDELIVERIES)],
-        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit.",
+        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. "
+        "Lowered, it counts from the next hand-out on.",
     )
 
     class Meta:

@@ -55,7 +55,7 @@ def another_client() -> Iterator[Callable[[Subscription], "Future[list[bytes]]"]
 def is_anybody_waiting_for_us() -> bool:
     with connection.cursor() as cursor:
         cursor.execute(WAITING_FOR_US)
-        return cursor.fetchone() != (0,)
+        return bool(cursor.fetchone() != (0,))
 
 
 def bodies(wanted: Subscription) -> list[bytes]:
