@@ -30,8 +30,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    """Give each process that runs tests a Redis database of its own, for they run side by side."""
+    """Give each process that runs tests a Redis database of its own, for they run side by side, and quick clients."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+    settings.WHITENOISE_AUTOREFRESH = True  # else every client of Django's begins by reading all static files
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
 
 
