@@ -7,10 +7,10 @@ TOLD: Final = "d.expires_at, d.not_before, d.resubmit_of, d.replay_id, d.fetches
 CARRIED: Final = f"{TOLD}, d.unreceived"
 """What every `gone` takes over as it is, from a row `d` of `delivery_open`."""
 
-IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND attempts = 0)"
-"""Whether a row's number may never have been received: no request with it has been answered.
+IN_DOUBT: Final = "sequence IS NOT NULL AND (unreceived OR uncertain AND (attempts = 0 OR fetches = 0))"
+"""Whether a row's number may never have been received: no request has been answered, or the last one may not have been.
 
-That a mailbox's hand-out timed out makes a delivery uncertain too, and says nothing of its number.
+A mailbox's hand-out that timed out makes a delivery uncertain too, and says nothing of a number once answered.
 """
 
 TOLD_BY: Final = """COALESCE((SELECT m.id FROM delivery_line l JOIN delivery_line m USING (subscriber_id)

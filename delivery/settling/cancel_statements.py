@@ -9,7 +9,7 @@ locked before groups, and groups before deliveries, each in order of id too.
 from typing import Final
 
 from delivery.rules.due_times import FIRST_SENTINEL, RETURNED
-from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
+from delivery.rules.filing import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
 
 SLICE: Final = 5_000
 """Deliveries of each sort in one transaction: a large backlog must not keep its line locked, nor outlast the time."""
@@ -80,7 +80,7 @@ ended AS (
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled; it may never have been sent'
-    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
+    FROM gone WHERE {IN_DOUBT})
 SELECT (SELECT count(*) FROM these), (SELECT count(*) FROM gone), (SELECT count(*) FROM asked),
        (SELECT max(fetched_until)::text FROM handed_out HAVING count(*) = {SLICE})
 """

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from delivery.rules.filing import CARRIED, FILE_GONE, TOLD_BY
+from delivery.rules.filing import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
 from subscriptions.database import rows
 
 SLICE: Final = 1_000
@@ -50,7 +50,7 @@ ended AS (
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
-    FROM gone WHERE (uncertain OR unreceived) AND sequence IS NOT NULL)
+    FROM gone WHERE {IN_DOUBT})
 SELECT count(*) FROM gone
 """
 """First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer,

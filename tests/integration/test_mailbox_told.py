@@ -13,6 +13,7 @@ from delivery.mailboxes.expiring import expire_unread
 from delivery.models import Announcement, Delivery, LineEvent, Message
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.settling.expiring import expire_overdue
 from delivery.settling.lines import settle
 from delivery.waking.claiming import claim
 from subscriptions.configuring import change
@@ -101,10 +102,19 @@ def acknowledged_late(pushed: Subscription) -> None:
     acknowledge(pushed.subscriber_id, [again.receipt])
 
 
-def cancelled_in_time(pushed: Subscription) -> None:
-    fetched(pushed)
-    time_out()
+def cancelled_when_timed_out(pushed: Subscription) -> None:
+    for _ in range(2):
+        fetched(pushed)
+        time_out()
     cancel_deliveries_of(pushed.pk, reason="unwanted")
+
+
+def expired_when_timed_out(pushed: Subscription) -> None:
+    for _ in range(2):
+        fetched(pushed)
+        time_out()
+    Delivery.objects.update(expires_at=timezone.now())
+    assert expire_overdue() == 1
 
 
 def returned_to_a_cancelling(pushed: Subscription) -> None:
@@ -115,7 +125,7 @@ def returned_to_a_cancelling(pushed: Subscription) -> None:
     give_back(pushed.subscriber_id, [again.receipt])
 
 
-ENDS = [acknowledged_late, cancelled_in_time, returned_to_a_cancelling]
+ENDS = [acknowledged_late, cancelled_when_timed_out, expired_when_timed_out, returned_to_a_cancelling]
 
 
 @pytest.mark.behaviour("4.10", "9.8")
