@@ -4,8 +4,8 @@
 (why filters hold or not), `releasing`, `resubmitting`, `republishing`, `pausing`, `backfilling`, `replayable` (what
 more can be done than to look), then one module a model: `callbacks`, `messages`, `queue_groups`, `narrowing` and
 `deliveries`, `dead_letters`, `attempts`, `replay_form`, `selections` and `replays`, `line_work`, `standing_columns` and
-`lines`, `mailbox_work`, `emptying` and `mailboxes`, `announcements`, `volatile_counts`, `housekeeping`; `configured`
-adds to the pages of `subscriptions`.
+`lines`, `mailbox_work`, `taking_back`, `emptying` and `mailboxes`, `announcements`, `volatile_counts`, `housekeeping`;
+`configured` adds to the pages of `subscriptions`.
 """
 
 from delivery.admin import (

@@ -1,8 +1,6 @@
 """What people do about mailboxes in the admin: return what a client does not answer, and empty one."""
 
-import re
-from http import HTTPStatus
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -11,30 +9,15 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from delivery.admin.mailbox_work import handed_out, so_many, standing_of
-from delivery.admin.read_only import ReadOnlyAdmin, is_id
-from delivery.mailboxes.answering import MOST_RECEIPTS, give_back
+from delivery.admin.mailbox_work import so_many, standing_of
+from delivery.admin.read_only import ReadOnlyAdmin
+from delivery.admin.taking_back import given_back, none_of, question_of, wanted_of
 from delivery.mailboxes.purging import purge
-from delivery.mailboxes.receipts import Receipt
-from delivery.models import Delivery, Mailbox
+from delivery.models import Mailbox
 from subscriptions.admin.theme import ActionVariant, action
 
-RETURNING: Final = "Return these, which somebody may be at work on? Whoever fetches next gets them."
-NOTHING_OUT: Final = "Nothing of it is in flight."
 PURGE_SECONDS: Final = 5.0
 """As long as somebody waits for a page."""
-CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
-
-
-class HandOut(NamedTuple):
-    """A hand-out that may be returned, as a form shows and sends it: only the newest of a delivery counts."""
-
-    pk: str
-    text: str
-
-    def __str__(self) -> str:
-        """Return it in words."""
-        return self.text
 
 
 class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
@@ -51,12 +34,12 @@ class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
         """Ask, then make available at once what is in flight, or the one delivery that is asked for."""
         box = get_object_or_404(self.get_queryset(request), pk=object_id)
         if request.method == "POST":
-            return self._done(request, box, *_given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
-        wanted = request.GET.get("delivery", "")
-        chosen = [_hand_out(one) for one in handed_out(box) if not is_id(wanted) or one.pk == int(wanted)]
+            return self._done(request, box, *given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        asked = request.GET.get("delivery", "")
+        chosen = wanted_of(box, asked)
         if not chosen:
-            return self._done(request, box, NOTHING_OUT, messages.WARNING)
-        return self._asked(request, box, RETURNING, chosen)
+            return self._done(request, box, none_of(asked), messages.WARNING)
+        return self._asked(request, box, question_of(box, chosen, asked), chosen)
 
     @action(description="Purge", permissions=["empty"], icon="delete_sweep", variant=ActionVariant.DANGER)
     def purge(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -86,20 +69,6 @@ class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
 
 def _page_of(box: Mailbox) -> str:
     return reverse("admin:delivery_mailbox_change", args=[box.pk])
-
-
-def _hand_out(one: Delivery) -> HandOut:
-    times = "once" if one.fetches == 1 else f"{one.fetches} times"
-    return HandOut(f"{one.pk}.{one.fetches}", f"delivery {one.pk}, handed out {times}")
-
-
-def _given_back(box: Mailbox, chosen: list[str]) -> tuple[str, int]:
-    """Return what was shown and is in flight still, and say how much that was."""
-    named = filter(None, map(CHOSEN.fullmatch, chosen[:MOST_RECEIPTS]))
-    receipts = [Receipt(*map(int, one.groups())) for one in named]
-    returned = sum(result.status == HTTPStatus.OK for result in give_back(box.pk, receipts).values())
-    note = f"Returned {returned} of {len(receipts)}."
-    return note, messages.SUCCESS if returned else messages.WARNING
 
 
 def _question(box: Mailbox) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
@@ -56,9 +57,15 @@ def mailbox_link(subscriber: Subscriber) -> SafeString | str:
     return link_to("delivery_mailbox", box.pk, text)
 
 
-def handed_out(box: Mailbox) -> list[Delivery]:
-    """Return what clients have of it and have not answered, next to time out first, as much as a page shows."""
-    found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=SHOWN_AT_MOST))
+def handed_out(box: Mailbox, only: int | None = None) -> list[Delivery]:
+    """Return what clients have of it and have not answered, next to time out first, as much as a page shows.
+
+    Or only that one delivery, wherever it stands among them.
+    """
+    if only is None:
+        found = Delivery.objects.open().filter(pk__in=in_flight_of(box.pk, limit=SHOWN_AT_MOST))
+    else:
+        found = Delivery.objects.open().filter(pk=only, subscription__subscriber=box.pk, fetched_until__gt=Now())
     return [*found.select_related("subscription__event_type").order_by("fetched_until", "pk")]
 
 

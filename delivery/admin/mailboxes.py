@@ -35,6 +35,8 @@ class MailboxAdmin(EmptyingAdmin):
 
     list_display = ("name", "status_label", *COUNTS, "is_ordered")
     ordering = ("name",)
+    list_per_page = 20
+    """Each is counted in the queue, up to thousands."""
     search_fields = ("name",)
     search_help_text = "A subscriber's name"
     fields = (

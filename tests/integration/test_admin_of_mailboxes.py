@@ -10,6 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
+from delivery.admin import mailbox_work
 from delivery.looking.handed_out import in_flight_of
 from delivery.mailboxes.answering import acknowledge
 from delivery.models import Delivery
@@ -85,7 +86,7 @@ def test_all_mailboxes_of_a_page_are_read_at_once(admin: Client, wanted: Subscri
     for number in range(20):
         pulled_subscription(factories.subscriber(f"box-{number}"), wanted.event_type)
     with CaptureQueriesContext(connection) as many:
-        assert len(admin.get(reverse(MAILBOXES)).context["cl"].result_list) == 21
+        assert len(admin.get(reverse(MAILBOXES)).context["cl"].result_list) == 20, "as many as a page has"
     assert len(many) == len(one) <= 8
 
 
@@ -152,6 +153,45 @@ def test_one_can_be_returned_alone(admin: Client, wanted: Subscription) -> None:
     only = f"{address(wanted, 'give_back')}?delivery={one.delivery_id}"
     assert told(admin, only, _selected_action=chosen(admin, only)) == "Returned 1 of 1."
     assert statuses(wanted) == [PENDING, IN_FLIGHT, PENDING]
+
+
+@pytest.mark.behaviour("9.7")
+def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted: Subscription) -> None:
+    Subscriber.objects.update(max_redeliveries=1)
+    fetched(wanted, most=1)
+    time_out()
+    again, once, asked = fetched(wanted)
+    Delivery.objects.filter(pk=asked.delivery_id).update(cancel_requested=True)
+    back = address(wanted, "give_back")
+    question = text_of(admin, back)
+    assert "Return all 3 in flight?" in question
+    assert "Available again: 1; ended by it: 2." in question
+    assert f"delivery {again.delivery_id}, handed out 2 times: ends as FAILED, its redeliveries are used up" in question
+    assert f"delivery {once.delivery_id}, handed out once delivery {asked.delivery_id}" in question
+    assert f"delivery {asked.delivery_id}, handed out once: ends as CANCELLED, as was asked" in question
+    note = "Returned 1 of 3; 1 has FAILED, redeliveries used up; 1 is CANCELLED, as was asked."
+    assert told(admin, back, _selected_action=chosen(admin, back)) == note
+    assert statuses(wanted) == [DeliveryStatus.FAILED, PENDING, CANCELLED]
+    assert LogEntry.objects.get().get_change_message() == note
+
+
+def test_of_very_many_in_flight_it_asks_for_those_next_to_time_out_and_says_so(
+    admin: Client, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mailbox_work, "SHOWN_AT_MOST", 2)
+    last = fetched(wanted)[-1]
+    back = address(wanted, "give_back")
+    assert len(chosen(admin, back)) == 2
+    assert "Return the 2 next to time out, of 3 in flight" in text_of(admin, back)
+    only = f"{back}?delivery={last.delivery_id}"
+    assert chosen(admin, only) == [f"{last.delivery_id}.1"], "though it is not among those"
+
+
+def test_one_that_is_in_flight_no_more_is_told_so(admin: Client, wanted: Subscription) -> None:
+    done, _ = fetched(wanted, most=2)
+    acknowledge(wanted.subscriber_id, [done.receipt])
+    answer = admin.get(f"{address(wanted, 'give_back')}?delivery={done.delivery_id}", follow=True)
+    assert [*map(str, answer.context["messages"])] == [f"Delivery {done.delivery_id} is not in flight."]
 
 
 @pytest.mark.behaviour("9.3")

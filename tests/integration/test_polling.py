@@ -1,6 +1,7 @@
 """Clients that wait for a message: who gets it, who waits on, and what ends their waiting (behaviour 9.1)."""
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,7 +46,8 @@ def bodies(messages: list[Fetched]) -> list[bytes]:
 
 def in_use() -> int:
     """Return how many connections of this process's pool somebody has."""
-    pool = connection.pool.get_stats()
+    default: Any = connection
+    pool = default.pool.get_stats()
     return int(pool["pool_size"] - pool["pool_available"])
 
 
@@ -76,13 +78,25 @@ def test_who_does_not_want_to_wait_is_answered_at_once(pulled: Subscription, roo
 
 def test_what_is_there_is_fetched_without_waiting(pulled: Subscription, room: Room) -> None:
     published = publish_numbered(pulled.event_type, 3)
-    messages, was_seated = next_messages(box_of(pulled), most=2, wait=PATIENCE, room=room)
-    assert (bodies(messages), was_seated) == (published[:2], True)
+    polled = next_messages(box_of(pulled), most=2, wait=PATIENCE, room=room)
+    assert (bodies(polled.messages), polled.was_seated, polled.waited) == (published[:2], True, 0.0)
 
 
 def test_who_waits_in_vain_gets_nothing_when_the_time_is_over(pulled: Subscription, room: Room) -> None:
     assert next_messages(box_of(pulled), most=1, wait=0.01, room=room) == Polled([], was_seated=True)
     assert room.waiting() == {}
+
+
+def test_whoever_waited_is_told_how_long_that_was(pulled: Subscription, room: Room) -> None:
+    began = time.monotonic()
+    with ThreadPoolExecutor(1) as threads:
+        poll = threads.submit(next_messages, box_of(pulled), most=1, wait=PATIENCE, room=room)
+        wait_until(room.waiting)
+        publish_numbered(pulled.event_type, 1)
+        polled = poll.result(PATIENCE)
+        threads.submit(connection.close)
+    assert bodies(polled.messages) == [b"0"]
+    assert 0 < polled.waited < time.monotonic() - began
 
 
 @pytest.mark.parametrize("comes", ["published", "timed out", "activated"])
