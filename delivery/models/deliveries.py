@@ -12,7 +12,7 @@ from delivery.models.messages import Message
 from delivery.models.queue_groups import QueueGroup
 from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
 from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
-from subscriptions.models import Subscription
+from subscriptions.models import DeliveryMode, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
@@ -119,10 +119,15 @@ class Delivery(models.Model):
 
     @property
     def next_try_at(self) -> dt.datetime | None:
-        """When it is tried, if it was delayed or set aside and has not ended; of a reply, when its line tries again."""
+        """When it is tried, if it was delayed or set aside and has not ended; of a reply, when its line tries again.
+
+        None of what is fetched: that is there at any time, unless it was delayed.
+        """
         if self.status not in UNFINISHED - {DeliveryStatus.HELD} or self.due_at in {UNTIL_ACTIVE, UNTIL_RETURNED}:
             return None
         if self.due_at == UNTIL_DUE:
             return self.not_before
+        if self.subscription and self.subscription.delivery_mode == DeliveryMode.PULL:
+            return None
         waiting = self.line if self.subscription_id is None and self.line else self
         return waiting.due_at

@@ -70,6 +70,7 @@ def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_
     first = Delivery.objects.oldest_first()[0]
     Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
     switch(switched, PULL)
+    assert Delivery.objects.get(pk=first.pk).next_try_at is None
     assert bodies(switched) == [b"0", b"1"]
     rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
     assert [*rows] == [(line_of(switched.subscriber).pk, 1, 1), (line_of(switched.subscriber).pk, None, 0)]
