@@ -4,10 +4,12 @@ import pytest
 
 from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.purging import purge
+from delivery.mailboxes.returning import return_overdue
 from delivery.models import Delivery
 from delivery.rules.reasons import told
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling import cancelling
+from delivery.settling.cancel_statements import CANCEL
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import inactivate, publish_bodies, publish_numbered, statuses
 from tests.factories import subscription
@@ -58,13 +60,26 @@ def test_a_purge_that_takes_too_long_says_that_there_is_more(
 ) -> None:
     publish_numbered(pulled.event_type, 5)
     monkeypatch.setattr(cancelling, "SLICE", 2)
-    monkeypatch.setattr(cancelling, "CANCEL", cancelling.CANCEL.replace("LIMIT 5000", "LIMIT 2"))
+    monkeypatch.setattr(cancelling, "CANCEL", CANCEL.replace("5000", "2"))
     assert [purge(pulled.subscriber_id, seconds=0) for _ in range(4)] == [
         (2, 0, False),
         (2, 0, False),
         (1, 0, False),
         (0, 0, True),
     ]
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(pulled.event_type, 5)
+    fetched(pulled)
+    monkeypatch.setattr(cancelling, "CANCEL", CANCEL.replace("5000", "2"))
+    assert purge(pulled.subscriber_id, seconds=0) == (0, 2, False)
+    assert purge(pulled.subscriber_id, seconds=60) == (0, 3, True)
+    time_out()
+    assert (fetched(pulled), return_overdue(), statuses(pulled)) == ([], 5, [CANCELLED] * 5)
 
 
 @pytest.mark.behaviour("9.7", "9.8")

@@ -10,6 +10,7 @@ from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.purging import Purged, purge
 from delivery.models import Delivery
 from delivery.settling import cancelling
+from delivery.settling.cancel_statements import CANCEL
 from delivery.settling.expiring import expire_overdue
 from subscriptions.database import forget_connection
 from subscriptions.models import DeliveryMode, EventType, Subscription
@@ -21,6 +22,7 @@ from tests.plans import explaining, prepared_here, too_much
 
 OUT = 20_000
 SLICE = 500
+CANCEL_IN_SLICES = CANCEL.replace("5000", str(SLICE))
 SORTS = 4
 EACH = 200
 OF_EACH = 4
@@ -61,9 +63,9 @@ def fill(wanted: Subscription) -> None:
 
 @pytest.fixture
 def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let slices be so small that much of them are needed."""
+    """Let slices be so small that many of them are needed."""
     monkeypatch.setattr(cancelling, "SLICE", SLICE)
-    monkeypatch.setattr(cancelling, "CANCEL", cancelling.CANCEL.replace("5000", str(SLICE)))
+    monkeypatch.setattr(cancelling, "CANCEL", CANCEL_IN_SLICES)
 
 
 @pytest.mark.behaviour("9.7", "11.4")
@@ -73,7 +75,7 @@ def test_a_slice_of_a_purge_reads_no_more_than_it_ends_or_asks_to_end(
 ) -> None:
     with explaining(monkeypatch) as found:
         assert purge(pulled.subscriber_id, seconds=600) == Purged(SORTS * EACH + 1, OUT, is_complete=True)
-    slices = [one for one in found if one.statement == cancelling.CANCEL]
+    slices = [one for one in found if one.statement == CANCEL_IN_SLICES]
     first, *others, last = slices
     assert len(slices) == OUT // SLICE + 2
     assert too_much([first], OF_EACH * (SLICE + SORTS * EACH + 1)) == []

@@ -11,6 +11,7 @@ from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, 
 from delivery.retention.retaining import drop_past_days
 from delivery.retention.storage_days import DAYS_AHEAD, first_id, open_days, today
 from delivery.settling import cancelling
+from delivery.settling.cancel_statements import CANCEL
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.holding import release
 from delivery.settling.outages import LOCKED_SECONDS
@@ -108,10 +109,11 @@ def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_ca
     gate = receiver.gate("/hook")
     publish_bodies(going.event_type, b"1")
     pauses: list[float] = []
+    one_by_one = CANCEL.replace("5000", "1")
 
     def step(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
         done = rows(statement, *arguments)
-        if statement == cancelling.CANCEL:
+        if statement == one_by_one:
             gate.open()
             wait_until(lambda: pauses or worker.driver.lines._unsettled.locked)
         return done
@@ -123,7 +125,7 @@ def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_ca
     with working() as worker:
         wait_until(lambda: receiver.log)
         monkeypatch.setattr(cancelling, "SLICE", 1)
-        monkeypatch.setattr(cancelling, "CANCEL", cancelling.CANCEL.replace("LIMIT 5000", "LIMIT 1"))
+        monkeypatch.setattr(cancelling, "CANCEL", one_by_one)
         monkeypatch.setattr(cancelling, "rows", step)
         monkeypatch.setattr(cancelling, "sleep", pause)
         assert cancel(gone) == (3, 0)
