@@ -16,6 +16,26 @@ LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('mailbox', %s))"
 A statement of its own: whoever has waited must see what the other has done.
 """
 
+HANDED_OUT: Final = f"""
+taken AS MATERIALIZED (
+  SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS upto FROM locked) l
+   WHERE upto = size OR upto <= {PAGE_BYTES}),
+handed_out AS (
+  UPDATE delivery_open d
+     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
+         fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
+         uncertain = d.uncertain OR d.fetched_until IS NOT NULL
+   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
+  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until, d.uncertain, d.message_id,
+            (SELECT output FROM box WHERE box.id = d.subscription_id))
+SELECT n.is_ordered, n.is_any, h.*
+  FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,
+               EXISTS (SELECT FROM near) AS is_any) n
+  LEFT JOIN handed_out h ON true
+ ORDER BY h.id
+"""
+"""Of what is `locked`, as much as one fetch may have."""
+
 
 def _hands_out(most: str, *, of: str, there: str, reach: str, lock: str) -> str:
     """Return the statement that hands out so many of what is `there`, of subscribers `u` of which `of` is true."""
@@ -35,24 +55,7 @@ locked AS MATERIALIZED (
        AND (o.status = 'PENDING' AND (o.due_at IS NULL OR o.due_at < {FIRST_SENTINEL})
             OR o.fetched_until <= clock_timestamp() AND NOT o.cancel_requested)
      LIMIT 1 {lock}) d
-   LIMIT {most}),
-taken AS MATERIALIZED (
-  SELECT id FROM (SELECT id, size, sum(size) OVER (ORDER BY id) AS upto FROM locked) l
-   WHERE upto = size OR upto <= {PAGE_BYTES}),
-handed_out AS (
-  UPDATE delivery_open d
-     SET status = 'IN_FLIGHT', fetches = d.fetches + 1, due_at = {RETURNED}, line_id = (SELECT min(line_id) FROM box),
-         fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
-         uncertain = d.uncertain OR d.fetched_until IS NOT NULL
-   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
-  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until, d.uncertain, d.message_id,
-            (SELECT output FROM box WHERE box.id = d.subscription_id))
-SELECT n.is_ordered, n.is_any, h.*
-  FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,
-               EXISTS (SELECT FROM near) AS is_any) n
-  LEFT JOIN handed_out h ON true
- ORDER BY h.id
-"""
+   LIMIT {most}),{HANDED_OUT}"""
 
 
 FETCH: Final = _hands_out(
@@ -79,5 +82,5 @@ FETCH_IN_ORDER: Final = _hands_out(
 """The same of an ordered mailbox: the oldest or nothing, once nobody holds any.
 
 Whoever is at the oldest is waited for, and not passed over: he may be giving it back. It is the only delivery locked
-here, so nobody who waits for `LOCK` or for another delivery can be waiting for this one's turn in a ring.
+here, and whoever locks several asks for `LOCK` before, if at all: so nobody who is waited for waits for this.
 """
