@@ -139,10 +139,32 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
 
 
 @pytest.mark.behaviour("9.7")
+def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 1")
+    small = small.replace(f"LIMIT {returning.STRETCH}", "LIMIT 2").replace(f"OFFSET {returning.STRETCH}", "OFFSET 2")
+    monkeypatch.setattr(returning, "RETURN", small)
+    monkeypatch.setattr(returning, "walk_of_this_process", returning.Walk())
+    beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
+    publish_numbered(pulled.event_type, 9)
+    ids = [[one.delivery_id for one in fetched(box)] for box in (pulled, beside)]
+    time_out()
+    last = [box[-2] for box in ids]
+    Delivery.objects.filter(pk__in=last).update(cancel_requested=True)
+    ended = [return_overdue() for _ in range(9)]
+    assert sum(ended) == 2
+    assert statuses(pulled) == statuses(beside) == [IN_FLIGHT] * 7 + [CANCELLED, IN_FLIGHT]
+    Delivery.objects.filter(pk=ids[0][3]).update(cancel_requested=True)
+    assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
+
+
+@pytest.mark.behaviour("9.7")
 def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returning, "RETURN", returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 2"))
+    small = returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 2")
+    monkeypatch.setattr(returning, "RETURN", small.replace(f"LIMIT {returning.STRETCH}", "LIMIT 0"))
     publish_numbered(pulled.event_type, 9)
     fetched(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
