@@ -34,7 +34,8 @@ class StatusFilter(admin.SimpleListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Delivery]) -> QuerySet[Delivery]:  # noqa: ARG002
         """Return those of the choice."""
-        return queryset.filter(standing(self.value())) if self.value() else queryset
+        status = self.value()
+        return queryset.filter(standing(status)) if status else queryset
 
 
 @admin.register(Delivery)

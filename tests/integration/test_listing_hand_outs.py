@@ -27,7 +27,7 @@ IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_type: EventType) -> Subscriber:
     """Somebody who fetches and is sent to, beside a stranger; of each sort some, in no order of time or id."""
     monkeypatch.setattr(under_way, "UNDER_WAY", under_way.UNDER_WAY.replace(str(under_way.FEW), str(request.param)))
-    monkeypatch.setattr(listing, "TIMED_OUT", listing.TIMED_OUT.replace(str(under_way.FEW), str(request.param)))
+    monkeypatch.setattr(listing, "TIMED_OUT", under_way.TIMED_OUT.replace(str(under_way.FEW), str(request.param)))
     wanted = subscriber("wanted")
     boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
     subscription(wanted, event_type)
@@ -87,12 +87,13 @@ def test_what_has_timed_out_reads_and_lists_as_pending(mixed: Subscriber, status
 @pytest.mark.parametrize("of", ["all", "line", "subscription", "message"])
 def test_the_admin_lists_it_alike(mixed: Subscriber, status: str, of: str) -> None:
     one = Delivery.objects.filter(fetched_until__lte=Now(), subscription__subscriber=mixed).earliest("pk")
-    asked = {
+    every_way: dict[str, dict[str, Any]] = {
         "all": {},
         "line": {"line__id__exact": one.line_id},
         "subscription": {"subscription__id__exact": one.subscription_id},
         "message": {"message__id": one.message_id},
-    }[of]
+    }
+    asked = every_way[of]
     filters = {name.removesuffix("__exact"): value for name, value in asked.items()}
     every = standing_by_hand()
     wanted = Delivery.objects.filter(**filters).order_by("-pk").values_list("pk", flat=True)
