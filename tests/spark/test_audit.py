@@ -161,6 +161,19 @@ CASES: Final = [
         status_changes=[{**CHANGED, "subscription_id": 3}],
     ),
     Case(
+        "not before it was switched, since nothing that is fetched is sent",
+        overtaken(fetches=1),
+        inverted(""),
+        status_changes=[{**CHANGED, "at": at("10:30:30"), "subscription_id": 3}],
+    ),
+    Case("nor where it never was", overtaken(fetches=1), inverted("")),
+    Case(
+        "nor by the switch of another subscription",
+        overtaken(fetches=1),
+        inverted(""),
+        status_changes=[{**CHANGED, "subscription_id": 4}],
+    ),
+    Case(
         "what nobody had fetched by then goes first, as nothing of its own subscription was sent before",
         overtaken(fetches=0),
         inverted(""),

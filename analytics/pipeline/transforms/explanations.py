@@ -38,7 +38,8 @@ def explanation() -> Column:
       script was lost (8.3), or its endpoint could not be reached at all
     - not yet due: what overtook it was published before it was due (2.13), or before it had been let go then
     - made later: it repeats an older delivery, or is of a backfill (5.8), and what overtook it had been made by then
-    - handed out by a mailbox before: so long a client had it, nothing sent it, and what came later went on (9.8)
+    - handed out by a mailbox before: so long a client had it, nothing sent it, and what came later went on (9.8). For
+      that its subscription had been switched to push since its publish, before what overtook it of that one had ended
     - not active or paused: its subscription changed its status, was paused or went on, or was switched between push and
       pull, between its publish and its end, and nothing else of that subscription overtook it, but what did before it
       was due
@@ -51,9 +52,9 @@ def explanation() -> Column:
         SET_ASIDE: F.col("times_set_aside") > F.coalesce("set_aside_numbered", F.lit(0)),
         NOT_DUE: (F.col("not_before") > F.col("created_at")) & _was_made_before(_after("not_before")),
         MADE_LATER: _may_come_later() & _was_made_before(_after("created_at")),
-        HANDED_OUT: F.col("fetches") > 0,
-        NOT_ACTIVE: _only_others_overtook() & (_has_one_between("subscription_changed") | F.isnotnull("resumed")),
-        NOT_IN_ORDER: _has_one_between("subscriber_changed"),
+        HANDED_OUT: _was_handed_out(),
+        NOT_ACTIVE: _only_others_overtook() & (_has_one_until("subscription_changed") | F.isnotnull("resumed")),
+        NOT_IN_ORDER: _has_one_until("subscriber_changed"),
         SAME_TIME: F.coalesce("resubmit_of", "replay_id").isNull() & _was_made_before(_committed_by()),
     }
     return F.coalesce(*(F.when(holds, word) for word, holds in explained.items()), F.lit(""))
@@ -91,6 +92,17 @@ def _committed_by() -> Column:
     )
 
 
-def _has_one_between(changed: str) -> Column:
-    """Return whether one of the changes lies between the delivery's publish and its end."""
-    return F.coalesce(F.exists(changed, lambda at: at.between(F.col("created_at"), F.col("finished_at"))), F.lit(False))
+def _was_handed_out() -> Column:
+    """Return whether a client may have had it when it was overtaken, by what has the greatest id of its subscription.
+
+    When it was handed out no row tells, nor for how long. While its subscription was fetched nothing of that was sent,
+    so what overtook it had not ended when it was switched; nothing of its own being among that, others are excused.
+    """
+    overtaken = F.least("latest_of_its.finished_at", "finished_at")
+    return (F.col("fetches") > 0) & _has_one_until("subscription_changed", overtaken)
+
+
+def _has_one_until(changed: str, end: Column | str = "finished_at") -> Column:
+    """Return whether one of the changes lies between the delivery's publish and an end, its own unless told."""
+    end = F.col(end) if isinstance(end, str) else end
+    return F.coalesce(F.exists(changed, lambda at: at.between(F.col("created_at"), end)), F.lit(False))

@@ -30,7 +30,7 @@ def with_those_before(numbered: DataFrame) -> DataFrame:
     return numbered.withColumns(
         {
             "latest": F.max(F.struct("id", "created_at")).over(_so_far(in_order)),
-            "latest_of_its": F.max(F.struct("id", "created_at")).over(_so_far(of_its)),
+            "latest_of_its": F.max(F.struct("id", "created_at", "finished_at")).over(_so_far(of_its)),
             "previous": F.lag(previous).over(in_order),
         }
     )
