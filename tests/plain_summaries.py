@@ -138,7 +138,7 @@ class PlainSummaries:
             return self.words.reply_kind
         mode = self._known("subscriptions", delivery["subscription_id"])["delivery_mode"]
         waits_there = mode == self.words.pull_mode and not delivery["attempts"]
-        return self.words.pulled_kind if delivery["fetches"] or waits_there else of_subscription
+        return self.words.pulled_kind if delivery["fetches"] or delivery["unread"] or waits_there else of_subscription
 
     def _waited(self, delivery: Row) -> str:
         return "mailbox" if self._whose(delivery)[-1] == self.words.pulled_kind else "delivery"

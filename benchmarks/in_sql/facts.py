@@ -8,9 +8,10 @@ KNOWN: Final = r"""
 CREATE TEMP TABLE known AS
 SELECT d.*, coalesce(e.name, '') AS event_type,
        CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s
-            WHEN d.fetches > 0 OR d.attempts = 0 AND d.delivery_mode = %(pull_mode)s THEN %(pulled_kind)s
+            WHEN d.fetches > 0 OR d.unread OR d.attempts = 0 AND d.delivery_mode = %(pull_mode)s THEN %(pulled_kind)s
             ELSE coalesce(d.own_kind, e.kind, '') END AS kind
   FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.fetches, d.sequence, d.uncertain,
+               d.status = 'EXPIRED' AND starts_with(d.reason, 'unread for ') AS unread,
                d.created_at, CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
                trunc(extract(epoch FROM d.finished_at - least(greatest(d.created_at, d.not_before), d.finished_at))
                      * 1000)::bigint AS ms,

@@ -100,6 +100,11 @@ WHOSE: list[tuple[str, Row, Row]] = [
         {"subscription_id": 4, "attempts": 0, "fetches": 0, "kind": "MAILBOX"},
     ),
     (
+        "also what expired there unread before its subscription was switched to being sent",
+        {"status": "EXPIRED", "attempts": 0, "fetches": 0, "unread": True},
+        {"status": "EXPIRED", "attempts": 0, "fetches": 0, "kind": "MAILBOX"},
+    ),
+    (
         "what was sent before its subscription was switched stays what it was",
         {"subscription_id": 4, "attempts": 1, "fetches": 0},
         {"subscription_id": 4, "attempts": 1, "fetches": 0},

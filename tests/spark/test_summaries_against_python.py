@@ -71,6 +71,7 @@ DELIVERIES = st.fixed_dictionaries(
         "status": st.sampled_from(WORDS.statuses),
         "attempts": st.integers(0, 3),
         "fetches": st.sampled_from([0, 0, 1, 2]),
+        "unread": st.sampled_from([None, False, False, True]),
         "finished_at": MOMENTS,
         "delay": DELAYS,
     }

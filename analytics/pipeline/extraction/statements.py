@@ -24,6 +24,9 @@ IDS_PER_DAY: Final = 10**10
 ENDPOINT: Final = r"regexp_replace(regexp_replace(r.endpoint, '[?#].*$', ''), '^([^/]*//)[^/]*@', '\1')"
 """Without user, password, query and fragment; with the method that may stand before it."""
 
+UNREAD: Final = "(r.status = 'EXPIRED' AND starts_with(r.reason, 'unread for '))"
+"""Of a mailbox's own making: what nobody has fetched for days ends so, and nothing else does."""
+
 WAITS: Final = """
 SELECT r.subscription_id, r.line_id, {since} AS since, count(*) AS deliveries
   FROM {rows} r WHERE {condition} GROUP BY 1, 2, 3"""
@@ -48,11 +51,11 @@ class Source:
 
 
 SOURCES: Final = {
-    tables.DELIVERIES: Source(DELIVERIES, "finished_at", joined=SUBSCRIPTION),
+    tables.DELIVERIES: Source(DELIVERIES, "finished_at", {"unread": UNREAD}, joined=SUBSCRIPTION),
     tables.UNFINISHED: Source(
         DELIVERIES,
         "id",
-        {"finished_at": "NULL"},
+        {"finished_at": "NULL", "unread": UNREAD},
         "(r.attempts > 0 OR r.sequence IS NOT NULL)",
         SUBSCRIPTION,
     ),

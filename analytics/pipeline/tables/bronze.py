@@ -6,14 +6,14 @@ from analytics.pipeline.tables.table import Table
 
 DELIVERY_COLUMNS: Final = (
     "id long, message_id long, line_id long, subscription_id long, event_type_id long, group_id long, status string,"
-    " size int, attempts int, fetches int, times_set_aside int, due_at timestamp, sequence long,"
+    " size int, attempts int, fetches int, unread boolean, times_set_aside int, due_at timestamp, sequence long,"
     " uncertain boolean, not_before timestamp, resubmit_of long, replay_id long, created_at timestamp,"
     " finished_at timestamp"
 )
 """`event_type_id` is the subscription's, or its message's for one by pattern and for the reply to a callback.
 
-`fetches`: how often a mailbox handed it out. `resubmit_of`: the delivery that it repeats; `replay_id`: the replay that
-made it, or the backfill if it repeats none.
+`fetches`: how often a mailbox handed it out; `unread`: whether it expired there. `resubmit_of`: the delivery that it
+repeats; `replay_id`: the replay that made it, or the backfill if it repeats none.
 """
 
 DELIVERIES: Final = Table("bronze", "deliveries", DELIVERY_COLUMNS, ("id",))

@@ -11,11 +11,12 @@ def with_owner(deliveries: DataFrame, facts: Facts, words: Vocabulary) -> DataFr
     """Add `sender`, subscriber, endpoint, event type and kind; null is what is not known.
 
     A delivery is its subscription's subscriber's, or, where that subscription has been deleted, its line's. Without a
-    subscription it is the reply to a callback. What a mailbox has handed out, or nobody has sent and waits to be
-    fetched, is of a kind by itself, so that the time in there is nobody else's; else its kind is its subscription's,
-    or its event type's.
+    subscription it is the reply to a callback. What a mailbox has handed out, or let expire unread, is of a kind by
+    itself, so that the time in there is nobody else's, whatever became of its subscription; so is what
+    nobody has sent, of a subscription that is fetched by now. Else its kind is its subscription's, or its event type's.
     """
-    is_fetched = (F.col("fetches") > 0) | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
+    was_there = (F.col("fetches") > 0) | F.coalesce("unread", F.lit(False))
+    is_fetched = was_there | ((F.col("attempts") == 0) & (F.col("delivery_mode") == words.pull_mode))
     kind = (
         F.when(F.isnull("subscription_id"), words.reply_kind)
         .when(is_fetched, words.pulled_kind)
