@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailboxes import expiring
 from delivery.mailboxes.answering import acknowledge
 from delivery.mailboxes.expiring import expire_unread
 from delivery.models import Delivery
@@ -17,7 +16,7 @@ from delivery.settling.holding import release
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscription
 from tests.driving import activate, inactivate, line_of, publish_bodies, publish_numbered, retry_line_of, statuses
 from tests.factories import subscription
-from tests.mailboxes import age, fetched, switch, time_out
+from tests.mailboxes import age, fetched, switch
 
 DELIVERED, EXPIRED, HELD = DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED, DeliveryStatus.HELD
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
@@ -35,12 +34,6 @@ def reasons(wanted: Subscription) -> list[str]:
 
 def hold() -> None:
     Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
-
-
-def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = expiring.SLICE) -> None:
-    """Look at few of each subscription, and end few at once."""
-    statement = expiring.EXPIRE.replace(f"LIMIT {expiring.OF_EACH})", f"LIMIT {of_each})")
-    monkeypatch.setattr(expiring, "EXPIRE", statement.replace(f"LIMIT {expiring.SLICE})", f"LIMIT {all_in_all})"))
 
 
 @pytest.mark.behaviour("9.6", "2.10")
@@ -147,44 +140,3 @@ def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, 
     Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
     age(days=4)
     assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED])
-
-
-@pytest.mark.behaviour("9.6")
-@pytest.mark.parametrize("sort", ["fresh", "aside", "timed out"])
-@pytest.mark.parametrize("young_by", ["its due time", "its publishing", "being in flight"])
-def test_no_number_of_others_hides_what_is_old(
-    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, sort: str, young_by: str
-) -> None:
-    """What is young by its publishing comes behind what is old; what is so otherwise may stand before it."""
-    small(monkeypatch, of_each=2)
-    publish_numbered(pulled.event_type, 5)
-    if sort == "timed out" or young_by == "being in flight":
-        assert len(fetched(pulled)) == 5
-        time_out()
-    if sort == "aside":
-        Delivery.objects.filter(fetched_until=None).update(due_at="2026-01-01T00:00:00Z")
-    age(days=9)
-    *before, last = Delivery.objects.oldest_first().values_list("pk", flat=True)
-    others = Delivery.objects.filter(pk__in=before)
-    if young_by == "its due time":
-        others.update(not_before=Now() - timedelta(days=1))
-    elif young_by == "being in flight":
-        others.update(fetched_until=Now() + timedelta(hours=1))
-    else:
-        last = before[0]
-        Delivery.objects.exclude(pk=last).update(created_at=Now(), fetched_until=None)
-        Delivery.objects.exclude(pk=last).update(status=PENDING, due_at=None)
-    assert expire_unread() == 1
-    assert [*Delivery.objects.filter(status=EXPIRED).values_list("pk", flat=True)] == [last]
-
-
-@pytest.mark.behaviour("9.6")
-def test_every_mailbox_is_looked_after_a_slice_at_a_time(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
-    others = [subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
-    subscription(event_type=pulled.event_type)
-    publish_numbered(pulled.event_type, 5)
-    age(days=4)
-    small(monkeypatch, of_each=2, all_in_all=5)
-    ended = [expire_unread() for _ in range(6)]
-    assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
-    assert [statuses(one) for one in [pulled, *others]] == [[EXPIRED] * 5] * 3
