@@ -19,7 +19,7 @@ class Purged(NamedTuple):
     in_flight: int
     """In flight, and newly asked to end so unless they are acknowledged."""
     is_complete: bool
-    """Whether that was all there was when it began; else it is to be asked for again."""
+    """Whether nothing that was there when it began is available any more; else it is to be asked for again."""
 
 
 def purge(subscriber_id: int, *, seconds: float) -> Purged:
