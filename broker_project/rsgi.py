@@ -6,6 +6,7 @@ view that lets its client wait can learn that nobody waits any more.
 """
 
 import asyncio
+import contextlib
 import io
 import os
 import signal
@@ -65,7 +66,7 @@ class Application:
         """Let polls that wait go as soon as the server is told to stop, which waits for requests under way."""
         for number in (signal.SIGTERM, signal.SIGINT):
             # The server hears of signals through the loop's own descriptor, and goes on to do so.
-            signal.signal(number, lambda *_: loop.call_soon_threadsafe(polls.HERE.close))
+            signal.signal(number, lambda *_: _call_soon(loop, polls.HERE.close))
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
@@ -82,6 +83,12 @@ class Application:
 
 
 application = Application()
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
+    """Let the loop do it; one that is closed has nobody left to do it for."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(act)
 
 
 def _watch(protocol: Any, loop: asyncio.AbstractEventLoop) -> "Future[None]":

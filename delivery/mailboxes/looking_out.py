@@ -50,17 +50,24 @@ class LookOut(threading.Thread):
         self._room = room
 
     def run(self) -> None:
-        """Look again and again until the room is closed; it holds a connection only while somebody waits."""
+        """Look again and again until the room is closed; it holds a connection only while somebody waits.
+
+        Whatever fails, closing a broken connection too, it goes on: nobody else would wake those who wait.
+        """
+        is_broken = False
         while self._room.rest(EVERY_SECONDS):
             try:
+                if is_broken:
+                    forget_connection()
                 self.look()
+                is_broken = False
             except Error as failure:
                 log.warning("mailboxes.database_failed", reason=str(failure))
-                self._recover()
+                is_broken = True
             except Exception:
                 log.exception("mailboxes.failed")
-                self._recover()
-            time.sleep(BETWEEN_SECONDS)
+                is_broken = True
+            time.sleep(AFTER_FAILURE_SECONDS if is_broken else BETWEEN_SECONDS)
         forget_connection()
 
     def look(self) -> None:
@@ -69,11 +76,6 @@ class LookOut(threading.Thread):
             self._room.wake(dict(rows(LOOK, [[*waiting.keys()], [*waiting.values()]])))
         else:
             forget_connection()
-
-    @staticmethod
-    def _recover() -> None:
-        forget_connection()
-        time.sleep(AFTER_FAILURE_SECONDS)
 
 
 _look_outs: dict[tuple[int, Room], LookOut] = {}

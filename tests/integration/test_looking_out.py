@@ -6,18 +6,21 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.db.models.functions import Now
 
+from delivery.mailboxes import looking_out
 from delivery.mailboxes.looking_out import LOOK, LookOut
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
 from delivery.waking.polls import Poll, Room
-from subscriptions.database import rows
+from subscriptions.database import forget_connection, rows
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.driving import inactivate, publish_numbered
 from tests.mailboxes import hand_out, pulled_subscription, time_out
 from tests.plans import explaining, too_much
+from tests.receiver import PATIENCE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("9.1")]
 
@@ -137,3 +140,33 @@ def test_a_look_reads_what_there_are_polls_for_and_no_more(
         assert rows(LOOK, [[pulled.subscriber_id], [5]]) == [(pulled.subscriber_id, 5)]
     looks = [one for one in explained if "unnest" in one.statement]
     assert (len(looks), too_much(looks, most_rows=20, most_in_vain=0)) == (2, [])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("failure", [OperationalError("the connection is lost"), ValueError("whatever it is")])
+def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
+    pulled: Subscription, event_type: EventType, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    failures = iter([failure] * 4)
+
+    def failing_first(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*arguments: Any) -> Any:
+            for one in failures:
+                raise one
+            return act(*arguments)
+
+        return acted
+
+    monkeypatch.setattr(looking_out, "AFTER_FAILURE_SECONDS", 0.001)
+    monkeypatch.setattr(looking_out, "forget_connection", failing_first(forget_connection))
+    monkeypatch.setattr(looking_out, "rows", failing_first(rows))
+    publish_numbered(event_type, 1)
+    room = Room()
+    with room.seat(pulled.subscriber_id) as poll:
+        look_out = LookOut(room)
+        look_out.start()
+        assert poll
+        assert poll.wait(PATIENCE), "it looked again in the end"
+        room.close()
+    look_out.join(PATIENCE)
+    assert not look_out.is_alive()
