@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +14,7 @@ import requests
 from delivery.waking.seats import MOST_SEATS
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
+from tests.seats import now, wait_until_somebody_waits
 from tests.web_processes import another_web
 
 pytestmark = [pytest.mark.faults, pytest.mark.behaviour("9.1")]
@@ -23,8 +23,6 @@ LONGEST_WAIT = 20
 PATIENCE = LONGEST_WAIT + TIMEOUT
 CLIENTS = 200
 NOBODY = "redis://127.0.0.1:9/0"
-LOOKS = "query LIKE '%%AS w (subscriber_id, waiting)%%' AND pid <> pg_backend_pid()"
-"""The backend that last looked for what polls wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +58,6 @@ class Mailbox:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + body)
         return connection
 
-    def wait_until_somebody_waits(self, since: Any) -> None:
-        """Wait until a poll that came since has its seat."""
-        query = f"SELECT FROM pg_stat_activity WHERE {LOOKS} AND state_change > %(since)s"
-        wait_until(lambda: self.broker.ask(query, since=since))
-
-    def now(self) -> Any:
-        """Return the database's time."""
-        ((now,),) = self.broker.ask("SELECT clock_timestamp()")
-        return now
-
     @property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self.broker.management.token}"}
@@ -100,9 +88,9 @@ def is_turned_away(answer: requests.Response) -> bool:
 
 def polling(mailbox: Mailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
     """Let a client wait; return once it has its seat."""
-    since = mailbox.now()
+    since = now(mailbox.broker)
     waiting = threads.submit(mailbox.next, LONGEST_WAIT, web)
-    mailbox.wait_until_somebody_waits(since)
+    wait_until_somebody_waits(mailbox.broker, since)
     return waiting
 
 

@@ -123,11 +123,8 @@ class Box:
         self.dropped = {number for (number,) in self.broker.ask(DROPPED, event_type=self.event_type)}
 
     def end(self) -> None:
-        """Let nobody do anything any more."""
-        for publisher in self.publishers:
-            publisher.enough.set()
-        for client in self.clients:
-            client.enough.set()
+        """Let nobody do anything any more, nor wait for a message."""
+        self.stop_publishing(*self.clients)
         for process in self.processes.values():
             process.kill()
             process.wait()

@@ -13,6 +13,8 @@ from tests.receiver import Receiver
 
 BATCH = 5
 ACK_SECONDS = 3
+LONG = 600
+"""Seconds to hold messages for that are not to time out."""
 
 
 @contextlib.contextmanager

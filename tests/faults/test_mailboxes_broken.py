@@ -1,23 +1,20 @@
 """A broker that breaks or is changed under a mailbox's clients: each message has one holder, is acknowledged once."""
 
 import signal
-import threading
-from collections.abc import Sequence
 
 import pytest
 
-from tests.faults.breaking import away, flush_redis, restarted, send
+from tests.faults.breaking import restarted, send
 from tests.faults.load import AFTERWARDS
 from tests.faults.mailbox_clients import acknowledge, give_back_some, never
 from tests.faults.mailbox_load import Box
+from tests.faults.mailbox_loading import LONG
 from tests.receiver import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]
 
 SWITCHES = 6
 HELD = 10
-LONG = 600
-"""Seconds to hold messages for that are not to time out."""
 LEFT = 10
 AGED = """
     UPDATE delivery_open SET created_at = created_at - interval '5 days'
@@ -43,38 +40,6 @@ def test_postgresql_is_restarted_between_fetch_and_acknowledgement(box: Box) -> 
     box.wait_for(AFTERWARDS)
     box.stop()
     assert told == [200] * HELD
-    assert box.figures().broken == {}
-
-
-@pytest.mark.behaviour("11.3")
-@pytest.mark.case("mailbox-web-killed")
-def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: Box) -> None:
-    box.read_by(acknowledge, acknowledge, give_back_some)
-    box.start()
-    for _ in range(3):
-        with away(box.broker.stack.supervisor["web"]):
-            pass
-        box.wait_for(AFTERWARDS)
-    box.stop()
-    assert box.figures().broken == {}
-
-
-@pytest.mark.behaviour("9.1")
-@pytest.mark.case("mailbox-redis-away")
-def test_whoever_waits_gets_the_next_message_without_redis(box: Box) -> None:
-    flush_redis(box.broker)
-    with away(box.broker.stack.supervisor["redis"]):
-        waiting = box.client(acknowledge, wait=20)
-        got: list[Sequence[str]] = []
-        poll = threading.Thread(target=lambda: got.append(waiting.receipts()))
-        poll.start()
-        box.publishers[0].publish()
-        poll.join(PATIENCE)
-        waiting.say("ack", got[0])
-    box.read_by(acknowledge)
-    box.start()
-    box.stop()
-    assert len(got[0]) == 1
     assert box.figures().broken == {}
 
 

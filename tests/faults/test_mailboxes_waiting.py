@@ -1,0 +1,90 @@
+"""Clients of a mailbox that wait, or for an answer, while the web process is killed or Redis is away."""
+
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
+
+import psycopg
+import pytest
+
+from tests.faults.breaking import away, flush_redis
+from tests.faults.load import AFTERWARDS
+from tests.faults.mailbox_clients import acknowledge, give_back_some
+from tests.faults.mailbox_load import Box
+from tests.real_broker import Broker
+from tests.receiver import PATIENCE, wait_until
+from tests.seats import now, wait_until_somebody_waits
+
+pytestmark = [pytest.mark.behaviour("9.1"), pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]
+
+LONGEST_WAIT = 20
+KILLS = 3
+HANDED_OUT = """
+    SELECT FROM delivery_open delivery
+    JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
+    JOIN subscriptions_subscriber subscriber ON subscriber.id = subscription.subscriber_id
+    WHERE subscriber.name = %(name)s AND delivery.fetched_until IS NOT NULL
+"""
+
+
+@contextlib.contextmanager
+def bodies_withheld(broker: Broker) -> Iterator[None]:
+    """Let nobody read a message inside: whoever has been handed one out waits for its body."""
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"]) as connection:
+        connection.execute("LOCK TABLE delivery_message IN ACCESS EXCLUSIVE MODE")
+        yield
+        connection.rollback()
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("mailbox-web-killed")
+def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: Box) -> None:
+    web, since = box.broker.stack.supervisor["web"], now(box.broker)
+    waiting = box.client(acknowledge, wait=LONGEST_WAIT)
+    waiting.start()
+    wait_until_somebody_waits(box.broker, since)
+    with away(web):
+        pass
+    box.publishers[0].publish()
+    wait_until(lambda: box.said("ack"))
+    waiting.enough.set()
+    box.read_by(acknowledge, give_back_some)
+    box.start()
+    for _ in range(KILLS):
+        with away(web):
+            pass
+        box.wait_for(AFTERWARDS)
+    box.stop()
+    assert box.figures().broken == {}
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("mailbox-answer-lost")
+def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_comes_again(box: Box) -> None:
+    box.publishers[0].publish()
+    with contextlib.ExitStack() as broken, bodies_withheld(box.broker):
+        box.client(acknowledge).start()
+        wait_until(lambda: box.broker.ask(HANDED_OUT, name=box.subscriber))
+        broken.enter_context(away(box.broker.stack.supervisor["web"]))
+    box.stop()
+    assert [one.redeliveries for one in box.handed()] == [1]
+    assert box.figures().broken == {}
+
+
+@pytest.mark.case("mailbox-redis-away")
+def test_whoever_waits_gets_the_next_message_without_redis(box: Box) -> None:
+    flush_redis(box.broker)
+    with away(box.broker.stack.supervisor["redis"]):
+        waiting, since = box.client(acknowledge, wait=LONGEST_WAIT), now(box.broker)
+        got: list[Sequence[str]] = []
+        poll = threading.Thread(target=lambda: got.append(waiting.receipts()))
+        poll.start()
+        wait_until_somebody_waits(box.broker, since)
+        box.publishers[0].publish()
+        poll.join(PATIENCE)
+        waiting.say("ack", got[0])
+    box.read_by(acknowledge)
+    box.start()
+    box.stop()
+    assert len(got[0]) == 1
+    assert box.figures().broken == {}
