@@ -1,5 +1,6 @@
 """What clients of a mailbox write down."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -41,3 +42,9 @@ class Said:
 
 
 Record = Handed | Asked | Said
+
+
+def in_hand(records: Sequence[Record]) -> list[Handed]:
+    """Return what clients have got and not begun to say anything of."""
+    asked = {one.receipt for one in records if isinstance(one, Asked)}
+    return [one for one in records if isinstance(one, Handed) and one.receipt not in asked]

@@ -14,6 +14,7 @@ from tests.receiver import PATIENCE, wait_until
 AGAIN_SECONDS = 0.1
 """After which a call is repeated that was not answered, or with an error that passes."""
 MANY = 20
+WORK_SECONDS = 0.5
 LATE = 1.3
 """Times the time-out."""
 
@@ -114,6 +115,12 @@ Manner = Callable[[Client, Sequence[str]], object]
 
 def acknowledge(client: Client, receipts: Sequence[str]) -> None:
     """Do as one should."""
+    client.say("ack", receipts)
+
+
+def unhurriedly(client: Client, receipts: Sequence[str]) -> None:
+    """Do as one should, but have them in hand for a while."""
+    client.enough.wait(WORK_SECONDS if receipts else 0)
     client.say("ack", receipts)
 
 

@@ -15,7 +15,7 @@ from broker_client import Mailbox
 from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
 from tests.faults.hand_outs import Asked, Handed, Record, Said
-from tests.faults.mailbox_clients import Client, acknowledge
+from tests.faults.mailbox_clients import Client, unhurriedly
 
 
 def started(web: str, subscriber: str, token: str, name: str, path: Path, ack_seconds: int) -> subprocess.Popen[bytes]:
@@ -41,7 +41,7 @@ def main(web: str, subscriber: str, token: str, name: str, path: str, ack_second
         def write(record: Record) -> None:
             log.write(json.dumps(asdict(record)) + "\n")
 
-        Client(name, Mailbox(web, subscriber, token), acknowledge, write, int(ack_seconds)).run()
+        Client(name, Mailbox(web, subscriber, token), unhurriedly, write, int(ack_seconds)).run()
 
 
 if __name__ == "__main__":
