@@ -14,13 +14,12 @@ from delivery.rules.statuses import DeliveryStatus
 class StatusField(serializers.ChoiceField):
     """How a delivery stands now."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        kwargs |= {"source": "*", "read_only": True}
-        super().__init__(choices=DeliveryStatus.choices, **kwargs)
+    def __init__(self) -> None:
+        super().__init__(choices=DeliveryStatus.choices, read_only=True)
 
-    def to_representation(self, delivery: Delivery) -> str:
+    def get_attribute(self, instance: Delivery) -> str:
         """Return its status; PENDING where its hand-out has timed out."""
-        return delivery.status_at(timezone.now())
+        return instance.status_at(timezone.now())
 
 
 class DeliverySerializer(serializers.ModelSerializer[Delivery]):
