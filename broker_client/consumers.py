@@ -1,13 +1,13 @@
 """One consumer: fetches some messages, works them off one by one, and fetches again when all of them are answered."""
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import requests
 
+from broker_client.clocks import now
 from broker_client.dues import Word
 from broker_client.hands import Hand
 from broker_client.keepers import FIRST_PAUSE, pause_after
@@ -58,7 +58,7 @@ class Worker:
 
     def _fetched(self) -> Sequence[Message]:
         """Fetch; where nothing can be fetched, wait as long as is right before the next time."""
-        asked_at = time.monotonic()
+        asked_at = now()
         try:
             fetched = self._mailbox.next(most=self._terms.most, wait=self._terms.wait)
         except (requests.RequestException, Refused) as problem:
@@ -66,7 +66,7 @@ class Worker:
             return []
         self._pauses.reset()
         if not fetched.messages:
-            self._hand.rest(rest_of_nothing(time.monotonic() - asked_at, fetched.retry_after))
+            self._hand.rest(rest_of_nothing(now() - asked_at, fetched.retry_after))
         return fetched.messages
 
     def _work_on(self, message: Message) -> None:

@@ -51,7 +51,7 @@ class Held:
     @classmethod
     def since(cls, now: float, message: Message) -> "Held":
         """Return a message that was fetched just now."""
-        return cls(message, *times(now, now + message.held_seconds))
+        return cls(message, *times(now, message.held_until))
 
     @property
     def is_waiting(self) -> bool:
@@ -65,7 +65,7 @@ class Held:
 
 
 def times(now: float, until: float) -> tuple[float, float]:
-    """Return until when a message is ours, and when to extend that: when a third of it is over."""
+    """Return until when a message is ours, and when to extend that: when a third of what is left is over."""
     return until, now + (until - now) / 3
 
 
@@ -74,15 +74,15 @@ def dues(hand: Collection[Held], now: float) -> dict[Word, list[str]]:
 
     What is known is said at once where there is no more to wait for.
     """
-    known = [held for held in hand if held.word]
+    known = [(held.word, held) for held in hand if held.word]
     going_on = [held for held in hand if not held.word]
     kept = [held for held in going_on if not held.is_lost]
     found: dict[Word, list[str]] = {}
     if any(held.extend_at <= now for held in kept):
         found[Word.EXTEND] = [held.message.receipt for held in kept]
-    if not going_on or len(known) >= MOST_COLLECTED or any(_collected_at(held) <= now for held in known):
-        for held in known:
-            found.setdefault(held.word, []).append(held.message.receipt)
+    if not going_on or len(known) >= MOST_COLLECTED or any(_collected_at(held) <= now for _, held in known):
+        for word, held in known:
+            found.setdefault(word, []).append(held.message.receipt)
     return found
 
 

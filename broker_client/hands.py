@@ -1,9 +1,9 @@
 """What one consumer holds, shared by its worker and its keeper."""
 
 import threading
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from broker_client.clocks import now
 from broker_client.dues import Held, Word, dues, next_due, patience, times
 from broker_client.messages import Message, Result
 
@@ -27,15 +27,14 @@ class Hand:
         """Whether a message is in hand, and surely nobody else's."""
         with self._changed:
             held = self._held.get(message.receipt)
-            return held is not None and not held.is_lost and held.until > time.monotonic()
+            return held is not None and not held.is_lost and held.until > now()
 
     # --- of the worker ---------------------------------------------------------------------------------------------
 
     def take(self, messages: Iterable[Message]) -> None:
         """Hold what was fetched just now; return it, if the hand was closed meanwhile."""
-        now = time.monotonic()
         with self._changed:
-            self._held |= {each.receipt: Held.since(now, each) for each in messages}
+            self._held |= {each.receipt: Held.since(now(), each) for each in messages}
             if self._is_closed:
                 self._return_the_rest()
             self._changed.notify_all()
@@ -47,7 +46,7 @@ class Hand:
         """
         with self._changed:
             for held in [one for one in self._held.values() if one.is_waiting]:
-                if held.until > time.monotonic():
+                if held.until > now():
                     held.is_begun = True
                     return held.message
                 del self._held[held.message.receipt]
@@ -57,7 +56,7 @@ class Hand:
         """Have it said that a message is done, or that it is not; of what is lost only the former, for it may count."""
         with self._changed:
             if held := self._held.get(message.receipt):
-                held.word, held.known_at = word, time.monotonic()
+                held.word, held.known_at = word, now()
                 if held.is_lost and not held.may_be_done:
                     del self._held[message.receipt]
             self._changed.notify_all()
@@ -96,22 +95,22 @@ class Hand:
         """Wait until something is to be said, and return it, as receipts; None once the hand is abandoned."""
         with self._changed:
             while not self._is_over:
-                now = time.monotonic()
-                if now >= self._quiet_until and (found := dues(self._held.values(), now)):
+                at = now()
+                if at >= self._quiet_until and (found := dues(self._held.values(), at)):
                     return found
                 moment = next_due(self._held.values())
-                self._changed.wait(None if moment is None else max(self._quiet_until, moment) - now)
+                self._changed.wait(None if moment is None else max(self._quiet_until, moment) - at)
             return None
 
     def pause(self, seconds: float) -> None:
         """Say nothing for a while."""
         with self._changed:
-            self._quiet_until = time.monotonic() + seconds
+            self._quiet_until = now() + seconds
 
     def patience(self) -> float:
         """Return for how many seconds a call may go without an answer, or a pause may last, by what is in hand."""
         with self._changed:
-            return patience(self._held.values(), time.monotonic())
+            return patience(self._held.values(), now())
 
     def answered(self, word: Word, results: Iterable[Result]) -> dict[str, str]:
         """Note what was answered just now; return why some messages are not ours, by their ids."""
@@ -127,8 +126,7 @@ class Hand:
 
     def _note(self, held: Held, word: Word, result: Result) -> None:
         if word is Word.EXTEND and result.is_good:
-            now = time.monotonic()
-            held.until, held.extend_at = times(now, now + result.held_seconds)
+            held.until, held.extend_at = times(now(), result.held_until)
         elif word is Word.EXTEND and held.may_be_done:
             held.is_lost = True
         else:

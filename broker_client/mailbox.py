@@ -3,13 +3,12 @@
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import quote
 
 import requests
 
+from broker_client.clocks import now
 from broker_client.messages import Message, Result
 from broker_client.problems import refusal, retry_after
 
@@ -55,11 +54,13 @@ class Mailbox:
 
     def next(self, *, most: int = 10, wait: float = 0) -> Fetched:
         """Fetch the oldest messages available, `most` of them (100), if need be after `wait` seconds (20)."""
+        asked_at = now()
         answer = self._call("POST", "next", {"max": most, "wait": wait}, wait=wait)
         if answer.status_code == NO_CONTENT:
             return Fetched([], retry_after(answer))
-        at = _answered_at(answer)
-        return Fetched([Message.read(document, answered_at=at) for document in answer.json()["messages"]], None)
+        fetched = answer.json()
+        since = asked_at + fetched["waited_seconds"]
+        return Fetched([Message.read(document, since=since) for document in fetched["messages"]], None)
 
     def ack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
         """Acknowledge what has been done, 1,000 at most; again after an answer that was lost.
@@ -76,8 +77,8 @@ class Mailbox:
         self, receipts: Sequence[str], *, seconds: int | None = None, within: float = LONGEST_CALL
     ) -> list[Result]:
         """Keep messages for so long from now on; for the mailbox's own time-out if nothing is said."""
-        asked = {} if seconds is None else {"seconds": seconds}
-        return self._answer("extend", {"receipts": receipts} | asked, within)
+        document: dict[str, object] = {"receipts": receipts}
+        return self._answer("extend", document if seconds is None else document | {"seconds": seconds}, within)
 
     def status(self) -> dict[str, Any]:
         """Return how the mailbox stands, as the API says it."""
@@ -94,9 +95,9 @@ class Mailbox:
         self._session().close()
 
     def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
+        asked_at = now()
         answer = self._call("POST", what, document, within=within)
-        at = _answered_at(answer)
-        return [Result.read(result, answered_at=at) for result in answer.json()["results"]]
+        return [Result.read(result, since=asked_at) for result in answer.json()["results"]]
 
     def _call(
         self,
@@ -130,11 +131,3 @@ class Mailbox:
         if known is None:
             known = self._threads.session = self._sessions()
         return known
-
-
-def _answered_at(answer: requests.Response) -> datetime:
-    """Return when the broker answered, by its own clock: ours may go differently."""
-    try:
-        return parsedate_to_datetime(answer.headers["Date"])
-    except (KeyError, ValueError):
-        return datetime.now(UTC)

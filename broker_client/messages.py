@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from broker_client.clocks import now
+
 OK: Final = 200
 
 
@@ -26,10 +28,10 @@ class Message:
     subscription_id: int
     published_at: datetime
     in_flight_until: datetime
-    """By the broker's clock."""
+    """By the clock of the broker's database: for people."""
 
-    held_seconds: float
-    """How long it is surely ours, counted from the broker's answer."""
+    held_until: float
+    """By `clocks.now`: so long it is surely ours, whatever other clocks say."""
 
     redeliveries: int
     possible_duplicate: bool
@@ -40,14 +42,18 @@ class Message:
     body: bytes
     """Byte for byte what was published."""
 
+    @property
+    def seconds_left(self) -> float:
+        """For how long it is surely ours yet, unless it has been extended since."""
+        return self.held_until - now()
+
     def json(self) -> Any:
         """Return what the body says; raise ValueError where it is no JSON."""
         return json.loads(self.body)
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, answered_at: datetime) -> "Message":
-        """Read one message of an answer that was made `answered_at` by the broker's clock."""
-        until = datetime.fromisoformat(document["in_flight_until"])
+    def read(cls, document: Mapping[str, Any], *, since: float) -> "Message":
+        """Read one message, handed out no sooner than `since` by our clock."""
         return cls(
             receipt=document["receipt"],
             id=document["id"],
@@ -56,8 +62,8 @@ class Message:
             event_type=document["event_type"],
             subscription_id=document["subscription_id"],
             published_at=datetime.fromisoformat(document["published_at"]),
-            in_flight_until=until,
-            held_seconds=surely_held(until, answered_at=answered_at),
+            in_flight_until=datetime.fromisoformat(document["in_flight_until"]),
+            held_until=since + document["in_flight_seconds"],
             redeliveries=document["redeliveries"],
             possible_duplicate=document["possible_duplicate"],
             content_type=document["content_type"],
@@ -81,10 +87,10 @@ class Result:
     """Where the delivery has ended: how; else empty."""
 
     in_flight_until: datetime | None
-    """By the broker's clock; None if it was not extended."""
+    """By the clock of the broker's database; None if it was not extended."""
 
-    held_seconds: float
-    """How long the message is surely ours from now on; 0 if it was not extended."""
+    held_until: float
+    """By `clocks.now`: so long the message is surely ours from now on; 0 if it was not extended."""
 
     @property
     def is_good(self) -> bool:
@@ -92,27 +98,17 @@ class Result:
         return self.status == OK
 
     @classmethod
-    def read(cls, document: Mapping[str, Any], *, answered_at: datetime) -> "Result":
-        """Read one result of an answer that was made `answered_at` by the broker's clock."""
+    def read(cls, document: Mapping[str, Any], *, since: float) -> "Result":
+        """Read one result of a call that was made at `since` by our clock."""
         text = document.get("in_flight_until")
-        until = datetime.fromisoformat(text) if text else None
         return cls(
             receipt=document["receipt"],
             status=document["status"],
             code=document["code"],
             delivery_status=document.get("delivery_status", ""),
-            in_flight_until=until,
-            held_seconds=surely_held(until, answered_at=answered_at) if until else 0.0,
+            in_flight_until=datetime.fromisoformat(text) if text else None,
+            held_until=since + document["in_flight_seconds"] if text else 0.0,
         )
-
-
-def surely_held(until: datetime, *, answered_at: datetime) -> float:
-    """Return the seconds that are left at least; `answered_at` is cut down to a second.
-
-    Since no time-out is below a second, neither one less nor the half of what seems to be left is too much.
-    """
-    seems_left = max(0.0, (until - answered_at).total_seconds())
-    return max(seems_left - 1, seems_left / 2)
 
 
 def _body(document: Mapping[str, Any]) -> bytes:

@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import threading
-import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from broker_client.clocks import now
 from tests.receiver import LOOPBACK, PATIENCE
 
 TOKEN = "brk_played"
@@ -37,6 +37,7 @@ LOST = None
 class Call:
     what: str
     document: Any
+    at: float = field(default_factory=now)
 
 
 class PlayedMailbox:
@@ -47,6 +48,9 @@ class PlayedMailbox:
         self.seconds = 30.0
         """The time-out; a hand-out is not taken back when it is over."""
         self.clock_is_ahead = timedelta()
+        """That of the database, which says until when; that of the web server, which says `Date`, goes right."""
+        self.waited = 0.0
+        """Seconds for which a call has waited for its messages, as it says."""
         self.is_over = False
         """Whether nobody has to wait for messages any more."""
         self.calls: list[Call] = []
@@ -106,7 +110,7 @@ class PlayedMailbox:
     def _next(self, document: Any) -> Trouble:
         self._changed.wait_for(lambda: self._available or self.is_over, document["wait"])
         messages = [self._handed_out() for _ in range(min(document["max"], len(self._available)))]
-        return Trouble(200, {"messages": messages}) if messages else Trouble(204)
+        return Trouble(200, {"messages": messages, "waited_seconds": self.waited}) if messages else Trouble(204)
 
     def _ack(self, document: Any) -> Trouble:
         return self._results(
@@ -117,7 +121,7 @@ class PlayedMailbox:
         return self._results(document["receipts"], "returned", self._available.appendleft)
 
     def _extend(self, document: Any) -> Trouble:
-        extended = {"code": "extended", "status": 200, "in_flight_until": self._until()}
+        extended = {"code": "extended", "status": 200, **self._time_out()}
         known = self._in_flight
         return Trouble(
             200,
@@ -145,13 +149,11 @@ class PlayedMailbox:
         self._hand_outs += 1
         receipt, document = f"receipt-{self._hand_outs}", self._available.popleft()
         self._in_flight[receipt] = document
-        return document | {"receipt": receipt, "in_flight_until": self._until()}
+        return document | {"receipt": receipt, **self._time_out()}
 
-    def _until(self) -> str:
-        return (self.now() + timedelta(seconds=self.seconds)).isoformat().replace("+00:00", "Z")
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(time.time(), UTC) + self.clock_is_ahead
+    def _time_out(self) -> dict[str, Any]:
+        until = datetime.now(UTC) + self.clock_is_ahead + timedelta(seconds=self.seconds)
+        return {"in_flight_until": until.isoformat().replace("+00:00", "Z"), "in_flight_seconds": self.seconds}
 
 
 STALE = {"status": 409, "code": "stale_receipt"}
@@ -211,7 +213,7 @@ class Calls(BaseHTTPRequestHandler):
     def _send(self, answer: Trouble) -> None:
         body = b"" if answer.document is None else json.dumps(answer.document).encode()
         self.send_response_only(answer.status)
-        self.send_header("Date", format_datetime(self.server.mailbox.now(), usegmt=True))
+        self.send_header("Date", format_datetime(datetime.now(UTC), usegmt=True))
         for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
             self.send_header(name, value)
         self.end_headers()

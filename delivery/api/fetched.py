@@ -16,6 +16,9 @@ class FetchedSerializer(serializers.Serializer[Any]):
     subscription_id = serializers.IntegerField()
     published_at = serializers.DateTimeField()
     in_flight_until = serializers.DateTimeField(help_text="Then it is handed out again, unless it is acknowledged.")
+    in_flight_seconds = serializers.FloatField(
+        help_text="How long that is from when it was handed out, by no clock but the database's."
+    )
     redeliveries = serializers.IntegerField(help_text="How often it had been handed out before.")
     possible_duplicate = serializers.BooleanField(help_text="Whether its subscriber may have it already.")
     content_type = serializers.CharField(allow_blank=True)
@@ -28,3 +31,6 @@ class MessagesSerializer(serializers.Serializer[Any]):
     """Messages, the oldest first."""
 
     messages = FetchedSerializer(many=True)
+    waited_seconds = serializers.FloatField(
+        help_text="How long the call waited: so long after it was made, at least, they were handed out."
+    )

@@ -92,12 +92,12 @@ class NextMessages(MailboxView):
         mailbox, asked = self.mailbox(request, name), self.given(request, NextSerializer)
         most, wait = asked["max"], asked["wait"]
         departure = request.META.get(DEPARTURE, Future)
-        messages, was_seated = next_messages(mailbox.box, most=most, wait=wait, departure=departure)
+        messages, was_seated, waited = next_messages(mailbox.box, most=most, wait=wait, departure=departure)
         if not messages:
             retry = {} if was_seated else {"Retry-After": "1"}
             return Response(status=status.HTTP_204_NO_CONTENT, headers=retry)
         told = zip(messages, receipts_for(messages, mailbox.subscriber_id), strict=True)
-        return Response({"messages": [document(one, receipt=receipt) for one, receipt in told]})
+        return Response({"messages": [document(one, receipt=own) for one, own in told], "waited_seconds": waited})
 
 
 class StandingOfMailbox(MailboxView):

@@ -69,6 +69,7 @@ class ResultSerializer(serializers.Serializer[Any]):
     code = serializers.ChoiceField([(code.value, code.value) for code in ReceiptCode])
     delivery_status = serializers.ChoiceField(DeliveryStatus.choices, required=False)
     in_flight_until = serializers.DateTimeField(required=False)
+    in_flight_seconds = serializers.FloatField(required=False, help_text="How long that is from when it was prolonged.")
 
 
 class ResultsSerializer(serializers.Serializer[Any]):
@@ -100,6 +101,10 @@ def _answer_to_one(text: str, result: Result) -> Response:
 
 
 def _told(text: str, result: Result) -> dict[str, object]:
-    known = {"delivery_status": result.delivery_status, "in_flight_until": result.until}
+    known = {
+        "delivery_status": result.delivery_status,
+        "in_flight_until": result.until,
+        "in_flight_seconds": result.seconds,
+    }
     told = {"receipt": text, "status": int(result.status), "code": result.code}
     return told | {name: value for name, value in known.items() if value is not None}

@@ -2,7 +2,7 @@
 
 Each returns, of every receipt whose delivery is handed out: the delivery, the number of the hand-out, that of
 the newest one, whether the receipt counted, where the delivery stands now, until when it is in flight if it was
-prolonged, and the line that has to be woken for it.
+prolonged, how many seconds that is, and the line that has to be woken for it.
 """
 
 from typing import Final
@@ -33,7 +33,7 @@ ring; and only what is handed out: whoever sends what is sent by now waits for n
 ACKNOWLEDGE: Final = f"""{FOUND},
 {gone("SELECT id FROM found WHERE counts", status="'DELIVERED'", reason="''")}
 SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status END,
-       NULL::timestamptz, NULL::bigint
+       NULL::timestamptz, NULL::float8, NULL::bigint
   FROM found
 """
 """Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
@@ -44,7 +44,7 @@ back AS MATERIALIZED (
     FROM (SELECT *, newest AS fetches FROM found WHERE counts) f),
 {BACK}
 SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,
-       NULL::timestamptz, CASE WHEN f.counts AND f.delivery_mode = 'PUSH' THEN r.line_id END
+       NULL::timestamptz, NULL::float8, CASE WHEN f.counts AND f.delivery_mode = 'PUSH' THEN r.line_id END
   FROM found f LEFT JOIN gone g USING (id) LEFT JOIN returned r USING (id)
 """
 
@@ -54,9 +54,9 @@ extended AS (
      SET fetched_until = GREATEST(d.fetched_until, clock_timestamp() + make_interval(secs => %(seconds)s))
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(
      SELECT id FROM found WHERE counts AND (fetched_until > clock_timestamp() OR NOT mailbox_ordered)))
-  RETURNING d.id, d.fetched_until)
+  RETURNING d.id, d.fetched_until, extract(epoch FROM d.fetched_until - clock_timestamp())::float8 AS seconds)
 SELECT f.id, f.number, f.newest, e.id IS NOT NULL, f.status,
-       COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), NULL::bigint
+       COALESCE(e.fetched_until, CASE WHEN f.counts THEN f.fetched_until END), e.seconds, NULL::bigint
   FROM found f LEFT JOIN extended e ON e.id = f.id AND f.counts
 """
 """What has timed out is in flight again; but for an ordered mailbox, where something newer may be by now (9.7)."""

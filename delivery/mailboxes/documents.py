@@ -27,6 +27,7 @@ def document(fetched: Fetched, *, receipt: str) -> dict[str, object]:
         "subscription_id": fetched.subscription_id,
         "published_at": datetime.fromtimestamp(content.published_ms / 1000, UTC),
         "in_flight_until": fetched.until,
+        "in_flight_seconds": fetched.seconds,
         "redeliveries": fetched.redeliveries,
         "possible_duplicate": fetched.possible_duplicate,
         "content_type": headers.pop(CONTENT_TYPE, ""),

@@ -26,7 +26,8 @@ handed_out AS (
          fetched_until = clock_timestamp() + make_interval(secs => (SELECT min(ack_seconds) FROM box)),
          uncertain = d.uncertain OR d.fetched_until IS NOT NULL
    WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM taken))
-  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until, d.uncertain, d.message_id,
+  RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until,
+            extract(epoch FROM d.fetched_until - clock_timestamp())::float8, d.uncertain, d.message_id,
             (SELECT output FROM box WHERE box.id = d.subscription_id))
 SELECT n.is_ordered, n.is_any, h.*
   FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,

@@ -31,6 +31,7 @@ class _Row(NamedTuple):
     fetch: int
     subscription_id: int
     until: datetime
+    seconds: float
     is_uncertain: bool
     message_id: int
     output: str
@@ -86,6 +87,7 @@ def _with_contents(handed_out: Sequence[_Row]) -> list[Fetched]:
             row.fetch,
             row.subscription_id,
             row.until,
+            row.seconds,
             enveloped(contents[row.message_id], row.output, {}),
             row.is_uncertain,
         )

@@ -25,6 +25,8 @@ class Fetched:
     """Which hand-out of it this is, from 1 on."""
     subscription_id: int
     until: datetime
+    seconds: float
+    """How long that is from when it was handed out: whoever gets it may have another clock."""
     content: Content
     """The message in the form that its subscription wants (behaviour 2.12)."""
     is_uncertain: bool

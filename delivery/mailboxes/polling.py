@@ -22,6 +22,8 @@ class Polled(NamedTuple):
     messages: list[Fetched]
     was_seated: bool = True
     """False: it did not wait as long as it was to, since there was no seat for it, or not until the end."""
+    waited: float = 0.0
+    """Seconds from the call to the fetch that brought something: no message was handed out before."""
 
 
 def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Future, room: Room = HERE) -> Polled:
@@ -37,17 +39,18 @@ def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Fu
             return Polled([], was_seated=False)
         look_out_for(room)
         with _let_go_at(departure, poll):
-            messages = _first_to_come(box, poll, most=most, until=time.monotonic() + wait)
-            return Polled(messages, was_seated=not poll.is_let_go)
+            return _first_to_come(box, poll, most=most, wait=wait)
 
 
-def _first_to_come(box: Box, poll: Poll, *, most: int, until: float) -> list[Fetched]:
+def _first_to_come(box: Box, poll: Poll, *, most: int, wait: float) -> Polled:
+    began = time.monotonic()
     forget_connection()
-    while poll.wait(until - time.monotonic()):
+    while poll.wait(began + wait - time.monotonic()):
+        waited = time.monotonic() - began
         if messages := fetch(box, most=most):
-            return messages
+            return Polled(messages, waited=waited)
         forget_connection()
-    return []
+    return Polled([], was_seated=not poll.is_let_go)
 
 
 @contextmanager

@@ -53,6 +53,8 @@ class Result(NamedTuple):
     """Where its delivery stands; None: it is unknown."""
     until: datetime | None = None
     """Until when it is in flight, where it was prolonged."""
+    seconds: float | None = None
+    """How long that is from then on."""
 
 
 UNKNOWN: Final = Result(HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN)
@@ -73,6 +75,8 @@ class Open(NamedTuple):
     """Where the delivery stands now."""
     until: datetime | None = None
     """Until when it is, or was, in flight, where it was to be prolonged."""
+    seconds: float | None = None
+    """How long it is in flight from now on, where it was prolonged."""
     woken_line: int | None = None
     """The line that may send it now."""
 
@@ -127,7 +131,7 @@ def extended(found: Open | Filed | None) -> Result:
     """Return what is answered to `extend`."""
     match found:
         case Open(counts=True):
-            return Result(HTTPStatus.OK, ReceiptCode.EXTENDED, found.status, found.until)
+            return Result(HTTPStatus.OK, ReceiptCode.EXTENDED, found.status, found.until, found.seconds)
     return _refused(found)
 
 

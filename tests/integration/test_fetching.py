@@ -87,6 +87,7 @@ def test_the_time_out_is_the_subscribers(pulled: Subscription) -> None:
     (one,) = fetched(pulled)
     created = Delivery.objects.get().created_at
     assert 600 <= (one.until - created).total_seconds() < 900
+    assert 500 < one.seconds < 600
 
 
 @pytest.mark.behaviour("9.3")

@@ -80,6 +80,7 @@ def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
         "subscription_id": pulled.pk,
         "published_at": first[0]["published_at"],
         "in_flight_until": first[0]["in_flight_until"],
+        "in_flight_seconds": first[0]["in_flight_seconds"],
         "redeliveries": 0,
         "possible_duplicate": False,
         "content_type": JSON,
@@ -87,6 +88,12 @@ def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
         "body": "0",
     }
     assert statuses(pulled) == ["IN_FLIGHT"] * 15
+
+
+def test_a_fetch_that_did_not_wait_says_so(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    answer = call(reader, "next", max=1, wait=20).json()
+    assert (len(answer["messages"]), answer["waited_seconds"]) == (1, 0)
 
 
 @pytest.mark.behaviour("9.1")
@@ -207,6 +214,7 @@ def test_a_message_is_prolonged_by_what_is_asked_or_by_the_mailboxs_own_time(rea
     (same,) = call(reader, "extend", receipts=[message["receipt"]], seconds=1).json()["results"]
     assert (longer["code"], same["in_flight_until"]) == ("extended", longer["in_flight_until"])
     assert longer["in_flight_until"] > message["in_flight_until"]
+    assert 0 < message["in_flight_seconds"] < 600 < same["in_flight_seconds"] < longer["in_flight_seconds"] < 3600
     answer = call(reader, "extend", receipt=message["receipt"])
     assert (answer.status_code, answer.json()["in_flight_until"]) == (200, longer["in_flight_until"])
 

@@ -132,7 +132,7 @@ def handed_out(number: int, *, redeliveries: int) -> Message:
         subscription_id=1,
         published_at=dt.datetime.now(dt.UTC),
         in_flight_until=dt.datetime.now(dt.UTC),
-        held_seconds=5.0,
+        held_until=0.0,
         redeliveries=redeliveries,
         possible_duplicate=redeliveries > 0,
         content_type="application/json",

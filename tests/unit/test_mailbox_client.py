@@ -5,11 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import requests
-from hypothesis import given
-from hypothesis import strategies as st
 
 from broker_client import Mailbox, Refused
-from broker_client.messages import surely_held
+from broker_client.clocks import now
 from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble, playing
 
 
@@ -75,7 +73,7 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
         ("receipt-2", 200, "returned"),
         ("receipt-1", 409, "stale_receipt"),
     ]
-    assert 28 < results[0].held_seconds <= 30
+    assert [result.held_until > 0 for result in results] == [True, False, False, False, False]
     assert played.acknowledged == [1]
 
 
@@ -147,21 +145,27 @@ def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) ->
     assert Mailbox(played.url, NAME, TOKEN, sessions=session).status() == {"available": 0, "in_flight": 0}
 
 
-def test_a_broker_whose_clock_is_ahead_holds_messages_no_longer(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.clock_is_ahead = timedelta(days=1)
+@pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(0), timedelta(days=1)])
+def test_a_message_is_held_from_before_it_was_asked_for_whatever_the_clocks_say(
+    played: PlayedMailbox, mailbox: Mailbox, ahead: timedelta
+) -> None:
+    played.clock_is_ahead = ahead
     played.put(b"1")
+    before = now()
 
     (message,) = mailbox.next().messages
+    (result,) = mailbox.extend([message.receipt])
 
-    assert 28 < message.held_seconds <= 30
+    assert before + 30 <= message.held_until <= played.calls[0].at + 30
+    assert message.held_until <= result.held_until <= played.calls[1].at + 30
+    assert 0 < message.seconds_left <= 30
 
 
-@given(st.floats(min_value=1, max_value=43_200), st.floats(min_value=0, max_value=1, exclude_max=True))
-def test_a_message_is_never_held_for_longer_than_it_is_ours(seconds: float, cut_off: float) -> None:
-    answered_at = datetime(2026, 11, 22, tzinfo=UTC)
-    until = answered_at + timedelta(seconds=cut_off) + timedelta(seconds=seconds)
+def test_what_a_call_has_waited_for_is_held_from_then_on(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.waited = 19.5
+    played.put(b"1")
+    before = now()
 
-    held = surely_held(until, answered_at=answered_at)
+    (message,) = mailbox.next(wait=20).messages
 
-    microsecond = 1e-6
-    assert max(0.5, seconds - 1) - microsecond <= held <= seconds + microsecond
+    assert before + 49.5 <= message.held_until <= played.calls[0].at + 49.5

@@ -30,6 +30,7 @@ FETCHED = Fetched(
     fetch=1,
     subscription_id=7,
     until=datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC),
+    seconds=29.75,
     content=CONTENT,
     is_uncertain=False,
 )
@@ -56,6 +57,7 @@ def test_a_message_says_what_it_is_and_until_when_it_is_in_flight() -> None:
         "subscription_id": 7,
         "published_at": "2026-11-18T11:06:40.123000Z",
         "in_flight_until": "2026-11-22T12:00:30Z",
+        "in_flight_seconds": 29.75,
         "redeliveries": 0,
         "possible_duplicate": False,
         "content_type": "application/json",

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_client import Message, Result
+from broker_client.clocks import now
 from broker_client.dues import LEAST_PATIENCE, Held, Word, dues, next_due, patience
 from broker_client.hands import Hand
 
@@ -17,7 +18,7 @@ NOT_YET = NOW - 0.01
 LONG_AGO = NOW - 1
 
 
-def message(number: int = 1, *, held_seconds: float = 30.0) -> Message:
+def message(number: int = 1, *, seconds: float = 30.0) -> Message:
     return Message(
         receipt=f"receipt-{number}",
         id=f"dlv_{number}",
@@ -27,7 +28,7 @@ def message(number: int = 1, *, held_seconds: float = 30.0) -> Message:
         subscription_id=7,
         published_at=datetime(2026, 11, 22, tzinfo=UTC),
         in_flight_until=datetime(2026, 11, 22, tzinfo=UTC),
-        held_seconds=held_seconds,
+        held_until=now() + seconds,
         redeliveries=0,
         possible_duplicate=False,
         content_type="",
@@ -107,17 +108,17 @@ def test_the_less_time_is_left_the_sooner_a_call_is_made_again(hand: list[Held],
 @given(st.floats(8, 43_200), st.floats(0.25, 10.0))
 def test_what_hangs_each_time_is_tried_three_times_at_least_before_the_time_is_over(until: float, pause: float) -> None:
     one = held(1, until=NOW + until)
-    now, tries = NOW + until / 3, 0
-    while now < one.until:
-        now += patience([one], now)
-        now += min(pause, patience([one], now))
+    at, tries = NOW + until / 3, 0
+    while at < one.until:
+        at += patience([one], at)
+        at += min(pause, patience([one], at))
         tries += 1
 
     assert tries >= 3
 
 
 def result(status: int, code: str) -> Result:
-    return Result("receipt-1", status, code, "", None, 30.0 if code == "extended" else 0.0)
+    return Result("receipt-1", status, code, "", None, now() + 30 if code == "extended" else 0.0)
 
 
 def refused(code: str = "stale_receipt") -> Result:
@@ -176,12 +177,12 @@ def test_what_was_refused_to_be_extended_is_not_begun() -> None:
     assert all_said(hand)
 
 
-@pytest.mark.parametrize(("held_seconds", "answer", "holds"), [(30, None, True), (0, None, False), (0, 200, True)])
+@pytest.mark.parametrize(("seconds", "answer", "holds"), [(30, None, True), (0, None, False), (0, 200, True)])
 def test_a_message_is_ours_for_as_long_as_its_time_or_what_was_added_to_it(
-    held_seconds: float, answer: int | None, holds: bool
+    seconds: float, answer: int | None, holds: bool
 ) -> None:
     hand = Hand()
-    hand.take([message(held_seconds=held_seconds)])
+    hand.take([message(seconds=seconds)])
     hand.answered(EXTEND, [result(answer, "extended")] if answer else [])
 
     assert hand.holds(message()) == holds

@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -101,6 +102,22 @@ def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailb
         played.wait_for(lambda: played.acknowledged == [1, 2])
 
     assert played.said("extend")[0] == {"receipts": ["receipt-1", "receipt-2"]}
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=-1), timedelta(hours=1)])
+def test_what_is_in_hand_is_worked_on_and_extended_whatever_the_clocks_say(
+    played: PlayedMailbox, ahead: timedelta
+) -> None:
+    work = Work()
+    played.seconds, played.clock_is_ahead = TIME_OUT, ahead
+    played.put(b"1")
+
+    with reading(played, work):
+        played.wait_for(lambda: played.said("extend"))
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1])
+
+    assert work.begun == [1]
 
 
 def test_a_message_whose_handler_raises_is_returned_and_comes_again(
@@ -274,6 +291,10 @@ def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox)
     ended: list[int] = []
     work = Work()
 
+    def let_it_end() -> None:
+        ended.append(1)
+        work.may_end.set()
+
     def join() -> None:
         threading.Thread(target=interrupt).start()
         reader.join()
@@ -286,7 +307,7 @@ def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox)
     with pytest.raises(KeyboardInterrupt):
         join()
     reader.stop()
-    threading.Thread(target=lambda: (ended.append(1), work.may_end.set())).start()
+    threading.Thread(target=let_it_end).start()
     reader.join()
 
     assert ended == played.acknowledged == [1]
