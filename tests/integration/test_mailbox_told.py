@@ -1,23 +1,20 @@
-"""What lines tell and the broker announces of what a mailbox takes over, gives back and ends (behaviour 4.10, 5.7)."""
+"""What lines tell of numbers that a mailbox takes over, gives back and ends (behaviour 4.10)."""
 
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 from django.utils import timezone
 
-from delivery.announcements.announcing import announce
 from delivery.mailboxes.answering import acknowledge, give_back
 from delivery.mailboxes.expiring import expire_unread
-from delivery.models import Announcement, Delivery, LineEvent, Message
+from delivery.models import Delivery, LineEvent
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.expiring import expire_overdue
 from delivery.settling.lines import settle
 from delivery.waking.claiming import claim
-from subscriptions.configuring import change
-from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
+from subscriptions.models import DeliveryMode, Subscription
 from tests import factories
 from tests.driving import (
     NO_ANSWER,
@@ -27,13 +24,11 @@ from tests.driving import (
     publish_numbered,
     retry_line_of,
     settlement,
-    statuses,
 )
-from tests.mailboxes import age, fetched, hand_out, pulled_subscription, switch, time_out
+from tests.mailboxes import age, fetched, hand_out, switch, time_out
 
-PUSH, PULL = DeliveryMode.PUSH, DeliveryMode.PULL
+PULL = DeliveryMode.PULL
 PENDING = DeliveryStatus.PENDING
-RESUMED = "Broker.Line.Resumed"
 
 
 @pytest.fixture
@@ -44,45 +39,6 @@ def pushed(storage: None) -> Subscription:
 def events() -> list[tuple[int, str, int | None, str]]:
     """Return what lines have told: which line, what, of which number, why."""
     return [*LineEvent.objects.order_by("id").values_list("line", "kind", "sequence", "reason")]
-
-
-def paused(wanted: Subscription, by: PausedBy) -> None:
-    Subscription.objects.filter(pk=wanted.pk).update(paused_since=timezone.now(), paused_by=by)
-
-
-# --- a suspension that a switch ends ---------------------------------------------------------------
-
-
-@pytest.mark.behaviour("5.6", "5.7", "9.8")
-def test_a_switch_to_pull_that_ends_a_suspension_says_that_it_goes_on(pushed: Subscription) -> None:
-    paused(pushed, PausedBy.POLICY)
-    switched = change(Subscription.objects.filter(pk=pushed.pk), changes={"delivery_mode": PULL})
-    assert (switched.paused_since, switched.paused_by) == (None, "")
-    why = "it is fetched from now on"
-    assert events() == [(line_of(pushed.subscriber).pk, "RESUMED", None, f"subscription {pushed.pk}: {why}")]
-    told = Announcement.objects.values_list("kind", "line", "subscription", "details").get()
-    says = {"pause": "SUSPENDED", "reason": why}
-    assert told == (RESUMED, line_of(pushed.subscriber).pk, pushed.pk, says)
-
-
-@pytest.mark.behaviour("5.7", "9.8")
-def test_what_tells_of_the_broker_itself_goes_on_without_a_word(storage: None) -> None:
-    itself = factories.subscription(event_pattern="Broker.*")
-    paused(itself, PausedBy.POLICY)
-    change(Subscription.objects.filter(pk=itself.pk), changes={"delivery_mode": PULL})
-    assert ([kind for _, kind, *_ in events()], Announcement.objects.count()) == (["RESUMED"], 0)
-
-
-@pytest.mark.behaviour("5.7", "9.8")
-@pytest.mark.parametrize("by", ["", PausedBy.HAND])
-def test_a_switch_to_pull_that_ends_no_suspension_is_no_news(pushed: Subscription, by: PausedBy) -> None:
-    if by:
-        paused(pushed, by)
-    switched = change(Subscription.objects.filter(pk=pushed.pk), changes={"delivery_mode": PULL})
-    assert (switched.paused_by, events(), Announcement.objects.count()) == (by, [], 0)
-
-
-# --- numbers ---------------------------------------------------------------------------------------
 
 
 def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
@@ -181,25 +137,3 @@ def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settle
     hand_out(Delivery.objects.get())
     settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.state(let_go=True)])
     assert line_of(pushed.subscriber).lease_until is None
-
-
-# --- failures --------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("5.7", "9.7")
-def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> None:
-    ops = factories.subscription(event_pattern="Broker.Delivery.*")
-    pulled = pulled_subscription()
-    Subscriber.objects.filter(pk=pulled.subscriber_id).update(max_redeliveries=1)
-    publish_numbered(pulled.event_type, 1)
-    for _ in range(2):
-        (one,) = fetched(pulled)
-        give_back(pulled.subscriber_id, [one.receipt])
-    assert statuses(pulled) == ["FAILED"]
-    announce()
-    said = orjson.loads(Message.objects.get(delivery__subscription=ops).body)
-    assert {name: said.get(name) for name in ("status", "attempts", "fetches")} == {
-        "status": "FAILED",
-        "attempts": 0,
-        "fetches": 2,
-    }
