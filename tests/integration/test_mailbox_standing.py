@@ -11,8 +11,10 @@ from delivery.mailboxes.answering import give_back
 from delivery.mailboxes.expiring import expire_unread
 from delivery.mailboxes.standing import MailboxStanding, mailboxes_of
 from delivery.models import Delivery, Message
+from delivery.settling.expiring import expire_overdue
 from subscriptions.models import EventType, Subscription
 from tests.driving import activate, inactivate, publish_bodies, publish_numbered
+from tests.factories import subscription
 from tests.mailboxes import age, fetched, pulled_subscription, time_out
 
 
@@ -60,6 +62,25 @@ def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
     age(days=5)
     expire_unread()
     assert counts(pulled) == (0, 1, 1, 1, 6)
+
+
+@pytest.mark.behaviour("9.5", "1.6", "3.6")
+def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    held, *_ = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    assert counts(pulled) == (2, 0, 1, 0, 0)
+    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    assert counts(pulled) == (0, 0, 3, 0, 0)
+
+
+@pytest.mark.behaviour("9.5", "2.10")
+def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> None:
+    pushed = subscription(pulled.subscriber)
+    publish_numbered(pushed.event_type, 1)
+    publish_bodies(pushed.event_type, b"too late", ttl=60.0)
+    Delivery.objects.filter(expires_at__isnull=False).update(expires_at="2026-01-01T00:00:00Z")
+    assert (expire_overdue(), counts(pulled)) == (1, (0, 0, 0, 0, 0))
 
 
 @pytest.mark.behaviour("9.5")
