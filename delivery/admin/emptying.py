@@ -74,9 +74,10 @@ def _page_of(box: Mailbox) -> str:
 def _question(box: Mailbox) -> str:
     standing = standing_of(box)
     there = f"{so_many(standing.available)} available, {so_many(standing.waiting)} waiting"
+    out = f"{so_many(standing.in_flight)} in flight, unless acknowledged"
     return (
-        f"Cancel all that is in this mailbox, {there}, {so_many(standing.in_flight)} in flight now?"
-        " It is never handed out again; this cannot be undone."
+        f"Cancel all that is in this mailbox: {there}, and {out}?"
+        " None of it is handed out again; this cannot be undone."
     )
 
 

@@ -125,12 +125,12 @@ class MailboxAdmin(EmptyingAdmin):
         """Return a link to all deliveries of its subscriber."""
         return link_to_list("delivery_delivery", "its subscriber's deliveries", line__id__exact=main_line_of(box))
 
-    @display(description="in flight")
+    @display(description="fetched, not answered")
     def returnable(self, box: Mailbox) -> SafeString | str:
         """Return what clients have, next to time out first, each with a link to return it."""
         return in_flight_table(box, partial(link_to_return, box))
 
-    @display(description="in flight")
+    @display(description="fetched, not answered")
     def looked_at(self, box: Mailbox) -> SafeString | str:
         """Return the same for whoever may only look."""
         return in_flight_table(box, lambda _: "")

@@ -45,20 +45,21 @@ def none_of(asked: str) -> str:
 
 
 def question_of(box: Mailbox, chosen: Sequence[HandOut], asked: str) -> str:
-    """Return what is asked before these are returned: how many of how many, and whether any of them end by it."""
+    """Return what is asked before these are returned: how many of how many, and how many of them end by it."""
     ending = sum(bool(one.ends) for one in chosen)
+    if is_id(asked):
+        then = "It ends by that." if ending else "Whoever fetches next gets it."
+        return f"Return this? Its client may be at work on it, and its receipt counts no more. {then}"
     then = (
-        f"Available again: {len(chosen) - ending}; ended by it: {ending}."
+        f"{len(chosen) - ending} will be available again, {ending} will end."
         if ending
-        else "Whoever fetches next gets it."
+        else "Whoever fetches next gets them."
     )
-    return (
-        f"Return {'this' if is_id(asked) else _so_much_of(box, len(chosen))}?"
-        f" Its client may be at work on it, and the receipt counts no more. {then}"
-    )
+    which = _so_many_of(box, len(chosen))
+    return f"Return {which}? Clients may be at work on them, and their receipts count no more. {then}"
 
 
-def _so_much_of(box: Mailbox, shown: int) -> str:
+def _so_many_of(box: Mailbox, shown: int) -> str:
     out = standing_of(box).in_flight
     return f"all {shown} in flight" if out <= shown else f"the {shown} next to time out, of {so_many(out)} in flight"
 

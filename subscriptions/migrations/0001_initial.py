@@ -509,7 +509,7 @@ class Migration(migrations.Migration):
                         choices=[("PUSH", "Push"), ("PULL", "Pull")],
                         db_default="PUSH",
                         default="PUSH",
-                        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox; TOPIC events only.",
+                        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox: TOPIC events only, and without script, rate limit, retry policy and monitor URL.",
                         max_length=4,
                     ),
                 ),

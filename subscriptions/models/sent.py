@@ -36,7 +36,8 @@ class Sent(models.Model):
         choices=DeliveryMode,
         default=DeliveryMode.PUSH,
         db_default=DeliveryMode.PUSH,
-        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox; TOPIC events only.",
+        help_text="PUSH: sent to the endpoint. PULL: fetched from the subscriber's mailbox: TOPIC events only, and "
+        "without script, rate limit, retry policy and monitor URL.",
     )
     retry_policy = models.ForeignKey(
         RetryPolicy,

@@ -165,7 +165,7 @@ def test_returning_tells_what_ends_by_it_before_and_after(admin: Client, wanted:
     back = address(wanted, "give_back")
     question = text_of(admin, back)
     assert "Return all 3 in flight?" in question
-    assert "Available again: 1; ended by it: 2." in question
+    assert "1 will be available again, 2 will end." in question
     assert f"delivery {again.delivery_id}, handed out 2 times: ends as FAILED, its redeliveries are used up" in question
     assert f"delivery {once.delivery_id}, handed out once delivery {asked.delivery_id}" in question
     assert f"delivery {asked.delivery_id}, handed out once: ends as CANCELLED, as was asked" in question
@@ -226,7 +226,10 @@ def test_where_nothing_is_in_flight_nothing_is_asked(admin: Client, wanted: Subs
 def test_it_is_purged_once_that_is_confirmed(admin: Client, wanted: Subscription) -> None:
     (one,) = fetched(wanted, most=1)
     purge = address(wanted, "purge")
-    assert "Cancel all that is in this mailbox, 2 available, 0 waiting, 1 in flight now?" in text_of(admin, purge)
+    assert (
+        "Cancel all that is in this mailbox: 2 available, 0 waiting, and 1 in flight, unless acknowledged?"
+        in text_of(admin, purge)
+    )
     assert CANCELLED not in statuses(wanted)
     note = "Cancelled 2 deliveries; 1 in flight end so unless they are acknowledged."
     assert told(admin, purge) == note
