@@ -64,7 +64,7 @@ def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Clien
     for unknown in ODDEST:
         for name in [*(f"{link}__id__exact" for link in links), "message__id", "q"]:
             shown = admin.get(root_of(model), {name: unknown})
-            assert shown.status_code in {200, 400} or shown.url.endswith("?e=1"), (name, unknown)
+            assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name_of)

@@ -5,7 +5,7 @@ from django.db import connection
 
 from delivery.models import Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import SLICE, cancel_deliveries_of
+from delivery.settling.cancelling import cancel_deliveries_of
 from tests import factories
 from tests.driving import Worker, line_of, publish_numbered, wait_until_done
 from tests.receiver import Receiver, wait_until

@@ -14,8 +14,8 @@ from delivery.lines.hands import BodyBudget
 from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
 from delivery.lines.strands import DrivenLine
-from delivery.looking.under_way import UNDER_WAY, under_way
 from delivery.looking.standing import held_lines, standings_of, unfinished_of
+from delivery.looking.under_way import UNDER_WAY, under_way
 from delivery.models import Delivery
 from delivery.retention.storage_days import open_days, today
 from delivery.rules.statuses import DeliveryStatus
