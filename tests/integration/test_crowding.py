@@ -5,6 +5,7 @@ from django.db import connection
 
 from delivery.models import Delivery, Lane, Line
 from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancel_statements import SLICE
 from delivery.settling.cancelling import cancel_deliveries_of
 from tests import factories
 from tests.driving import Worker, line_of, publish_numbered, wait_until_done
