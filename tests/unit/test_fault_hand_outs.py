@@ -6,7 +6,7 @@ import pytest
 
 from tests.faults.exchanges import Exchange
 from tests.faults.figures import Figures
-from tests.faults.hand_outs import Asked, Handed, Record, Said
+from tests.faults.hand_outs import Asked, Handed, Record, Said, in_hand
 from tests.faults.mailbox_figures import figures_of_mailbox
 
 TIME_OUT = 3.0
@@ -89,3 +89,8 @@ def test_what_has_expired_or_was_purged_was_not_to_be_delivered() -> None:
 def test_copies_are_counted_and_delivered_only_once() -> None:
     seen = figures_of_mailbox([1], [1], [FIRST, AGAIN, DONE], winners={1: 1})
     assert (seen.acknowledged, seen.delivered, seen.duplicated) == (1, 1, 1)
+
+
+def test_what_nobody_has_said_anything_of_is_in_hand() -> None:
+    assert in_hand([FIRST, AGAIN]) == [FIRST, AGAIN]
+    assert in_hand([FIRST, Asked(FIRST.receipt, "ack"), AGAIN]) == [AGAIN]
