@@ -23,6 +23,10 @@ SELECT id, kind, publisher_id, subscriber_id, last_used_at
 """
 """Prepared, since every publish begins with it: through the ORM it costs as much as the publish itself."""
 
+STILL: Final = """
+SELECT FROM subscriptions_apikey WHERE id = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)
+"""
+
 
 def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     """Return the usable key that `token` belongs to, None if there is none; notes its use once a minute."""
@@ -33,6 +37,11 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     if key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY:
         _note_use(key, now)
     return key
+
+
+def is_usable(key: ApiKey, *, now: dt.datetime) -> bool:
+    """Tell whether a key that was usable is so still: for whoever has waited since."""
+    return bool(rows(STILL, [key.pk, now]))
 
 
 def _note_use(key: ApiKey, now: dt.datetime) -> None:

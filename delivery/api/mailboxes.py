@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from django.urls import URLPattern, path
-from drf_spectacular.utils import OpenApiResponse, extend_schema
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -25,6 +25,13 @@ MESSAGES: Final = 10
 LONGEST_WAIT_SECONDS: Final = 20
 PURGE_SECONDS: Final = 5.0
 """Longer than that no purge takes; it is asked for again."""
+RETRY_AFTER: Final = OpenApiParameter(
+    "Retry-After",
+    int,
+    OpenApiParameter.HEADER,
+    description="Seconds until the next call, where too many wait already for this one to wait (as long as it wants).",
+    response=[204],
+)
 DEPARTURE: Final = "broker.departure"
 """Where the web server tells how to watch a client that waits."""
 COUNTED: Final = f"counted to {COUNTED_AT_MOST}."
@@ -81,8 +88,9 @@ class NextMessages(MailboxView):
         request=NextSerializer,
         responses={
             200: MessagesSerializer,
-            204: OpenApiResponse(description="There is none. With `Retry-After`: too many wait already; ask again."),
+            204: OpenApiResponse(description="There is none."),
         },
+        parameters=[RETRY_AFTER],
     )
     def post(self, request: Request, name: str) -> Response:
         """Fetch the oldest messages, each with a receipt; they are in flight until they are acknowledged or time out.
@@ -92,7 +100,9 @@ class NextMessages(MailboxView):
         mailbox, asked = self.mailbox(request, name), self.given(request, NextSerializer)
         most, wait = asked["max"], asked["wait"]
         departure = request.META.get(DEPARTURE, Future)
-        messages, was_seated, waited = next_messages(mailbox.box, most=most, wait=wait, departure=departure)
+        messages, was_seated, waited = next_messages(
+            mailbox.box, most=most, wait=wait, departure=departure, may_fetch=self.is_still_allowed(request)
+        )
         if not messages:
             retry = {} if was_seated else {"Retry-After": "1"}
             return Response(status=status.HTTP_204_NO_CONTENT, headers=retry)

@@ -1,10 +1,11 @@
 """Mailboxes as whoever calls may see them, and the receipts that they have given out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.conf import settings
 from django.http import Http404
+from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -13,6 +14,7 @@ from delivery.mailboxes.opening import Mailbox, mailbox_named
 from delivery.mailboxes.receipts import Receipt, read, receipt_key, written
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import StrictSerializer
+from subscriptions.authenticating import is_usable
 
 
 class MailboxView(APIView):
@@ -31,6 +33,10 @@ class MailboxView(APIView):
         if found is None:
             raise Http404
         return found
+
+    def is_still_allowed(self, request: Request) -> Callable[[], bool]:
+        """Return what tells, later, whether the key that was good for the call is good still."""
+        return lambda: is_usable(key_of(request), now=timezone.now())
 
     def given(self, request: Request, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
         """Return what the body says; an empty one says nothing.

@@ -26,10 +26,19 @@ class Polled(NamedTuple):
     """Seconds from the call to the fetch that brought something: no message was handed out before."""
 
 
-def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Future, room: Room = HERE) -> Polled:
+def next_messages(
+    box: Box,
+    *,
+    most: int,
+    wait: float,
+    departure: Departure = Future,
+    may_fetch: Callable[[], bool] = lambda: True,
+    room: Room = HERE,
+) -> Polled:
     """Fetch `most` messages at most; where there is none, wait up to `wait` seconds for the first to come.
 
-    Whoever waits holds no connection; a client that hangs up gets nothing any more, for it would be lost on it.
+    Whoever waits holds no connection. A client that hangs up meanwhile gets nothing any more, for it would be lost on
+    it; nor does one that may fetch no longer, which is asked before each fetch but the first.
     """
     messages = fetch(box, most=most)
     if messages or not wait:
@@ -39,14 +48,16 @@ def next_messages(box: Box, *, most: int, wait: float, departure: Departure = Fu
             return Polled([], was_seated=False)
         look_out_for(room)
         with _let_go_at(departure, poll):
-            return _first_to_come(box, poll, most=most, wait=wait)
+            return _first_to_come(box, poll, most=most, wait=wait, may_fetch=may_fetch)
 
 
-def _first_to_come(box: Box, poll: Poll, *, most: int, wait: float) -> Polled:
+def _first_to_come(box: Box, poll: Poll, *, most: int, wait: float, may_fetch: Callable[[], bool]) -> Polled:
     began = time.monotonic()
     forget_connection()
     while poll.wait(began + wait - time.monotonic()):
         waited = time.monotonic() - began
+        if not may_fetch():
+            break
         if messages := fetch(box, most=most):
             return Polled(messages, waited=waited)
         forget_connection()
