@@ -29,6 +29,9 @@ class Word(StrEnum):
     NACK = "nack"
     """It is not: somebody else may have it."""
 
+    UNTRIED = "untried"
+    """Nobody has begun it: somebody else may have it, and this hand-out was no try."""
+
 
 @dataclass(slots=True)
 class Held:

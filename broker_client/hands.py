@@ -1,11 +1,14 @@
 """What one consumer holds, shared by its worker and its keeper."""
 
+import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
 from broker_client.clocks import now
 from broker_client.dues import Held, Word, dues, next_due, patience, times
 from broker_client.messages import Message, Result
+
+log = logging.getLogger(__name__)
 
 
 class Hand:
@@ -49,7 +52,9 @@ class Hand:
                 if held.until > now():
                     held.is_begun = True
                     return held.message
-                del self._held[held.message.receipt]
+                held.word, held.known_at = Word.UNTRIED, now()
+                log.warning("mailbox.let_go id=%s", held.message.id)
+            self._changed.notify_all()
             return None
 
     def say(self, message: Message, word: Word) -> None:
@@ -135,4 +140,4 @@ class Hand:
     def _return_the_rest(self) -> None:
         for held in self._held.values():
             if held.is_waiting:
-                held.word = Word.NACK
+                held.word = Word.UNTRIED

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Final
 
@@ -20,7 +21,7 @@ FIRST_PAUSE: Final = 0.5
 
 
 class Keeper:
-    """Says what is due of a hand, again and again until it is answered: all three can be said twice."""
+    """Says what is due of a hand, again and again until it is answered: all of it can be said twice."""
 
     def __init__(self, mailbox: Mailbox, hand: Hand) -> None:
         self._hand = hand
@@ -28,6 +29,7 @@ class Keeper:
         self._calls: Mapping[Word, Callable[..., list[Result]]] = {
             Word.ACK: mailbox.ack,
             Word.NACK: mailbox.nack,
+            Word.UNTRIED: partial(mailbox.nack, untried=True),
             Word.EXTEND: mailbox.extend,
         }
 

@@ -69,9 +69,13 @@ class Mailbox:
         """
         return self._answer("ack", {"receipts": receipts}, within)
 
-    def nack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
-        """Return messages, so that they are available at once."""
-        return self._answer("nack", {"receipts": receipts}, within)
+    def nack(self, receipts: Sequence[str], *, untried: bool = False, within: float = LONGEST_CALL) -> list[Result]:
+        """Return messages, so that they are available at once; `untried`: nobody has begun to work on them.
+
+        What was tried as often as the mailbox's `max_redeliveries` allows has failed then.
+        """
+        document: dict[str, object] = {"receipts": receipts}
+        return self._answer("nack", document | {"untried": True} if untried else document, within)
 
     def extend(
         self, receipts: Sequence[str], *, seconds: int | None = None, within: float = LONGEST_CALL

@@ -9,7 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from delivery.api.own_mailboxes import MailboxView
-from delivery.api.receipts import RESPONSES, ProlongedSerializer, ReceiptsSerializer, answer
+from delivery.api.receipts import RESPONSES, ProlongedSerializer, ReceiptsSerializer, ReturnedSerializer, answer
 from delivery.mailboxes.answering import acknowledge, extend, give_back
 
 
@@ -26,11 +26,11 @@ class Acknowledge(MailboxView):
 class GiveBack(MailboxView):
     """Messages that are not done."""
 
-    @extend_schema(operation_id="return_messages", request=ReceiptsSerializer, responses=RESPONSES)
+    @extend_schema(operation_id="return_messages", request=ReturnedSerializer, responses=RESPONSES)
     def post(self, request: Request, name: str) -> Response:
-        """Make them available again at once."""
-        mailbox, given = self.mailbox(request, name), self.given(request, ReceiptsSerializer)
-        return answer(given, mailbox.subscriber_id, give_back)
+        """Make them available again at once; end those whose redeliveries are used up, unless nobody has tried."""
+        mailbox, given = self.mailbox(request, name), self.given(request, ReturnedSerializer)
+        return answer(given, mailbox.subscriber_id, partial(give_back, untried=given["untried"]))
 
 
 class Prolong(MailboxView):

@@ -14,7 +14,7 @@ from delivery.mailboxes.receipts import Receipt
 from delivery.mailboxes.results import UNKNOWN, ReceiptCode, Result
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.api.problems import ProblemType, problem
-from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
+from subscriptions.api.strictness import StrictSerializer, TextField, TruthField, WholeNumberField
 from subscriptions.models.mailboxes import ACK_SECONDS
 
 REFUSALS: Final[Mapping[ReceiptCode, str]] = {
@@ -48,6 +48,16 @@ class ReceiptsSerializer(StrictSerializer):
         if ("receipt" in attrs) == ("receipts" in attrs):
             raise serializers.ValidationError("Give either receipt or receipts.")
         return attrs
+
+
+class ReturnedSerializer(ReceiptsSerializer):
+    """The same, and whether somebody has tried."""
+
+    untried = TruthField(
+        required=False,
+        default=False,
+        help_text="Nobody has begun to work on them: they are available again however often they were handed out.",
+    )
 
 
 class ProlongedSerializer(ReceiptsSerializer):

@@ -38,9 +38,12 @@ SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status
 """
 """Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
 
+LIMIT: Final = "CASE WHEN NOT %(untried)s THEN f.max_redeliveries END"
+"""Of what nobody has begun, none: a hand-out that was no try never ends a message."""
+
 GIVE_BACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
-  SELECT f.id, f.delivery_mode, {ends("f", "f.max_redeliveries")} AS ends
+  SELECT f.id, f.delivery_mode, {ends("f", LIMIT)} AS ends
     FROM (SELECT *, newest AS fetches FROM found WHERE counts) f),
 {BACK}
 SELECT f.id, f.number, f.newest, f.counts, CASE WHEN f.counts THEN COALESCE(g.status, 'PENDING') ELSE f.status END,

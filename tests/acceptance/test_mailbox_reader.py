@@ -117,6 +117,7 @@ def test_what_a_reader_that_stops_has_not_begun_is_available_at_once(read: Read)
         begun.set()
         assert may_end.wait(PATIENCE)
 
+    read.broker.change(f"subscribers/{read.name}", max_redeliveries=0)
     read.publish(5)
     wait_until(lambda: read.mailbox.status()["available"] == 5)
     with read.by(work) as reader:

@@ -77,6 +77,13 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
     assert played.acknowledged == [1]
 
 
+def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    mailbox.nack(["receipt-1"])
+    mailbox.nack(["receipt-1"], untried=True)
+
+    assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "untried": True}]
+
+
 def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox: Mailbox) -> None:
     mailbox.extend(["receipt-1"], seconds=600)
     mailbox.extend(["receipt-1"], seconds=0)

@@ -49,7 +49,7 @@ def held(  # what the rules ask of one message
     return Held(message(number), until, extend_at, is_begun=True, is_lost=is_lost, word=word, known_at=known_at)
 
 
-EXTEND, ACK, NACK = Word.EXTEND, Word.ACK, Word.NACK
+EXTEND, ACK, NACK, UNTRIED = Word
 
 
 @pytest.mark.parametrize(
@@ -167,6 +167,28 @@ def test_of_what_was_refused_to_be_extended_nothing_is_said_where_it_is_not_done
 
     assert all_said(hand)
     assert all_said(other)
+
+
+def test_what_was_not_begun_is_returned_untried_when_the_hand_is_closed() -> None:
+    hand = Hand()
+    hand.take([message(1), message(2)])
+    hand.begin()
+    hand.close()
+    hand.take([message(3)])
+
+    assert hand.begin() is None
+    assert hand.due() == {UNTRIED: ["receipt-2", "receipt-3"]}
+
+
+def test_what_is_let_go_is_not_begun_and_returned_untried(caplog: pytest.LogCaptureFixture) -> None:
+    hand = Hand()
+    hand.take([message(1, seconds=0), message(2)])
+    begun = hand.begin()
+
+    assert begun
+    assert begun.id == "dlv_2"
+    assert hand.due() == {UNTRIED: ["receipt-1"]}
+    assert "mailbox.let_go id=dlv_1" in caplog.text
 
 
 def test_what_was_refused_to_be_extended_is_not_begun() -> None:

@@ -150,7 +150,7 @@ def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(play
         work.may_end.set()
 
     assert work.begun == played.acknowledged == [1]
-    assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"]}]
+    assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "untried": True}]
 
 
 def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: PlayedMailbox) -> None:
@@ -162,7 +162,7 @@ def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: Played
         played.put(b"1")
 
     assert work.begun == []
-    assert played.said("nack") == [{"receipts": ["receipt-1"]}]
+    assert played.said("nack") == [{"receipts": ["receipt-1"], "untried": True}]
 
 
 @pytest.mark.parametrize("trouble", [LOST, Trouble(503, {"title": "Later"}, SOON), Trouble(429, {}, SOON)])

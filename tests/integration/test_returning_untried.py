@@ -1,0 +1,92 @@
+"""What a client gives back without having begun it: a hand-out that was no try never ends a message (behaviour 9.7)."""
+
+from typing import Any
+
+import pytest
+
+from delivery.mailboxes.answering import give_back
+from delivery.mailboxes.hand_outs import Fetched
+from delivery.mailboxes.results import ReceiptCode
+from delivery.mailboxes.returning import return_overdue
+from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.cancelling import cancel_deliveries_of
+from subscriptions.models import EventType, Subscriber, Subscription
+from tests.clients import client_of
+from tests.driving import publish_numbered, statuses
+from tests.mailboxes import fetched, pulled_subscription, time_out
+from tests.publishing import JSON, problem
+
+CANCELLED, FAILED, RETURNED, STALE = ReceiptCode.CANCELLED, ReceiptCode.FAILED, ReceiptCode.RETURNED, ReceiptCode.STALE
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    """A mailbox with one message, which may be tried once only."""
+    pulled = pulled_subscription(event_type=event_type)
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(event_type, 1)
+    return pulled
+
+
+def returned(pulled: Subscription, one: Fetched, *, untried: bool) -> ReceiptCode:
+    return give_back(pulled.subscriber_id, [one.receipt], untried=untried)[one.receipt].code
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize("fails", ["given back", "timed out"])
+def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
+    pulled: Subscription, fails: str
+) -> None:
+    for redeliveries in range(3):
+        (one,) = fetched(pulled)
+        assert one.redeliveries == redeliveries
+        assert returned(pulled, one, untried=True) == RETURNED
+        assert statuses(pulled) == [DeliveryStatus.PENDING]
+    (one,) = fetched(pulled)
+    if fails == "given back":
+        assert returned(pulled, one, untried=False) == FAILED
+    else:
+        time_out()
+        assert return_overdue() == 1
+    assert statuses(pulled) == [DeliveryStatus.FAILED]
+
+
+@pytest.mark.behaviour("9.4")
+def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(pulled: Subscription) -> None:
+    (one,) = fetched(pulled)
+    assert [returned(pulled, one, untried=True) for _ in range(2)] == [RETURNED] * 2
+    fetched(pulled)
+    assert returned(pulled, one, untried=True) == STALE
+    assert statuses(pulled) == [DeliveryStatus.IN_FLIGHT]
+
+
+def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled: Subscription) -> None:
+    (one,) = fetched(pulled)
+    time_out()
+    assert returned(pulled, one, untried=True) == RETURNED
+    assert [again.fetch for again in fetched(pulled)] == [2]
+
+
+def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled: Subscription) -> None:
+    (one,) = fetched(pulled)
+    cancel_deliveries_of(pulled.pk, reason="cancelled")
+    assert returned(pulled, one, untried=True) == CANCELLED
+    assert statuses(pulled) == [DeliveryStatus.CANCELLED]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [({"untried": True}, "PENDING"), ({"untried": False}, "FAILED"), ({}, "FAILED")],
+)
+def test_clients_say_so_when_they_return_it(pulled: Subscription, said: dict[str, Any], status: str) -> None:
+    reader, address = client_of(pulled.subscriber), f"/api/v1/mailboxes/{pulled.subscriber.name}"
+    (one,) = reader.post(f"{address}/next", {}, content_type=JSON).json()["messages"]
+    told = reader.post(f"{address}/nack", {"receipt": one["receipt"], **said}, content_type=JSON)
+    assert (told.status_code, told.json()["delivery_status"]) == (200, status)
+
+
+@pytest.mark.parametrize(("what", "untried"), [("nack", "yes"), ("nack", None), ("ack", True), ("extend", True)])
+def test_only_who_returns_something_says_whether_it_was_tried(pulled: Subscription, what: str, untried: object) -> None:
+    reader, address = client_of(pulled.subscriber), f"/api/v1/mailboxes/{pulled.subscriber.name}"
+    said = {"receipt": "A" * 27, "untried": untried}
+    assert problem(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")
