@@ -20,8 +20,8 @@ SOMEBODY_WAITS: LiteralString = (
     "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 )
 NEWEST_FIRST: LiteralString = """
-UPDATE delivery_open SET fetched_until = now() + %s::int * interval '1 hour' - id %% 1000000 * interval '1 s',
-                         expires_at = now() - id %% 1000000 * interval '1 s'"""
+UPDATE delivery_open SET fetched_until = now() + %s::int * interval '1 hour' - id %% 1000000 * interval '1 ms',
+                         expires_at = now() - id %% 1000000 * interval '1 ms'"""
 """Whatever has an order of its own has it the other way round than ids."""
 
 
