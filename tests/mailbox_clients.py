@@ -8,6 +8,7 @@ from typing import Any, Final
 import psycopg
 from django.db import connection, transaction
 from hypothesis import note
+from psycopg.rows import namedtuple_row
 
 from delivery.mailboxes.answering import acknowledge, extend, give_back
 from delivery.mailboxes.fetch_statements import FETCH
@@ -66,8 +67,10 @@ class Clients:
         expected = self.expected.available(theirs)
         asked = {"subscriber": self.subscriber.pk, "most": theirs, "reach": 50}
         with self.elsewhere.transaction():
-            got = self.elsewhere.execute(FETCH, asked).fetchall()
-            self.handed_out(expected, [(row[2], row[3], row[5], row[6]) for row in got if row[2]])
+            got = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
+            self.handed_out(
+                expected, [(one.id, one.fetches, one.fetched_until, one.uncertain) for one in got if one.id]
+            )
             with transaction.atomic(), connection.cursor() as cursor:
                 cursor.execute("SET LOCAL lock_timeout = '1s'")  # it waits for nobody: only to fail soon if it does
                 self.fetch(mine)
