@@ -8,6 +8,8 @@ from rest_framework import serializers
 class FetchedSerializer(serializers.Serializer[Any]):
     """A message that is handed out."""
 
+    exactly_one_of = ("body", "body_base64")
+
     receipt = serializers.CharField(help_text="Names this hand-out: acknowledge, return or prolong it by this.")
     id = serializers.CharField(help_text="The same at every hand-out, and the `webhook-id` were it pushed.")
     delivery_id = serializers.IntegerField()

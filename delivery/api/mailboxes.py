@@ -29,7 +29,7 @@ RETRY_AFTER: Final = OpenApiParameter(
     "Retry-After",
     int,
     OpenApiParameter.HEADER,
-    description="Seconds until the next call, where too many wait already for this one to wait (as long as it wants).",
+    description="Seconds until the next call, where others wait instead of this one.",
     response=[204],
 )
 DEPARTURE: Final = "broker.departure"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from drf_spectacular.utils import PolymorphicProxySerializer
+from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.response import Response
 
@@ -13,7 +13,7 @@ from delivery.mailboxes.answering import MOST_RECEIPTS
 from delivery.mailboxes.receipts import Receipt
 from delivery.mailboxes.results import UNKNOWN, ReceiptCode, Result
 from delivery.rules.statuses import DeliveryStatus
-from subscriptions.api.problems import ProblemType, problem
+from subscriptions.api.problems import PROBLEM_JSON, ProblemType, problem
 from subscriptions.api.strictness import StrictSerializer, TextField, TruthField, WholeNumberField
 from subscriptions.models.mailboxes import ACK_SECONDS
 
@@ -42,6 +42,8 @@ class ReceiptsSerializer(StrictSerializer):
         max_length=MOST_RECEIPTS,
         help_text="Answered 200 with a result for each.",
     )
+
+    exactly_one_of = ("receipt", "receipts")
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Take one of the two only."""
@@ -88,7 +90,30 @@ class ResultsSerializer(serializers.Serializer[Any]):
     results = ResultSerializer(many=True)
 
 
-RESPONSES: Final = {200: PolymorphicProxySerializer("AnsweredReceipts", [ResultsSerializer, ResultSerializer], None)}
+_WHY: Final = ", ".join(f"`{code}`" for code in (*REFUSALS, ReceiptCode.ENDED) if code != ReceiptCode.UNKNOWN)
+_REFUSED: Final = {
+    "allOf": [
+        {"$ref": "#/components/schemas/Problem"},
+        {
+            "type": "object",
+            "properties": {
+                "receipt": {"type": "string"},
+                "delivery_status": {"$ref": "#/components/schemas/DeliveryStatus"},
+            },
+        },
+    ]
+}
+RESPONSES: Final = {
+    200: OpenApiResponse(
+        PolymorphicProxySerializer("AnsweredReceipts", [ResultsSerializer, ResultSerializer], None),
+        "With `receipts` a result for each, in their order; with `receipt` its own.",
+    ),
+    (404, PROBLEM_JSON): OpenApiResponse(
+        _REFUSED, "No such mailbox; or of one `receipt`: this mailbox has not given it out (`unknown_receipt`)."
+    ),
+    (409, PROBLEM_JSON): OpenApiResponse(_REFUSED, f"Of one `receipt`: it does not count; `code` says why: {_WHY}."),
+}
+"""What is answered; the result of one receipt is told by the status too."""
 
 
 def answer(given: Mapping[str, Any], subscriber_id: int, say: Say) -> Response:

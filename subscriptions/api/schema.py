@@ -71,6 +71,13 @@ class ApiSchema(AutoSchema):
         versioned = getattr(self.view, "detail", False) and action != "retrieve"
         return [IF_MATCH] if versioned else []
 
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """Say of which fields exactly one is there, where a serializer does: `exactly_one_of`."""
+        schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if names := getattr(serializer, "exactly_one_of", ()):
+            schema["oneOf"] = [{"required": [name]} for name in names]
+        return schema
+
 
 def document_problems(result: dict[str, Any], generator: Any, request: Any, public: bool) -> dict[str, Any]:  # noqa: ARG001 - its hook
     """Say that bodies take no other fields, that any other answer is a problem, and what has an `ETag`."""

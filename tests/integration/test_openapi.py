@@ -71,3 +71,34 @@ def test_the_documentation_needs_nothing_from_elsewhere() -> None:
 def test_its_files_are_served_by_the_broker_itself(file: str) -> None:
     answer = Client().get(f"/static/drf_spectacular_sidecar/swagger-ui-dist/{file}")
     assert (answer.status_code, len(answer.getvalue()) > 0) == (200, True)
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ("ReceiptsRequest", ["receipt", "receipts"]),
+        ("ProlongedRequest", ["receipt", "receipts"]),
+        ("Fetched", ["body", "body_base64"]),
+    ],
+)
+def test_of_some_fields_exactly_one_is_there(schema: str, names: list[str]) -> None:
+    schemas = Client().get("/api/v1/openapi.json").json()["components"]["schemas"]
+    assert schemas[schema]["oneOf"] == [{"required": [name]} for name in names]
+
+
+@pytest.mark.behaviour("9.4")
+@pytest.mark.parametrize("call", ["ack", "nack", "extend"])
+def test_what_one_receipt_is_refused_with_names_it_and_says_where_its_delivery_stands(call: str) -> None:
+    paths = Client().get("/api/v1/openapi.json").json()["paths"]
+    answers = paths[f"/api/v1/mailboxes/{{name}}/{call}"]["post"]["responses"]
+    for status in ("404", "409"):
+        problem, more = answers[status]["content"]["application/problem+json"]["schema"]["allOf"]
+        assert problem == {"$ref": "#/components/schemas/Problem"}
+        assert [*more["properties"]] == ["receipt", "delivery_status"]
+    assert "`stale_receipt`" in answers["409"]["description"]
+
+
+@pytest.mark.behaviour("9.1")
+def test_a_poll_that_may_not_wait_is_told_when_to_come_again() -> None:
+    operation = Client().get("/api/v1/openapi.json").json()["paths"]["/api/v1/mailboxes/{name}/next"]["post"]
+    assert operation["responses"]["204"]["headers"]["Retry-After"]["schema"] == {"type": "integer"}
