@@ -4,5 +4,5 @@ In reading order: exchanges · figures · endpoints, publishers · load · summa
 killing · the cases; for those of endpoints misbehaving, tricks · measuring, for those of admins in_force, edited,
 admin_site, editing, for those of queues jobs, queue_load, for callbacks replying, for synchronous calls calling, for
 replays replayed, for retries refusing, lanes, books, for mailboxes hand_outs,
-holders, mailbox_figures, mailbox_clients, mailbox_process, mailbox_load, mailbox_loading.
+holders, mailbox_figures, mailbox_clients, mailbox_manners, mailbox_process, mailbox_load, mailbox_loading.
 """

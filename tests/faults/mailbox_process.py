@@ -15,7 +15,8 @@ from broker_client import Mailbox
 from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
 from tests.faults.hand_outs import Asked, Handed, Record, Said
-from tests.faults.mailbox_clients import Client, unhurriedly
+from tests.faults.mailbox_clients import Client
+from tests.faults.mailbox_manners import unhurriedly
 
 
 def started(web: str, subscriber: str, token: str, name: str, path: Path, ack_seconds: int) -> subprocess.Popen[bytes]:

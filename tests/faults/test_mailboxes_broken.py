@@ -6,9 +6,9 @@ import pytest
 
 from tests.faults.breaking import restarted, send
 from tests.faults.load import AFTERWARDS
-from tests.faults.mailbox_clients import acknowledge, give_back_some, never
 from tests.faults.mailbox_load import Box
 from tests.faults.mailbox_loading import LONG
+from tests.faults.mailbox_manners import acknowledge, give_back_some, never
 from tests.receiver import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]

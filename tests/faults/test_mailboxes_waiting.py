@@ -9,8 +9,8 @@ import pytest
 
 from tests.faults.breaking import away, flush_redis
 from tests.faults.load import AFTERWARDS
-from tests.faults.mailbox_clients import acknowledge, give_back_some
 from tests.faults.mailbox_load import Box
+from tests.faults.mailbox_manners import acknowledge, give_back_some
 from tests.real_broker import Broker
 from tests.receiver import PATIENCE, wait_until
 from tests.seats import now, wait_until_somebody_waits
