@@ -17,7 +17,9 @@ DAYS: Final = 4
 ALL: Final = ("inactive as a whole", 0)
 STOPS: Final = [("inactive", 0), ("inactive", 1), ("paused", 0), ("paused", 1), ALL]
 
-Saying = Literal["ack", "nack", "extend"]
+Saying = Literal["ack", "nack", "untried", "extend"]
+BACK = ("nack", "untried")
+"""The two ways of giving back: only the first is a try that failed."""
 
 
 @dataclass(slots=True)
@@ -119,8 +121,8 @@ class ExpectedMailbox:
         is_there = one.status == PENDING and not (one.is_aside or one.is_dead)
         return is_there and one.at not in self.pulled and self.runs(one.at)
 
-    def ends_in_vain(self, one: Known) -> bool:
-        return one.is_asked_to_end or (self.most is not None and one.fetches > self.most)
+    def ends_in_vain(self, one: Known, *, was_tried: bool = True) -> bool:
+        return one.is_asked_to_end or (was_tried and self.most is not None and one.fetches > self.most)
 
     # --- what happens ----------------------------------------------------------------------------------
 
@@ -186,7 +188,7 @@ class ExpectedMailbox:
         if one.is_out:
             return self._answer_newest(what, one)
         if one.is_unfinished:
-            return (ReceiptCode.STALE, False) if one.status == IN_FLIGHT else (ReceiptCode.RETURNED, what == "nack")
+            return (ReceiptCode.STALE, False) if one.status == IN_FLIGHT else (ReceiptCode.RETURNED, what in BACK)
         return _answer_ended(what, one)
 
     def _answer_newest(self, what: Saying, one: Known) -> tuple[ReceiptCode, bool]:
@@ -195,7 +197,7 @@ class ExpectedMailbox:
         if what == "extend":
             is_lost = self.is_ordered and one.is_late
             return (ReceiptCode.TIMED_OUT, False) if is_lost else (ReceiptCode.EXTENDED, True)
-        if self.ends_in_vain(one):
+        if self.ends_in_vain(one, was_tried=what == "nack"):
             return (ReceiptCode.CANCELLED if one.is_asked_to_end else ReceiptCode.FAILED), True
         return ReceiptCode.RETURNED, True
 
@@ -208,7 +210,7 @@ class ExpectedMailbox:
             one.end(DELIVERED)
         elif what == "extend":
             one.hours = one.hours if self.is_ordered and one.is_late else max(one.hours, hours)
-        elif self.ends_in_vain(one):
+        elif self.ends_in_vain(one, was_tried=what == "nack"):
             self._end_in_vain(one)
         else:
             one.come_back()
@@ -218,6 +220,6 @@ def _answer_ended(what: Saying, one: Known) -> tuple[ReceiptCode, bool]:
     """Return the same again to whoever has ended it so."""
     if one.has_ended_out and one.status == DELIVERED:
         return ReceiptCode.ACKNOWLEDGED, what == "ack"
-    if one.has_ended_out and what == "nack" and one.status in {FAILED, CANCELLED}:
+    if one.has_ended_out and what in BACK and one.status in {FAILED, CANCELLED}:
         return ReceiptCode(one.status.lower()), True
     return ReceiptCode.ENDED, False

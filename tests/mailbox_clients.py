@@ -27,6 +27,7 @@ AN_HOUR: Final = 3600
 SAY: Final[dict[Saying, Callable[[int, Sequence[Receipt], int], dict[Receipt, Result]]]] = {
     "ack": lambda whose, receipts, _: acknowledge(whose, receipts),
     "nack": lambda whose, receipts, _: give_back(whose, receipts),
+    "untried": lambda whose, receipts, _: give_back(whose, receipts, untried=True),
     "extend": lambda whose, receipts, hours: extend(whose, receipts, seconds=hours * AN_HOUR),
 }
 
@@ -67,7 +68,7 @@ class Clients:
         expected = self.expected.available(theirs)
         asked = {"subscriber": self.subscriber.pk, "most": theirs, "reach": 50}
         with self.elsewhere.transaction():
-            got = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
+            got: list[Any] = self.elsewhere.cursor(row_factory=namedtuple_row).execute(FETCH, asked).fetchall()
             self.handed_out(
                 expected, [(one.id, one.fetches, one.fetched_until, one.uncertain) for one in got if one.id]
             )
