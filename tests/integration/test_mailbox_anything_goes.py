@@ -29,7 +29,7 @@ from tests.mailboxes import age, switch
 from tests.stepping import Request, SteppedWorker
 
 LONG_AGO: Final = "2026-01-01T00:00:00Z"
-STEPS: Final = 60
+STEPS: Final = 50
 ROUNDS_TO_FINISH: Final = 20
 MANY: Final = 8
 """Unfinished, beyond which no more are published."""
@@ -78,7 +78,7 @@ class History(Clients):
         self.expected.pass_hours(for_hours)
         self.attend_and_fetch(is_attended, most)
 
-    @may.happens(days=one_of(1, 2, 3), is_attended=yes_or_no, most=perhaps)
+    @may.happens(2, days=one_of(1, 2, 4), is_attended=yes_or_no, most=perhaps)
     def pass_days(self, days: int, is_attended: bool, most: int) -> None:
         """Let days pass, while whoever has messages goes on prolonging them."""
         age(days=days)
@@ -91,7 +91,7 @@ class History(Clients):
         switch(self.subscriptions[at], DeliveryMode.PULL if at in self.expected.pulled else DeliveryMode.PUSH)
         self.fetch(most)
 
-    @may.happens(stop=one_of(*STOPS), most=perhaps)
+    @may.happens(2, stop=one_of(*STOPS), most=perhaps)
     def stop(self, stop: tuple[str, int], most: int) -> None:
         if stop not in self.expected.stopped:
             self.stop_or_go_on(stop)
