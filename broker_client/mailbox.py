@@ -96,7 +96,8 @@ class Mailbox:
 
     def close(self) -> None:
         """End the connections of the thread that calls; if it calls on, there are new ones."""
-        self._session().close()
+        if known := self._known_session():
+            known.close()
 
     def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
         asked_at = now()
@@ -131,7 +132,10 @@ class Mailbox:
 
     def _session(self) -> requests.Session:
         """Return this thread's session: one is not for several."""
-        known: requests.Session | None = getattr(self._threads, "session", None)
+        known = self._known_session()
         if known is None:
             known = self._threads.session = self._sessions()
         return known
+
+    def _known_session(self) -> requests.Session | None:
+        return getattr(self._threads, "session", None)

@@ -50,7 +50,9 @@ class MailboxReader:
         self.join()
 
     def start(self) -> None:
-        """Begin to read; once for each reader."""
+        """Begin to read; raise RuntimeError if it has begun already: a reader reads once."""
+        if self._ends:
+            raise RuntimeError("A reader reads once.")
         for hand in self._hands:
             ended = threading.Event()
             threading.Thread(target=self._consume, args=[hand, ended]).start()

@@ -1,20 +1,12 @@
 """The client's calls: what is sent, and what is made of the answers."""
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 import requests
 
 from broker_client import Mailbox, Refused
-from broker_client.clocks import now
-from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble, playing
-
-
-@pytest.fixture
-def played() -> Iterator[PlayedMailbox]:
-    with playing() as mailbox:
-        yield mailbox
+from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble
 
 
 @pytest.fixture
@@ -150,29 +142,3 @@ def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) ->
         return made
 
     assert Mailbox(played.url, NAME, TOKEN, sessions=session).status() == {"available": 0, "in_flight": 0}
-
-
-@pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(0), timedelta(days=1)])
-def test_a_message_is_held_from_before_it_was_asked_for_whatever_the_clocks_say(
-    played: PlayedMailbox, mailbox: Mailbox, ahead: timedelta
-) -> None:
-    played.clock_is_ahead = ahead
-    played.put(b"1")
-    before = now()
-
-    (message,) = mailbox.next().messages
-    (result,) = mailbox.extend([message.receipt])
-
-    assert before + 30 <= message.held_until <= played.calls[0].at + 30
-    assert message.held_until <= result.held_until <= played.calls[1].at + 30
-    assert 0 < message.seconds_left <= 30
-
-
-def test_what_a_call_has_waited_for_is_held_from_then_on(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.waited = 19.5
-    played.put(b"1")
-    before = now()
-
-    (message,) = mailbox.next(wait=20).messages
-
-    assert before + 49.5 <= message.held_until <= played.calls[0].at + 49.5
