@@ -169,6 +169,7 @@ def test_what_overtook_an_hour_ago_is_found(summarizer: Summarizer, traffic: Tra
     assert [*found] == [("inversion", overtaken.id, overtaker.id, "")]
 
 
+@pytest.mark.lengthy
 def test_a_failed_check_is_named_and_leaves_the_old_summaries_in_force(
     summarizer: Summarizer, traffic: Traffic
 ) -> None:
