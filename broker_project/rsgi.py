@@ -8,7 +8,6 @@ view that lets its client wait can learn that nobody waits any more.
 import asyncio
 import contextlib
 import io
-import os
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -16,24 +15,24 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
+from django.conf import settings
+
 from broker_project.processes import settle_in
 from broker_project.uploads import Answer, Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
 from delivery.waking.seats import seats_beside
 
-THREADS: Final = int(os.environ.get("BROKER_WEB_THREADS", "128"))
-"""Requests worked on at a time; most of them wait for the database, some for an endpoint or a mailbox."""
 AMBIGUOUS: Final = "broker.ambiguous_headers"
 """The WSGI variables for which two header names with different values were sent."""
 DEPARTURE: Final = "broker.departure"
 """Where a view that lets its client wait finds a function: it begins to watch the client, and returns a future that is
 done once that has hung up. Whoever asks for it cancels it in the end."""
 
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="web")
+_threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
 
 settle_in()
-polls.HERE.limit(seats_beside(THREADS))
+polls.HERE.limit(seats_beside(settings.WEB_THREADS))
 
 
 class _Request:

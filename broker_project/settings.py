@@ -11,6 +11,7 @@ from kombu import Queue
 from broker_project.redacting import without_tokens
 from broker_project.variables import (
     JAVA_MEMORY,
+    LONGEST_DAYS,
     PERCENT,
     SPARK_MASTER_URL,
     database,
@@ -109,7 +110,7 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
     {
         "pool": {
             "min_size": 2,
-            "max_size": number("BROKER_DATABASE_POOL", least=2, default=20),
+            "max_size": number("BROKER_DATABASE_POOL", least=2, default=20, most=1000),
             "timeout": 3,
             # Then whoever needs a connection tries at once; a pool that goes on by itself waits longer every time.
             "reconnect_timeout": 1,
@@ -132,7 +133,7 @@ REDIS_TIMEOUT_SECONDS = 0.2
 """Web processes wait no longer than this for a hint to be taken."""
 
 CELERY_BROKER_URL = REDIS_URL
-QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5)
+QUEUE_SENDERS = number("BROKER_QUEUE_SENDERS", least=1, default=5, most=1000)
 """How many senders share the QUEUE messages: each its own Celery queue, each message its own by its id."""
 SENDER_QUEUES = tuple(f"queue.{sender}" for sender in range(QUEUE_SENDERS))
 QUEUES = ("topic", "retry", *SENDER_QUEUES, "callbacks", "volatile", "maintenance", "analytics")
@@ -201,19 +202,21 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
-RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14)
+WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
+"""Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
+RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
-QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16)
+QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16, most=10_000)
 """How many messages each QUEUE sender has under way at a time."""
-VOLATILE_UNDER_WAY = number("BROKER_VOLATILE_UNDER_WAY", least=1, default=2000)
+VOLATILE_UNDER_WAY = number("BROKER_VOLATILE_UNDER_WAY", least=1, default=2000, most=100_000)
 """How many requests for volatile messages each worker has under way at a time; more are dropped."""
-CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14)
+CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long an endpoint may take to reply through its callback, and the reply to be delivered."""
-MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4)
+MAILBOX_DAYS = number("BROKER_MAILBOX_DAYS", least=1, default=4, most=LONGEST_DAYS)
 """How long a message may lie in a mailbox without being acknowledged."""
-SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10)
+SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10, most=3600)
 """How long the endpoint of a SYNC call may take to answer."""
-IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24)
+IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24, most=24 * LONGEST_DAYS)
 
 # --- Summaries: Spark ----------------------------------------------------------------------------
 
@@ -223,12 +226,12 @@ SUMMARIES = switch("BROKER_SUMMARIES", default=bool(LAKE))
 """Whether summaries are made on schedule; a day is then dropped only after its summary."""
 if SUMMARIES and not LAKE:
     raise ImproperlyConfigured("BROKER_SUMMARIES is on without BROKER_LAKE: set it to 0, or that to a place.")
-SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60)
+SUMMARY_MINUTES = number("BROKER_SUMMARY_MINUTES", least=1, default=60, most=7 * 24 * 60)
 """How long a run may take before it is ended."""
 SPARK_MASTER = matching("BROKER_SPARK_MASTER", SPARK_MASTER_URL, default="local[1]")
 SPARK_MEMORY = matching("BROKER_SPARK_MEMORY", JAVA_MEMORY, default="1g")
 """Of Spark's driver, which on one machine does all the work."""
-SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400)
+SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400, most=LONGEST_DAYS)
 """How long summaries, the lake and what is told of runs are kept."""
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
 """The share of deliveries that should succeed; what is missing of it is the error budget."""

@@ -10,12 +10,16 @@ from django.core.exceptions import ImproperlyConfigured
 
 env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
+LONGEST_DAYS = 36_500
+"""A hundred years: what never is to end."""
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
 SPARK_MASTER_URL = re.compile(r"local(-cluster)?(\[([1-9][0-9]*|\*)(,\s*[1-9][0-9]*)*\])?|yarn|(spark|k8s)://\S+")
 PASSWORD_IN_URL = re.compile(r"[^/]*://[^/@\[]*:(?![0-9]+(/|$)).*", re.DOTALL)
 """A colon before the path that no port follows; `container@account` has none."""
+WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
+"""No longer than what PostgreSQL has as an integer, whatever it stands for."""
 JAVA_MEMORY = re.compile(r"[1-9][0-9]*[mg]")
 PERCENT = re.compile(r"[0-9]{1,2}(\.[0-9]{1,6})?")
 PATH_OR_URL = re.compile(r"(|/.*|[a-z][a-z0-9]*://\S+)")
@@ -38,11 +42,11 @@ def one_of(name: str, choices: Sequence[str], default: str) -> str:
     return value
 
 
-def number(name: str, *, least: int, default: int) -> int:
-    """Return a whole number."""
+def number(name: str, *, least: int, default: int, most: int) -> int:
+    """Return a whole number from `least` to `most`."""
     value: str = env.str(name, default=str(default))
-    if not (value.isascii() and value.isdigit()) or int(value) < least:
-        raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number, {least} or more.")
+    if not WHOLE_NUMBER.fullmatch(value) or not least <= int(value) <= most:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number from {least} to {most}.")
     return int(value)
 
 

@@ -10,6 +10,7 @@ import structlog
 from django.db import OperationalError, connection
 from django.test import Client
 
+from broker_project.variables import LONGEST_DAYS
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
 from delivery.retention import retaining
 from delivery.retention.maintaining import Maintainer, maintain, pause
@@ -128,6 +129,14 @@ def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wante
     assert drop() == [past]
     assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (0, 0, 0)
     assert (leaves(past), StorageDay.objects.filter(day=past).exists()) == ([], False)
+
+
+@pytest.mark.behaviour("11.4")
+def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
+    maintain(keep_days=LONGEST_DAYS)
+    assert StorageDay.objects.filter(day=past).exists()
+    maintain(keep_days=KEEP_DAYS)
+    assert not StorageDay.objects.filter(day=past).exists()
     assert drop() == []
 
 

@@ -28,6 +28,9 @@ WRONG = [
     ("BROKER_DATABASE_POOL", "1"),
     ("BROKER_DATABASE_POOL", "many"),
     ("BROKER_IDEMPOTENCY_KEY_HOURS", "-1"),
+    ("BROKER_MAILBOX_DAYS", "99999999999"),
+    ("BROKER_WEB_THREADS", "0"),
+    ("BROKER_RETENTION_DAYS", "36501"),
     ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host:port/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host"),
@@ -83,7 +86,8 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
         (variables.lake, "abfss://container@account.example/lake", "abfss://container@account.example/lake"),
         (lambda name: variables.matching(name, variables.JAVA_MEMORY, ""), "900m", "900m"),
         (lambda name: variables.matching(name, variables.PERCENT, ""), "99.95", "99.95"),
-        (lambda name: variables.number(name, least=2, default=20), "2", 2),
+        (lambda name: variables.number(name, least=2, default=20, most=30), "2", 2),
+        (lambda name: variables.number(name, least=2, default=20, most=30), "30", 30),
         (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
         (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
         (variables.redis_address, "rediss://host/0", "rediss://host/0"),
@@ -99,6 +103,13 @@ def test_what_is_right_is_taken(
 ) -> None:
     monkeypatch.setenv("A_VARIABLE", value)
     assert read("A_VARIABLE") == expected
+
+
+@pytest.mark.parametrize("value", ["", "1", "31", "-2", "2.5", "²", "2" * 5000], ids=lambda value: value[:9])
+def test_a_number_has_to_be_one_that_there_is_room_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    with pytest.raises(ImproperlyConfigured, match=r"^A_VARIABLE is .*: set it to a whole number from 2 to 30\.$"):
+        variables.number("A_VARIABLE", least=2, default=20, most=30)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", "[]"), ("former,the one before", "['former', 'the one before']")])
