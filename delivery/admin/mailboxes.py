@@ -116,9 +116,11 @@ class MailboxAdmin(EmptyingAdmin):
 
     @display(description="subscriptions")
     def subscription_list(self, box: Mailbox) -> SafeString:
-        """Return a link to those that are fetched."""
+        """Return a link to those that are fetched; paused or INACTIVE ones are so, but not now."""
         pulled = {"subscriber__id__exact": box.pk, "delivery_mode__exact": DeliveryMode.PULL}
-        return link_to_list("subscriptions_subscription", "those that are fetched", **pulled)
+        standing = standing_of(box)
+        text = f"{standing.subscriptions} fetched, {standing.fetchable_subscriptions} of them now"
+        return link_to_list("subscriptions_subscription", text, **pulled)
 
     @display(description="deliveries")
     def delivery_list(self, box: Mailbox) -> SafeString:

@@ -66,6 +66,10 @@ class StandingSerializer(serializers.Serializer[Any]):
         allow_null=True, help_text="When the oldest that is available was published. Null: none is."
     )
     oldest_age_seconds = serializers.FloatField(allow_null=True, help_text="How long ago that was.")
+    subscriptions = serializers.IntegerField(help_text="How many are PULL. 0: nothing ever gets there.")
+    fetchable_subscriptions = serializers.IntegerField(
+        help_text="Those of them that hand out what they have: ACTIVE, as their subscriber is, and not paused."
+    )
     counted_to = serializers.IntegerField(help_text="A number as large as this may be larger.")
     mailbox_ordered = serializers.BooleanField()
     ack_seconds = serializers.IntegerField()

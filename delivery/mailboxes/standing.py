@@ -30,6 +30,10 @@ class MailboxStanding:
     """When the oldest of the available was published; None: there is none."""
     oldest_age_seconds: float | None
     """How long ago that was."""
+    subscriptions: int
+    """Its PULL subscriptions: without any it never has anything."""
+    fetchable_subscriptions: int
+    """Those of them that hand out what they have: ACTIVE, as their subscriber is, and not paused."""
 
 
 def _counted(which: str) -> str:
@@ -84,7 +88,8 @@ So only where more have timed out than are counted, behind more that have not, a
 
 STANDINGS: Final = f"""
 SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_MOST}), m.redelivered, m.expired,
-       o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8
+       o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8,
+       m.subscriptions, m.fetchable_subscriptions
   FROM unnest(%s::bigint[]) AS w (id)
  CROSS JOIN LATERAL (
   WITH own AS MATERIALIZED (
@@ -96,7 +101,9 @@ SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_
   SELECT (SELECT count(*) FROM there) AS available, ({OLDEST}) AS oldest_id,
          {_counted(IN_FLIGHT)} AS in_flight, {_counted(LATER)} AS later,
          (SELECT count(*) FROM ({_there("NOT is_fetchable")}) d) AS elsewhere,
-         {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired) m
+         {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired,
+         (SELECT count(*) FROM own WHERE delivery_mode = 'PULL') AS subscriptions,
+         (SELECT count(*) FROM own WHERE is_fetchable) AS fetchable_subscriptions) m
   LEFT JOIN LATERAL (
     SELECT COALESCE((SELECT published_at FROM delivery_message WHERE id = d.message_id LIMIT 1), d.created_at)
              AS published_at

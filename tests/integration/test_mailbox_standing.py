@@ -12,10 +12,10 @@ from delivery.mailboxes.expiring import expire_unread
 from delivery.mailboxes.standing import MailboxStanding, mailboxes_of
 from delivery.models import Delivery, Message
 from delivery.settling.expiring import expire_overdue
-from subscriptions.models import EventType, Subscription
+from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import activate, inactivate, publish_bodies, publish_numbered
 from tests.factories import subscription
-from tests.mailboxes import age, fetched, pulled_subscription, time_out
+from tests.mailboxes import age, fetched, pulled_subscription, switch, time_out
 
 
 @pytest.fixture
@@ -72,6 +72,27 @@ def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
     assert counts(pulled) == (2, 0, 1, 0, 0)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     assert counts(pulled) == (0, 0, 3, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
+    def subscriptions() -> tuple[int, int]:
+        one = standing_of(pulled)
+        return one.subscriptions, one.fetchable_subscriptions
+
+    subscription(pulled.subscriber)
+    beside = subscription(pulled.subscriber, delivery_mode=DeliveryMode.PULL)
+    assert subscriptions() == (2, 2)
+    inactivate(beside)
+    assert subscriptions() == (2, 1)
+    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    assert subscriptions() == (2, 0)
+    activate(beside)
+    inactivate(pulled.subscriber)
+    assert subscriptions() == (2, 0)
+    switch(beside, DeliveryMode.PUSH)
+    assert subscriptions() == (1, 0)
+    assert standing_of(subscription()).subscriptions == 0
 
 
 @pytest.mark.behaviour("9.5", "2.10")

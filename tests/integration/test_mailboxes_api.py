@@ -309,6 +309,8 @@ def test_a_mailbox_tells_how_it_stands_and_what_its_subscriber_says_of_it(reader
         "waiting": 0,
         "redelivered": 1,
         "expired": 0,
+        "subscriptions": 1,
+        "fetchable_subscriptions": 1,
         "counted_to": 10_000,
         "mailbox_ordered": False,
         "ack_seconds": 60,
