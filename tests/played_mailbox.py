@@ -1,36 +1,15 @@
-"""A real HTTP server that plays the API of one mailbox, and fails as it is told: for the client's tests."""
+"""A mailbox that is played in this process, by its rules, and fails as it is told."""
 
-import base64
-import contextlib
-import json
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from broker_client.clocks import now
-from tests.receiver import LOOPBACK, PATIENCE
-
-TOKEN = "brk_played"
-NAME = "archive"
-PUBLISHED_AT = "2026-11-22T01:02:03Z"
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """An answer instead of the right one; the call does nothing."""
-
-    status: int
-    document: object = None
-    headers: dict[str, str] = field(default_factory=dict)
-
-
-LOST = None
-"""The call does what it should, and nobody hears of it."""
+from tests.played_answers import LOST, STALE, Trouble, message_document
+from tests.receiver import PATIENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +47,7 @@ class PlayedMailbox:
         with self._changed:
             for body in bodies:
                 number = len(self._available) + len(self._in_flight) + len(self.acknowledged) + 1
-                self._available.append(_document(number, body))
+                self._available.append(message_document(number, body))
             self._changed.notify_all()
 
     def take_back(self, receipt: str) -> None:
@@ -154,81 +133,3 @@ class PlayedMailbox:
     def _time_out(self) -> dict[str, Any]:
         until = datetime.now(UTC) + self.clock_is_ahead + timedelta(seconds=self.seconds)
         return {"in_flight_until": until.isoformat().replace("+00:00", "Z"), "in_flight_seconds": self.seconds}
-
-
-STALE = {"status": 409, "code": "stale_receipt"}
-
-
-def _document(number: int, body: bytes) -> dict[str, Any]:
-    try:
-        text = {"body": body.decode()}
-    except UnicodeDecodeError:
-        text = {"body_base64": base64.b64encode(body).decode()}
-    return {
-        "id": f"dlv_{number}",
-        "delivery_id": number,
-        "message_id": number,
-        "event_type": "Shop.Order.Paid",
-        "subscription_id": 7,
-        "published_at": PUBLISHED_AT,
-        "redeliveries": 0,
-        "possible_duplicate": False,
-        "content_type": "application/json",
-        "headers": {"X-Trace": "1"},
-    } | text
-
-
-class Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, mailbox: PlayedMailbox) -> None:
-        super().__init__((LOOPBACK, 0), Calls)
-        self.mailbox = mailbox
-
-
-class Calls(BaseHTTPRequestHandler):
-    """One connection."""
-
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def do_GET(self) -> None:
-        self._answer(None)
-
-    def do_POST(self) -> None:
-        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
-
-    def _answer(self, document: Any) -> None:
-        base, _, what = self.path.rpartition("/")
-        is_known = self.headers["Authorization"] == f"Bearer {TOKEN}" and base == f"/api/v1/mailboxes/{NAME}"
-        answer = self.server.mailbox.answer(what, document) if is_known else Trouble(401, {"title": "No such key"})
-        if answer is LOST:
-            self.close_connection = True
-        else:
-            self._send(answer)
-
-    def _send(self, answer: Trouble) -> None:
-        body = b"" if answer.document is None else json.dumps(answer.document).encode()
-        self.send_response_only(answer.status)
-        self.send_header("Date", format_datetime(datetime.now(UTC), usegmt=True))
-        for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-
-@contextlib.contextmanager
-def playing() -> Iterator[PlayedMailbox]:
-    """Play a mailbox until the test is over."""
-    mailbox = PlayedMailbox()
-    with Server(mailbox) as server:
-        mailbox.url = f"http://{LOOPBACK}:{server.server_address[1]}"
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
-            yield mailbox
-        finally:
-            mailbox.end()
-            server.shutdown()

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from broker_client import Mailbox, MailboxReader, Message
-from tests.played_mailbox import NAME, TOKEN, PlayedMailbox
+from tests.played_mailbox import PlayedMailbox
+from tests.playing_mailbox import NAME, TOKEN
 from tests.receiver import PATIENCE
 
 TIME_OUT = 4.0

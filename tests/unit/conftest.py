@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.played_mailbox import PlayedMailbox, playing
+from broker_client import Mailbox
+from tests.played_mailbox import PlayedMailbox
+from tests.playing_mailbox import NAME, TOKEN, playing
 
 
 @pytest.fixture
@@ -12,3 +14,9 @@ def played() -> Iterator[PlayedMailbox]:
     """Play a mailbox for the client."""
     with playing() as mailbox:
         yield mailbox
+
+
+@pytest.fixture
+def mailbox(played: PlayedMailbox) -> Mailbox:
+    """Call the played mailbox."""
+    return Mailbox(played.url, NAME, TOKEN)

@@ -2,16 +2,12 @@
 
 from datetime import UTC, datetime
 
-import pytest
 import requests
 
-from broker_client import Mailbox, Refused
-from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble
-
-
-@pytest.fixture
-def mailbox(played: PlayedMailbox) -> Mailbox:
-    return Mailbox(played.url, NAME, TOKEN)
+from broker_client import Mailbox
+from tests.played_answers import Trouble
+from tests.played_mailbox import PlayedMailbox
+from tests.playing_mailbox import NAME, TOKEN
 
 
 def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
@@ -98,41 +94,6 @@ def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> 
 
     assert mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
     assert (played.said("purge"), mailbox.next().messages) == ([{}], [])
-
-
-@pytest.mark.parametrize(
-    ("trouble", "text", "passes", "retry_after"),
-    [
-        (
-            Trouble(404, {"title": "Not found", "detail": "There is no mailbox."}),
-            "404: There is no mailbox.",
-            False,
-            None,
-        ),
-        (Trouble(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
-        (Trouble(400, ["no problem document"]), "400: Bad Request", False, None),
-        (Trouble(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
-        (Trouble(429, {"title": "Too many"}, {"Retry-After": "7"}), "429: Too many", True, 7.0),
-        (Trouble(503, {"title": "Later"}, {"Retry-After": "Sat, 01 Jan 2028"}), "503: Later", True, None),
-        (Trouble(502), "502: Bad Gateway", True, None),
-    ],
-)
-def test_what_the_broker_refuses_says_why_and_whether_it_passes(
-    played: PlayedMailbox, mailbox: Mailbox, trouble: Trouble, text: str, passes: bool, retry_after: float | None
-) -> None:
-    played.troubles["next"].append(trouble)
-
-    with pytest.raises(Refused) as refused:
-        mailbox.next()
-
-    assert (str(refused.value), refused.value.passes, refused.value.retry_after) == (text, passes, retry_after)
-
-
-def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    played.troubles["next"].append(LOST)
-
-    with pytest.raises(requests.RequestException):
-        mailbox.next()
 
 
 def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) -> None:

@@ -6,12 +6,7 @@ import pytest
 
 from broker_client import Mailbox
 from broker_client.clocks import now
-from tests.played_mailbox import NAME, TOKEN, PlayedMailbox
-
-
-@pytest.fixture
-def mailbox(played: PlayedMailbox) -> Mailbox:
-    return Mailbox(played.url, NAME, TOKEN)
+from tests.played_mailbox import PlayedMailbox
 
 
 @pytest.mark.parametrize("ahead", [timedelta(days=-1), timedelta(0), timedelta(days=1)])

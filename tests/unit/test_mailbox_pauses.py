@@ -10,7 +10,8 @@ from broker_client.consumers import Terms, Worker
 from broker_client.hands import Hand
 from broker_client.keepers import pause_after
 from broker_client.pauses import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, rest_of_nothing
-from tests.played_mailbox import NAME, TOKEN, Trouble, playing
+from tests.played_answers import Trouble
+from tests.playing_mailbox import NAME, TOKEN, playing
 
 FORBIDDEN = Trouble(403, {"title": "Forbidden"})
 """Ends whoever would call without end."""

@@ -7,7 +7,8 @@ import pytest
 import requests
 
 from broker_client import Mailbox, MailboxReader, Message
-from tests.played_mailbox import NAME, TOKEN, PlayedMailbox, Trouble
+from tests.played_mailbox import PlayedMailbox
+from tests.playing_mailbox import NAME, TOKEN
 from tests.reading_mailbox import Work, reading
 from tests.receiver import PATIENCE
 
@@ -99,28 +100,6 @@ def test_whoever_joins_after_ctrl_c_waits_for_the_handler(played: PlayedMailbox)
     reader.join()
 
     assert ended == played.acknowledged == [1]
-
-
-def test_a_consumer_that_cannot_be_started_ends_the_others(
-    played: PlayedMailbox, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[threading.Thread] = []
-    start = threading.Thread.start
-
-    def start_two(thread: threading.Thread) -> None:
-        if len(threads) == 2:
-            raise RuntimeError("can't start new thread")
-        threads.append(thread)
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", start_two)
-    played.troubles["next"].extend([Trouble(204)])
-    with pytest.raises(RuntimeError, match="new thread"):
-        MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3).run()
-
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_a_reader_that_has_ended_has_no_connection_left_and_reads_no_more(played: PlayedMailbox) -> None:

@@ -1,12 +1,15 @@
 """The reader where the broker fails, is not to be reached, or gives to somebody else what it has in hand."""
 
+import threading
 from typing import Any
 
 import pytest
 import requests
 
 from broker_client import Mailbox, MailboxReader, Message, Refused
-from tests.played_mailbox import LOST, NAME, TOKEN, PlayedMailbox, Trouble
+from tests.played_answers import LOST, Trouble
+from tests.played_mailbox import PlayedMailbox
+from tests.playing_mailbox import NAME, TOKEN
 from tests.reading_mailbox import TIME_OUT, Work, reading
 from tests.receiver import PATIENCE, wait_until
 
@@ -123,3 +126,25 @@ def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailb
 
     with pytest.raises(Refused, match="403: Forbidden"):
         reader.run()
+
+
+def test_a_consumer_that_cannot_be_started_ends_the_others(
+    played: PlayedMailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(threads) == 2:
+            raise RuntimeError("can't start new thread")
+        threads.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    played.troubles["next"].extend([Trouble(204)])
+    with pytest.raises(RuntimeError, match="new thread"):
+        MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3).run()
+
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)
