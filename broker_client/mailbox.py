@@ -65,7 +65,8 @@ class Mailbox:
     def ack(self, receipts: Sequence[str], *, within: float = LONGEST_CALL) -> list[Result]:
         """Acknowledge what has been done, 1,000 at most; again after an answer that was lost.
 
-        Whoever has no answer `within` so many seconds has none; so with the two that follow.
+        Of no receipts nothing is asked. Whoever has no answer `within` so many seconds has none; so with the two that
+        follow.
         """
         return self._answer("ack", {"receipts": receipts}, within)
 
@@ -100,6 +101,8 @@ class Mailbox:
             known.close()
 
     def _answer(self, what: str, document: dict[str, object], within: float) -> list[Result]:
+        if not document["receipts"]:
+            return []
         asked_at = now()
         answer = self._call("POST", what, document, within=within)
         return [Result.read(result, since=asked_at) for result in answer.json()["results"]]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+from requests.structures import CaseInsensitiveDict
+
 from broker_client.clocks import now
 
 OK: Final = 200
@@ -39,6 +41,8 @@ class Message:
 
     content_type: str
     headers: Mapping[str, str]
+    """By name, in whatever case."""
+
     body: bytes
     """Byte for byte what was published."""
 
@@ -67,7 +71,7 @@ class Message:
             redeliveries=document["redeliveries"],
             possible_duplicate=document["possible_duplicate"],
             content_type=document["content_type"],
-            headers=document["headers"],
+            headers=CaseInsensitiveDict(document["headers"]),
             body=_body(document),
         )
 

@@ -30,6 +30,7 @@ def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> N
     assert (message.event_type, message.subscription_id) == ("Shop.Order.Paid", 7)
     assert message.published_at == datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
     assert (message.headers, message.content_type) == ({"X-Trace": "1"}, "application/json")
+    assert [message.headers.get(name) for name in ("X-Trace", "x-trace", "X-Other")] == ["1", "1", None]
     assert (message.redeliveries, message.possible_duplicate) == (0, False)
 
 
@@ -70,6 +71,12 @@ def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mai
     mailbox.nack(["receipt-1"], untried=True)
 
     assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "untried": True}]
+
+
+def test_of_no_receipts_nothing_is_asked(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    assert [mailbox.ack([]), mailbox.nack([], untried=True), mailbox.extend([])] == [[], [], []]
+
+    assert played.calls == []
 
 
 def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox: Mailbox) -> None:
