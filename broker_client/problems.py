@@ -1,6 +1,7 @@
 """What the broker answers where it does not do what it was asked for."""
 
 import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import requests
@@ -32,7 +33,16 @@ def refusal(answer: requests.Response) -> Refused:
         document = answer.json()
     known = document if isinstance(document, dict) else {}
     text = known.get("detail") or known.get("title") or answer.reason
-    return Refused(answer.status_code, str(text), retry_after(answer))
+    return Refused(answer.status_code, f"{text} {'; '.join(_errors(known))}".rstrip(), retry_after(answer))
+
+
+def _errors(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is wrong with each field, or parameter, as a problem document of the broker says it."""
+    errors = document.get("errors")
+    for error in errors if isinstance(errors, list) else []:
+        if isinstance(error, dict) and "detail" in error:
+            place = str(error.get("parameter") or error.get("pointer") or "").lstrip("#/")
+            yield f"{place}: {error['detail']}" if place else str(error["detail"])
 
 
 def retry_after(answer: requests.Response) -> float | None:

@@ -7,6 +7,13 @@ from broker_client import Mailbox, Refused
 from tests.played_answers import LOST, Trouble
 from tests.played_mailbox import PlayedMailbox
 
+ERRORS = [
+    {"pointer": "#/max", "code": "min_value", "detail": "At least 1."},
+    {"pointer": "#/receipts/0", "code": "invalid", "detail": "Not a string."},
+    {"parameter": "page", "code": "unknown", "detail": "Unknown."},
+    {"pointer": "#", "code": "invalid", "detail": "What is this?"},
+]
+
 
 @pytest.mark.parametrize(
     ("trouble", "text", "passes", "retry_after"),
@@ -17,6 +24,19 @@ from tests.played_mailbox import PlayedMailbox
             False,
             None,
         ),
+        (
+            Trouble(400, {"detail": "See errors.", "errors": ERRORS}),
+            "400: See errors. max: At least 1.; receipts/0: Not a string.; page: Unknown.; What is this?",
+            False,
+            None,
+        ),
+        (
+            Trouble(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}),
+            "400: Odd 5",
+            False,
+            None,
+        ),
+        (Trouble(400, {"title": "Odd", "errors": "text"}), "400: Odd", False, None),
         (Trouble(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
         (Trouble(400, ["no problem document"]), "400: Bad Request", False, None),
         (Trouble(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
