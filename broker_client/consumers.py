@@ -22,19 +22,27 @@ FIRST_REST: Final = 0.1
 LONGEST_REST: Final = 5.0
 """After a message that was not done: it is the oldest again, and comes back first."""
 
+MOST_MESSAGES: Final = 100
+LONGEST_WAIT: Final = 20
+"""What the broker allows."""
+
 Handler = Callable[[Message], object]
 """Works on one message; the message is done when it returns, and goes back to the mailbox when it raises."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How to fetch."""
+    """How to fetch; ValueError where the broker would not have it."""
 
     most: int
     """Messages in hand."""
 
     wait: float
     """Seconds that the broker is asked to wait for some."""
+
+    def __post_init__(self) -> None:
+        _check("most", self.most, 1, MOST_MESSAGES)
+        _check("wait", self.wait, 0, LONGEST_WAIT)
 
 
 class Worker:
@@ -82,3 +90,8 @@ class Worker:
             self._rests.reset()
         else:
             self._hand.rest(self._rests.next())
+
+
+def _check(name: str, value: float, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}, and may be from {least} to {most}.")

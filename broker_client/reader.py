@@ -28,7 +28,12 @@ class MailboxReader:
     def __init__(
         self, mailbox: Mailbox, handler: Handler, *, most: int = 10, wait: float = 20, consumers: int = 1
     ) -> None:
-        """Read nothing yet; `wait` is how many seconds the broker is asked to wait for messages."""
+        """Read nothing yet; `wait` is how many seconds the broker is asked to wait for messages.
+
+        Raise ValueError unless `most` is from 1 to 100, `wait` from 0 to 20, and there is a consumer at least.
+        """
+        if consumers < 1:
+            raise ValueError(f"consumers is {consumers}, and must be at least 1.")
         self._mailbox = mailbox
         self._handler = handler
         self._terms = Terms(most, wait)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from broker_client import Mailbox, MailboxReader, Message
+from broker_client.consumers import LONGEST_WAIT
 from tests.played_mailbox import PlayedMailbox
 from tests.playing_mailbox import NAME, TOKEN
 from tests.receiver import PATIENCE
@@ -33,7 +34,7 @@ def reading(
     played: PlayedMailbox, handler: Callable[[Message], object], *, most: int = 10, consumers: int = 1
 ) -> Iterator[MailboxReader]:
     """Read until the block ends; then stop, and wait for the end."""
-    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), handler, most=most, wait=PATIENCE, consumers=consumers)
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), handler, most=most, wait=LONGEST_WAIT, consumers=consumers)
     reader.start()
     try:
         yield reader
