@@ -54,8 +54,8 @@ def _why(refused: IntegrityError) -> str:
         return "A replay or backfill of it is under way; cancel that, or wait until it has ended."
     if table == "delivery_open":
         return (
-            "It has unfinished deliveries; inactivate it and wait until they have ended, or cancel them (in the admin "
-            "on its page, “Cancel unfinished deliveries”; over the API `cancel-deliveries`), then delete."
+            "It has unfinished deliveries; inactivate it, so that no more come, and cancel them (in the admin on its "
+            "page, “Cancel unfinished deliveries”; over the API `cancel-deliveries`), then delete."
         )
     return "Something that was just created needs it; look again."
 
