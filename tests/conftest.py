@@ -1,6 +1,7 @@
 """What tests share: an isolated Redis database, and a database that is emptied after each test that commits."""
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,14 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "TOTAL_SECONDS", PATIENCE)
     for module in (once, runner, waiting):
         monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
+
+
+@pytest.fixture
+def can_be_interrupted() -> Iterator[None]:
+    """Heed interrupts, which a shell lets the programs ignore that it runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Steps that run side by side, each a program of its own, and what becomes of them."""
 
 import os
-import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,14 +75,6 @@ def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None
     assert (found.ok, found.passed, found.failed) == (False, 1, 1)
     assert (crashed.ok, crashed.passed, crashed.failed) == (False, 0, 1)
     assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
-
-
-@pytest.fixture
-def can_be_interrupted() -> Iterator[None]:
-    """Heed interrupts, which a shell lets the programs ignore that it runs in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("can_be_interrupted")

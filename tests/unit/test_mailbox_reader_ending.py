@@ -12,6 +12,8 @@ from tests.playing_mailbox import NAME, TOKEN
 from tests.reading_mailbox import Work, reading
 from tests.receiver import PATIENCE
 
+pytestmark = pytest.mark.usefixtures("can_be_interrupted")
+
 
 def interrupt() -> None:
     """Press Ctrl-C."""
