@@ -250,7 +250,7 @@ def test_the_end_of_a_delivery_is_recorded_to_be_announced(
         hurry_until_done()
     (row,) = Announcement.objects.all()
     ends = kind.removeprefix("Broker.Delivery.").upper()
-    assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts})
+    assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts, "fetches": None})
     assert (row.subscription_id, row.delivery_id) == (wanted.pk, Delivery.objects.get().pk)
 
 
