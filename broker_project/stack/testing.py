@@ -32,6 +32,8 @@ PYTEST = ("-m", "pytest", "--color=auto")
 SPARK_TESTS = "tests/spark"
 """They share a session: one process."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
+SIDE_BY_SIDE = "3"
+"""Processes that run tests, on two cores: each waits for a third of its time."""
 BEHIND_WORKERS = 10
 """The niceness of what leaves the cores to a broker beside it, whose workers have 8."""
 
@@ -43,7 +45,7 @@ CHECKS = (
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
 )
-TESTS = (Step("tests", (*PYTEST, "-n", "2", "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),)
+TESTS = (Step("tests", (*PYTEST, "-n", SIDE_BY_SIDE, "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),)
 FAULTS_AND_SPARK = (
     Step(
         "fault tests",

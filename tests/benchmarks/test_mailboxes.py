@@ -38,11 +38,12 @@ def test_what_is_fetched_is_acknowledged_and_verified(bench: Bench) -> None:
 
 
 def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench: Bench) -> None:
+    ((others,),) = bench.ask("SELECT COALESCE(max(id), 0) FROM subscriptions_subscription")
     found = values(million.run(bench, messages=20_000))
     for of in ("", ", timed out"):
         assert min(found[f"acknowledged{of}"], found[f"accepted p95{of}"]) > 0
         assert 0 < found[f"fetch p50{of}"] <= found[f"fetch p95{of}"] <= found[f"fetch p99{of}"]
-    ((still_open,),) = bench.ask("SELECT count(*) FROM delivery_open WHERE fetches > 0 OR due_at IS NULL")
+    ((still_open,),) = bench.ask("SELECT count(*) FROM delivery_open WHERE subscription_id > %s", others)
     assert still_open == 0
 
 

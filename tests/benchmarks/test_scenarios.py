@@ -148,6 +148,7 @@ def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
     assert [list(row) for row in json.loads((tmp_path / "figures.json").read_text())] == [list(FIELDS)] * len(found)
 
 
+@pytest.mark.lengthy
 def test_a_history_is_summed_up_by_spark_and_in_sql(bench: Bench) -> None:
     with measured_database(bench.stack.environment, "broker_summaries_test", summaries.PROCESS) as (there, pid):
         cost = summaries.cost(bench, there, pid, attempts=2_000)

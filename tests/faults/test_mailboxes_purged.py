@@ -18,6 +18,8 @@ BETWEEN = 5
 @pytest.mark.case("mailbox-purged")
 def test_a_mailbox_is_purged_again_and_again_under_its_clients(box: Box) -> None:
     mailbox = Mailbox(box.broker.web, box.subscriber, box.token)
+    box.publishers[0].publish()
+    assert mailbox.purge() == {"cancelled": 1, "in_flight": 0, "complete": True}
     box.read_by(acknowledge, give_back_some, give_back_some, late, never)
     box.start()
     purges = []
@@ -33,6 +35,6 @@ def test_a_mailbox_is_purged_again_and_again_under_its_clients(box: Box) -> None
     assert (left["available"], left["waiting"]) == (0, 0)
     assert [one for one in box.handed() if one.begun > purged_at] == []
     assert [client.refused for client in box.clients] == [[]] * len(box.clients)
-    assert all(sum(purge[number] for purge in purges) for number in ("cancelled", "in_flight"))
+    assert any(purge["in_flight"] for purge in purges)
     assert {"acknowledged", "returned", "cancelled"} <= {one.code for one in box.said("ack") + box.said("nack")}
     assert box.figures().broken == {}
