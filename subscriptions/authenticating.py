@@ -8,20 +8,23 @@ from django.db.models import Q
 
 from subscriptions.database import rows
 from subscriptions.key_tokens import digest_of
-from subscriptions.models import ApiKey
+from subscriptions.models import ApiKey, Subscriber
 
 USE_IS_NOTED_EVERY: Final = dt.timedelta(minutes=1)
 """`last_used_at` is for people who clean up; a write per request would make it the hottest row of the broker."""
 
 COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "last_used_at")
 """What a request needs to know of its key; anything else would be read when asked for."""
+SUBSCRIBER: Final = ("id", "mailbox_ordered", "ack_seconds", "max_redeliveries", "name")
+"""And of its subscriber, if it has one, in the order of the model: what a mailbox's calls are about."""
 
 USABLE: Final = """
-SELECT id, kind, publisher_id, subscriber_id, last_used_at
-  FROM subscriptions_apikey
- WHERE digest = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)
+SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.last_used_at,
+       s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name
+  FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
+ WHERE k.digest = %s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %s)
 """
-"""Prepared, since every publish begins with it: through the ORM it costs as much as the publish itself."""
+"""Prepared, since every publish and fetch begins with it: through the ORM it costs as much as the publish itself."""
 
 STILL: Final = """
 SELECT FROM subscriptions_apikey WHERE id = %s AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > %s)
@@ -33,7 +36,9 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     found = rows(USABLE, [digest_of(token), now])
     if not found:
         return None
-    key = ApiKey.from_db(DEFAULT_DB_ALIAS, COLUMNS, found[0])
+    key = ApiKey.from_db(DEFAULT_DB_ALIAS, COLUMNS, found[0][: len(COLUMNS)])
+    if key.subscriber_id is not None:
+        key.subscriber = Subscriber.from_db(DEFAULT_DB_ALIAS, SUBSCRIBER, found[0][len(COLUMNS) :])
     if key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY:
         _note_use(key, now)
     return key

@@ -29,7 +29,7 @@ class MailboxView(APIView):
             Http404: there is none, or not for this key.
 
         """
-        found = mailbox_named(name, owner_id=key_of(request).subscriber_id)
+        found = mailbox_named(name, key=key_of(request))
         if found is None:
             raise Http404
         return found

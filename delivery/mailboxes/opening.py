@@ -1,16 +1,9 @@
-"""Finding a mailbox by its subscriber's name, as the client that calls may see it."""
+"""Opening a mailbox by its subscriber's name, as the client that calls may see it."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from delivery.mailboxes.hand_outs import Box
-from subscriptions.database import rows
-
-OPEN: Final = """
-SELECT id, mailbox_ordered, ack_seconds, max_redeliveries
-  FROM subscriptions_subscriber
- WHERE name = %s AND id = COALESCE(%s, id)
-"""
-"""Prepared, since every call of a client begins with it."""
+from subscriptions.models import ApiKey, Subscriber
 
 
 class Mailbox(NamedTuple):
@@ -27,6 +20,12 @@ class Mailbox(NamedTuple):
         return Box(self.subscriber_id, self.is_ordered)
 
 
-def mailbox_named(name: str, *, owner_id: int | None) -> Mailbox | None:
-    """Return the mailbox of the subscriber of that name; None: there is none, or it is not this owner's (None: any)."""
-    return next((Mailbox(*found) for found in rows(OPEN, [name, owner_id])), None)
+def mailbox_named(name: str, *, key: ApiKey) -> Mailbox | None:
+    """Return the mailbox of the subscriber of that name; None: there is none, or it is not this key's.
+
+    Asks nothing where the key is a subscriber's own, as that of a client is: it came with its key.
+    """
+    owner = key.subscriber or Subscriber.objects.filter(name=name).first()
+    if owner is None or owner.name != name:
+        return None
+    return Mailbox(owner.pk, owner.mailbox_ordered, owner.ack_seconds, owner.max_redeliveries)
