@@ -1,11 +1,12 @@
 """Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from delivery.lines.hands import MAX_BYTES, BodyBudget
+from delivery.lines.hands import MAX_BYTES, BodyBudget, Hand, Work
 
 HEAD: Final = 0
 FRESH: Final = 1
@@ -132,6 +133,21 @@ def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[On
         deliveries += row.deliveries
     busy = {*line.busy}
     return Page(taken, more=sum(row.id not in busy for row in waiting) >= line.capacity)
+
+
+@contextmanager
+def charged(
+    budget: BodyBudget, pages: Mapping[int, Page[One]], hands: Mapping[int, Hand[Work]]
+) -> Iterator[Sequence[One]]:
+    """Give what was taken of the pages, to put it into hands; what is in none at the end is not held.
+
+    It is gone meanwhile, or nobody can take it, or the database failed.
+    """
+    taken = [row for page in pages.values() for row in page.taken]
+    try:
+        yield taken
+    finally:
+        budget.give_back(sum(row.size for row in taken) - sum(hand.bytes for hand in hands.values()))
 
 
 def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:

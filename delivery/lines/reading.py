@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from delivery.callbacks.addressing import original_addresses
 from delivery.lines.hands import BodyBudget, Hand, InHand
 from delivery.lines.page_statements import pages_statement
-from delivery.lines.pages import ASIDE, FRESH, HEAD, Page, Row, Wanted, page_of
+from delivery.lines.pages import ASIDE, FRESH, HEAD, Page, Row, Wanted, charged, page_of
 from delivery.webhooks.contents import contents_of
 from delivery.webhooks.loading import destinations_of
 from delivery.webhooks.parts import Content, Destination
@@ -22,16 +22,11 @@ def read_pages(wanted: Sequence[Wanted], budget: BodyBudget) -> dict[int, Hand[I
     by_line = _waiting(wanted)
     pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget) for line in wanted}
     hands: dict[int, Hand[InHand]] = {}
-    try:
-        taken = [row for page in pages.values() for row in page.taken]
+    with charged(budget, pages, hands) as taken:
         contents = contents_of({row.message_id for row in taken})
         destinations = destinations_of({row.subscription_id for row in taken if row.subscription_id is not None})
         originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
-        hands = {line_id: _hand(page, contents, destinations, originals) for line_id, page in pages.items()}
-    finally:
-        # What is in no hand, because it is gone meanwhile or the database failed, is not held.
-        size = sum(row.size for page in pages.values() for row in page.taken)
-        budget.give_back(size - sum(hand.bytes for hand in hands.values()))
+        hands |= {line_id: _hand(page, contents, destinations, originals) for line_id, page in pages.items()}
     return hands
 
 

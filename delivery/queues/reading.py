@@ -10,7 +10,7 @@ from typing import Final
 from delivery.callbacks.addressing import callback_addresses
 from delivery.callbacks.terms import CallbackTerms
 from delivery.lines.hands import BodyBudget, Hand
-from delivery.lines.pages import ASIDE, FRESH, GroupRow, Page, Wanted, page_of
+from delivery.lines.pages import ASIDE, FRESH, GroupRow, Page, Wanted, charged, page_of
 from delivery.queues.groups import Endpoint, GroupInHand, asked_first
 from delivery.waking.parking import put_away, put_off
 from delivery.webhooks.contents import contents_of
@@ -83,8 +83,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
     hands: dict[int, Hand[GroupInHand]] = {}
-    try:
-        taken = [row for page in pages.values() for row in page.taken]
+    with charged(budget, pages, hands) as taken:
         endpoints = _endpoints_of(taken)
         put_away([row.id for row in taken if row.id not in endpoints])
         addresses = callback_addresses(endpoints.keys(), terms)
@@ -94,11 +93,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
         put_off(off)
         endpoints = {group_id: found for group_id, found in endpoints.items() if group_id not in off}
         contents = contents_of({row.message_id for row in taken if row.id in endpoints})
-        hands = {line_id: _hand(page, contents, endpoints, addresses) for line_id, page in pages.items()}
-    finally:
-        # What is in no hand, because nobody can take it or the database failed, is not held.
-        size = sum(row.size for page in pages.values() for row in page.taken)
-        budget.give_back(size - sum(hand.bytes for hand in hands.values()))
+        hands |= {line_id: _hand(page, contents, endpoints, addresses) for line_id, page in pages.items()}
     return hands
 
 
