@@ -15,8 +15,6 @@ SLICE: Final = 1_000
 """Deliveries ended or returned in one statement."""
 REACH: Final = 200
 """Of each subscription's hand-outs that have timed out, how many of the oldest and of the newest are looked at."""
-
-
 STRETCH: Final = 500
 """Of all hand-outs, how many are looked at besides, one after the other, to come to those between."""
 
