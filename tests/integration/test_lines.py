@@ -13,7 +13,7 @@ from delivery.driving.driver import MOST_BODY_BYTES
 from delivery.lines.hands import MAX_BYTES, BodyBudget, Hand, InHand
 from delivery.lines.pages import Wanted
 from delivery.lines.reading import read_pages
-from delivery.models import Delivery
+from delivery.models import Delivery, Message
 from delivery.rules.statuses import DeliveryStatus
 from delivery.waking.claiming import claim
 from subscriptions.database import forget_connection
@@ -116,6 +116,16 @@ def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) ->
     assert (first.bytes, first.is_starved, len(second), second.is_starved) == (200, False, 0, True)
     budget.give_back(200)
     assert read(wanted, budget).bytes == 200
+
+
+@pytest.mark.behaviour("11.1")
+def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subscription) -> None:
+    publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100)
+    Message.objects.order_by("id")[:1].get().delete()
+    budget = BodyBudget(200)
+    assert read(wanted, budget).bytes == 100
+    assert budget.take(100)
+    assert not budget.take(1)
 
 
 @pytest.mark.behaviour("11.1")

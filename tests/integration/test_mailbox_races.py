@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
@@ -18,14 +18,16 @@ from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER, LOCK
 from delivery.mailboxes.hand_outs import Fetched
 from delivery.mailboxes.purging import Purged, purge
 from delivery.mailboxes.returning import return_overdue
+from delivery.models import UNTIL_RELEASED, Delivery
 from delivery.rules.statuses import DeliveryStatus
+from delivery.settling.holding import release
 from subscriptions.database import forget_connection
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered, statuses
 from tests.mailboxes import age, box_of, fetched, pulled_subscription, time_out
 from tests.receiver import wait_until
 
-IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 FOUND = re.compile(r"\(SELECT (?:id|\*) FROM (\w+) ORDER BY id\)")
 Elsewhere = psycopg.Connection[Any]
 T = TypeVar("T")
@@ -40,10 +42,11 @@ def bodies(messages: "list[Fetched]") -> list[bytes]:
     return [one.content.body for one in messages]
 
 
-def somebody_waits() -> bool:
+def waiters() -> int:
+    """Return how many wait for a lock."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
-        return bool(cursor.rowcount)
+        return int(cursor.rowcount)
 
 
 @contextmanager
@@ -56,9 +59,10 @@ def waiting(do: Callable[[], T]) -> "Iterator[Future[T]]":
         finally:
             forget_connection()
 
+    before = waiters()
     with ThreadPoolExecutor(1) as thread:
         somebody = thread.submit(done)
-        wait_until(lambda: somebody.done() or somebody_waits())
+        wait_until(lambda: somebody.done() or waiters() > before)
         yield somebody
 
 
@@ -128,6 +132,21 @@ def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
     with waiting(lambda: fetched(pulled)) as slower:
         elsewhere.commit()
     assert (slower.result(), statuses(pulled)) == ([], [IN_FLIGHT, PENDING])
+
+
+@pytest.mark.behaviour("9.7")
+def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though_an_older_message_comes_between(
+    pulled: Subscription, elsewhere: Elsewhere
+) -> None:
+    Subscriber.objects.update(mailbox_ordered=True)
+    publish_numbered(pulled.event_type, 2)
+    oldest = Delivery.objects.open().order_by("id")[:1].get()
+    Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, due_at=UNTIL_RELEASED)
+    taking = between_looking_and_taking(fetching, "FETCH_IN_ORDER", lambda: fetched(pulled), elsewhere)
+    with ExitStack() as afterwards, taking as first:
+        release([oldest.pk])
+        second = afterwards.enter_context(waiting(lambda: fetched(pulled)))
+    assert (bodies(first.result()), bodies(second.result())) == ([b"1"], [])
 
 
 @pytest.mark.behaviour("9.7")
