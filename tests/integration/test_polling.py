@@ -32,8 +32,10 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
 
 
 @pytest.fixture
-def room() -> Room:
-    return Room()
+def room() -> Iterator[Room]:
+    room = Room()
+    yield room
+    room.close()
 
 
 def box_of(pulled: Subscription) -> Box:
