@@ -119,7 +119,7 @@ class MailboxAdmin(EmptyingAdmin):
         """Return a link to those that are fetched; paused or INACTIVE ones are so, but not now."""
         pulled = {"subscriber__id__exact": box.pk, "delivery_mode__exact": DeliveryMode.PULL}
         standing = standing_of(box)
-        text = f"{standing.subscriptions} fetched, {standing.fetchable_subscriptions} of them now"
+        text = f"{standing.subscriptions} PULL, {standing.fetchable_subscriptions} of them can be fetched from now"
         return link_to_list("subscriptions_subscription", text, **pulled)
 
     @display(description="deliveries")

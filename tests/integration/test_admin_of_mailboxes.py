@@ -86,7 +86,7 @@ def test_its_page_shows_what_clients_have_in_few_queries(admin: Client, wanted: 
     page = admin.get(address(wanted)).content.decode()
     assert f"{one.delivery_id} {wanted.events} 1 " in shown, "it was handed out once before"
     assert page.count("?delivery=") == 2
-    assert "1 fetched, 1 of them now" in shown
+    assert "1 PULL, 1 of them can be fetched from now" in shown
     fetched(wanted, most=1)
     with CaptureQueriesContext(connection) as more:
         text_of(admin, address(wanted))
