@@ -1,6 +1,6 @@
 """What people do about mailboxes in the admin: return what a client does not answer, and empty one."""
 
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -12,12 +12,9 @@ from django.urls import reverse
 from delivery.admin.mailbox_work import so_many, standing_of
 from delivery.admin.read_only import ReadOnlyAdmin
 from delivery.admin.taking_back import given_back, none_of, question_of, wanted_of
-from delivery.mailboxes.purging import purge
+from delivery.mailboxes.purging import PURGE_SECONDS, purge
 from delivery.models import Mailbox
 from subscriptions.admin.theme import ActionVariant, action
-
-PURGE_SECONDS: Final = 5.0
-"""As long as somebody waits for a page."""
 
 
 class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):

@@ -11,14 +11,15 @@ from django.contrib import messages
 from delivery.admin.mailbox_work import handed_out, so_many, standing_of
 from delivery.admin.read_only import is_id
 from delivery.mailboxes.answering import MOST_RECEIPTS, give_back
+from delivery.mailboxes.endings import end_in_vain
 from delivery.mailboxes.receipts import Receipt
 from delivery.mailboxes.results import ReceiptCode
 from delivery.models import Delivery, Mailbox
+from delivery.rules.statuses import DeliveryStatus
 
 CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
 """A delivery, and the number of the hand-out."""
-AS_ASKED: Final = "ends as CANCELLED, as was asked"
-USED_UP: Final = "ends as FAILED, its redeliveries are used up"
+WHY: Final = {DeliveryStatus.CANCELLED: "as was asked", DeliveryStatus.FAILED: "its redeliveries are used up"}
 
 
 class HandOut(NamedTuple):
@@ -78,6 +79,6 @@ def given_back(box: Mailbox, chosen: Sequence[str]) -> tuple[str, int]:
 
 def _hand_out(box: Mailbox, one: Delivery) -> HandOut:
     times = "once" if one.fetches == 1 else f"{one.fetches} times"
-    is_last = box.max_redeliveries is not None and one.fetches > box.max_redeliveries
-    ends = AS_ASKED if one.cancel_requested else USED_UP if is_last else ""
+    end = end_in_vain(cancel_requested=one.cancel_requested, fetches=one.fetches, limit=box.max_redeliveries)
+    ends = f"ends as {end}, {WHY[end]}" if end else ""
     return HandOut(f"{one.pk}.{one.fetches}", f"delivery {one.pk}, handed out {times}", ends)

@@ -14,7 +14,7 @@ from delivery.api.fetched import MessagesSerializer
 from delivery.api.own_mailboxes import MailboxView, receipts_for
 from delivery.mailboxes.documents import document
 from delivery.mailboxes.polling import next_messages
-from delivery.mailboxes.purging import purge
+from delivery.mailboxes.purging import PURGE_SECONDS, purge
 from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
 from subscriptions.api.resources import Nothing
 from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
@@ -23,8 +23,6 @@ MOST_MESSAGES: Final = 100
 MESSAGES: Final = 10
 """Fetched at once unless the client says otherwise."""
 LONGEST_WAIT_SECONDS: Final = 20
-PURGE_SECONDS: Final = 5.0
-"""Longer than that no purge takes; it is asked for again."""
 RETRY_AFTER: Final = OpenApiParameter(
     "Retry-After",
     int,

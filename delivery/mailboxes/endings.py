@@ -3,6 +3,7 @@
 from typing import Final
 
 from delivery.rules.filing import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
+from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.announcement_statements import ENDS_ANNOUNCED, OF_MAILBOXES
 
 OVERDUE: Final = "fetched_until <= (SELECT clock_timestamp())"
@@ -41,6 +42,13 @@ told AS (
 def ends(hand_out: str, limit: str) -> str:
     """Return SQL that tells whether a delivery which was handed out in vain ends (behaviour 9.7)."""
     return f"({hand_out}.cancel_requested OR COALESCE({hand_out}.fetches > {limit}, false))"
+
+
+def end_in_vain(*, cancel_requested: bool, fetches: int, limit: int | None) -> DeliveryStatus | None:
+    """Return as what one would end so, to be told before; None: it will be available again. `ends` says which do."""
+    if cancel_requested:
+        return DeliveryStatus.CANCELLED
+    return DeliveryStatus.FAILED if limit is not None and fetches > limit else None
 
 
 BACK: Final = f"""{

@@ -11,6 +11,10 @@ SELECT id FROM subscriptions_subscription WHERE subscriber_id = %s AND delivery_
 """
 
 
+PURGE_SECONDS: Final = 5.0
+"""As long as somebody waits for an answer or a page; there may be more then, and it is asked for again."""
+
+
 class Purged(NamedTuple):
     """What purging did."""
 
