@@ -1,6 +1,6 @@
 """What clients say of what they have fetched: acknowledged, given back, prolonged; by receipt (behaviour 9.2, 9.4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, LiteralString
 
 from django.db import transaction
@@ -62,11 +62,14 @@ def _open(statement: LiteralString, arguments: dict[str, Any]) -> list[Open]:
 
 def _found(asked: dict[str, Any], handed_out: Sequence[Open]) -> Found:
     """Look up whatever is handed out no more: it is finished, or waits, or is being sent."""
-    found: Found = {one.receipt: one for one in handed_out}
+    found = _by_receipt(handed_out)
     if len(found) < len(asked["ids"]):
-        elsewhere = (_elsewhere(*row) for row in rows(ELSEWHERE, asked))
-        found |= {one.receipt: one for one in elsewhere if one.receipt not in found}
+        found = _by_receipt(_elsewhere(*row) for row in rows(ELSEWHERE, asked)) | found
     return found
+
+
+def _by_receipt(known: Iterable[Open | Filed]) -> Found:
+    return {Receipt(one.delivery_id, one.fetch): one for one in known}
 
 
 def _elsewhere(delivery_id: int, fetch: int, newest: int, status: str, is_open: bool, was_out: bool) -> Open | Filed:

@@ -5,7 +5,6 @@ from enum import StrEnum
 from http import HTTPStatus
 from typing import Final, NamedTuple
 
-from delivery.mailboxes.receipts import Receipt
 from delivery.rules.statuses import DeliveryStatus
 
 CANCELLED, DELIVERED, FAILED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.FAILED
@@ -80,11 +79,6 @@ class Open(NamedTuple):
     woken_line: int | None = None
     """The line that may send it now."""
 
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt."""
-        return Receipt(self.delivery_id, self.fetch)
-
 
 class Filed(NamedTuple):
     """What is known of a receipt whose delivery is finished."""
@@ -95,11 +89,6 @@ class Filed(NamedTuple):
     status: DeliveryStatus
     was_out: bool
     """Whether it ended while it was handed out."""
-
-    @property
-    def receipt(self) -> Receipt:
-        """The receipt."""
-        return Receipt(self.delivery_id, self.fetch)
 
     @property
     def ended_by_it(self) -> DeliveryStatus | None:
