@@ -4,6 +4,7 @@ from typing import Final
 
 from delivery.mailboxes.available import available, in_flight
 from delivery.rules.due_times import FIRST_SENTINEL, RETURNED
+from delivery.webhooks.content_statements import COLUMNS, MESSAGE
 
 PAGE_BYTES: Final = 1_048_576
 """What one fetch hands out of bodies at most, but always one message."""
@@ -29,13 +30,14 @@ handed_out AS (
   RETURNING d.id, d.fetches, d.subscription_id, d.fetched_until,
             extract(epoch FROM d.fetched_until - clock_timestamp())::float8, d.uncertain, d.message_id,
             (SELECT output FROM box WHERE box.id = d.subscription_id))
-SELECT n.is_ordered, n.is_any, h.*
+SELECT n.is_ordered, n.is_any, h.*, {COLUMNS}
   FROM (SELECT (SELECT mailbox_ordered FROM subscriptions_subscriber WHERE id = %(subscriber)s) AS is_ordered,
                EXISTS (SELECT FROM near) AS is_any) n
   LEFT JOIN handed_out h ON true
+  LEFT JOIN LATERAL {MESSAGE.format(id="h.message_id")}
  ORDER BY h.id
 """
-"""Of what is `locked`, as much as one fetch may have."""
+"""Of what is `locked`, as much as one fetch may have, with what is delivered of it."""
 
 
 def _hands_out(most: str, *, of: str, there: str, reach: str, lock: str) -> str:

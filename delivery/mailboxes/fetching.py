@@ -10,7 +10,8 @@ from django.db import transaction
 from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER, LOCK
 from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.webhooks.cloud_events import enveloped
-from delivery.webhooks.contents import read_contents
+from delivery.webhooks.contents import content_in
+from delivery.webhooks.parts import Content
 from subscriptions.database import rows
 
 REACH: Final = 5
@@ -20,6 +21,9 @@ FAR: Final = 1_000
 """How many are looked at once others have had all of those: ten of whoever fetches the most that there may be."""
 TRIES: Final = 3
 """How often it is asked where others have had all that was near the front."""
+
+DELIVERY, MESSAGE = 2, 10
+"""Where in a row the delivery begins, and where its message."""
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +39,8 @@ class _Row(NamedTuple):
     is_uncertain: bool
     message_id: int
     output: str
+    content: Content | None
+    """None: its message is lost."""
 
 
 class _Answer(NamedTuple):
@@ -56,7 +62,7 @@ def fetch(box: Box, *, most: int) -> list[Fetched]:
     for _ in range(TRIES):
         answer = _hand_out(box, most=most, reach=reach)
         if answer.handed_out:
-            return _with_contents(answer.handed_out)
+            return _told(answer.handed_out)
         if not answer.is_any and answer.is_ordered in {box.is_ordered, None}:
             break
         box, reach = box._replace(is_ordered=bool(answer.is_ordered)), FAR
@@ -67,7 +73,12 @@ def _hand_out(box: Box, *, most: int, reach: int) -> _Answer:
     asked = {"subscriber": box.subscriber_id, "most": most, "reach": reach}
     found = _in_order(box) if box.is_ordered else rows(FETCH, asked)
     is_ordered, is_any, *_ = found[0]
-    return _Answer(is_ordered, is_any, [_Row(*row) for _, _, *row in found if row[0] is not None])
+    return _Answer(is_ordered, is_any, [_row(row) for row in found if row[DELIVERY] is not None])
+
+
+def _row(row: Sequence[Any]) -> _Row:
+    content = None if row[MESSAGE] is None else content_in(row[MESSAGE:])
+    return _Row._make([*row[DELIVERY:MESSAGE], content])
 
 
 def _in_order(box: Box) -> list[Any]:
@@ -76,10 +87,9 @@ def _in_order(box: Box) -> list[Any]:
         return rows(FETCH_IN_ORDER, {"subscriber": box.subscriber_id})
 
 
-def _with_contents(handed_out: Sequence[_Row]) -> list[Fetched]:
-    """Add what is delivered; what has lost its message, which nothing should bring about, is left to its time-out."""
-    contents = {one.message_id: one for one in read_contents({row.message_id for row in handed_out})}
-    if lost := [row.id for row in handed_out if row.message_id not in contents]:
+def _told(handed_out: Sequence[_Row]) -> list[Fetched]:
+    """Return them as they are told; what has lost its message, which nothing should bring about, times out."""
+    if lost := [row.id for row in handed_out if row.content is None]:
         log.error("mailboxes.message_missing", delivery_ids=lost)
     return [
         Fetched(
@@ -88,9 +98,9 @@ def _with_contents(handed_out: Sequence[_Row]) -> list[Fetched]:
             row.subscription_id,
             row.until,
             row.seconds,
-            enveloped(contents[row.message_id], row.output, {}),
+            enveloped(row.content, row.output, {}),
             row.is_uncertain,
         )
         for row in handed_out
-        if row.message_id in contents
+        if row.content
     ]

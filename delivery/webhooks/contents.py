@@ -2,22 +2,15 @@
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
+from delivery.webhooks.content_statements import MESSAGES
 from delivery.webhooks.forwarded_headers import forwarded, merged
 from delivery.webhooks.parts import Content, Headers
 from subscriptions.database import rows
-
-MESSAGES: Final = """
-SELECT m.id, COALESCE(e.name, ''), m.body, m.content_type, m.headers::text,
-       (extract(epoch FROM m.published_at) * 1000)::bigint
-  FROM unnest(%s::bigint[]) AS i (id)
- CROSS JOIN LATERAL (SELECT * FROM delivery_message m WHERE m.id = i.id LIMIT 1) m
-  LEFT JOIN subscriptions_eventtype e ON e.id = m.event_type_id
-"""
 
 RECENT_BYTES: Final = 4 * 1024 * 1024
 """Contents kept although no line has them in hand."""
@@ -60,9 +53,14 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
 
 def read_contents(message_ids: Collection[int]) -> Iterator[Content]:
     """Yield what is delivered of each message that is there, read anew; for any thread."""
-    for message_id, event_type, body, content_type, headers, published_ms in rows(MESSAGES, [[*message_ids]]):
-        going_on = _forwarded(content_type, headers)
-        yield Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
+    return (content_in(row) for row in rows(MESSAGES, [[*message_ids]]))
+
+
+def content_in(row: Sequence[Any]) -> Content:
+    """Return what is delivered of the message that was read as `COLUMNS`."""
+    message_id, event_type, body, content_type, headers, published_ms = row
+    going_on = _forwarded(content_type, headers)
+    return Content(message_id, event_type, body, going_on, content_type, headers, published_ms)
 
 
 @lru_cache(maxsize=256)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import psycopg
 import pytest
 
-from tests.faults.breaking import away, flush_redis
+from tests.faults.breaking import away, flush_redis, frozen
 from tests.faults.load import AFTERWARDS
 from tests.faults.mailbox_load import Box
 from tests.faults.mailbox_manners import acknowledge, give_back_some
@@ -27,11 +27,21 @@ HANDED_OUT = """
 """
 
 
+FETCHING = """
+    SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%WITH box AS%%'
+"""
+LEAVES = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'delivery_message'::regclass"
+
+
 @contextlib.contextmanager
 def bodies_withheld(broker: Broker) -> Iterator[None]:
-    """Let nobody read a message inside: whoever has been handed one out waits for its body."""
+    """Let nobody read a message inside: a fetch that runs waits.
+
+    Only the partitions are locked: a statement that waited for the table itself would not have begun to run.
+    """
     with psycopg.connect(broker.stack.environment["DATABASE_URL"]) as connection:
-        connection.execute("LOCK TABLE delivery_message IN ACCESS EXCLUSIVE MODE")
+        leaves = ", ".join(leaf for (leaf,) in connection.execute(LEAVES))
+        connection.execute(f"LOCK TABLE {leaves} IN ACCESS EXCLUSIVE MODE".encode())
         yield
         connection.rollback()
 
@@ -62,10 +72,14 @@ def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: Box) -> Non
 @pytest.mark.case("mailbox-answer-lost")
 def test_what_was_handed_out_and_not_answered_before_the_web_process_was_killed_comes_again(box: Box) -> None:
     box.publishers[0].publish()
-    with contextlib.ExitStack() as broken, bodies_withheld(box.broker):
-        box.client(acknowledge).start()
+    web = box.broker.stack.supervisor["web"]
+    with contextlib.ExitStack() as broken:
+        with bodies_withheld(box.broker):
+            box.client(acknowledge).start()
+            wait_until(lambda: box.broker.ask(FETCHING))
+            broken.enter_context(frozen(web))
         wait_until(lambda: box.broker.ask(HANDED_OUT, name=box.subscriber))
-        broken.enter_context(away(box.broker.stack.supervisor["web"]))
+        broken.enter_context(away(web))
     box.stop()
     assert [one.redeliveries for one in box.handed()] == [1]
     assert box.figures().broken == {}
