@@ -102,7 +102,7 @@ STATEMENT_TIMEOUT_MS = 30_000
 DATABASES: dict[str, dict[str, Any]] = {
     "default": {
         **database("DATABASE_URL"),
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "broker_project.postgresql",
         "CONN_HEALTH_CHECKS": True,
     }
 }
