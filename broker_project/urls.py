@@ -15,15 +15,15 @@ def no_icon(_: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [
-    path("", RedirectView.as_view(pattern_name="admin:index")),
-    path("admin", RedirectView.as_view(pattern_name="admin:index")),
-    path("admin/", admin.site.urls),
-    path("api/v1/", include("subscriptions.api.urls")),
     path("api/v1/", include("delivery.api.urls")),
+    path("api/v1/", include("subscriptions.api.urls")),
     path("api/v1/", include("analytics.api.urls")),
     path("api/v1/openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("api/v1/openapi.yaml", SpectacularYAMLAPIView.as_view()),
     path("api/docs/", SpectacularSwaggerView.as_view(url_name="openapi"), name="api-docs"),
+    path("", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
     path("favicon.ico", no_icon),
     path("livez", livez),

@@ -32,3 +32,17 @@ def is_name(name: str) -> bool:
 def is_own(name: str) -> bool:
     """Tell whether `name` is that of an event type of the broker's own."""
     return name.startswith(OWN_EVENTS)
+
+
+class NameConverter:
+    """A name in a path, `<name:name>`; what cannot be one is 404 without a query."""
+
+    regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
+
+    def to_python(self, value: str) -> str:
+        """Return the name."""
+        return value
+
+    def to_url(self, value: str) -> str:
+        """Return the name."""
+        return value

@@ -1,4 +1,4 @@
-"""The addresses of publishing and of what became of it, below `/api/v1/`."""
+"""The addresses of publishing and of what became of it, below `/api/v1/`: first what is asked for most."""
 
 from django.urls import path
 
@@ -19,6 +19,8 @@ from delivery.api.script_tests import AnyScript, ScriptOfSubscription
 urlpatterns = [
     path("events", PublishBatch.as_view()),
     path("events/<str:event_type>", Publish.as_view()),
+    *mailboxes.urlpatterns,
+    *mailbox_receipts.urlpatterns,
     path("messages", Messages.as_view({"get": "list"})),
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
     path("messages/<int:id>/explanation", ExplanationOfMessage.as_view()),
@@ -40,6 +42,4 @@ urlpatterns = [
     *replays.urlpatterns,
     *dead_letters.urlpatterns,
     *pauses.urlpatterns,
-    *mailboxes.urlpatterns,
-    *mailbox_receipts.urlpatterns,
 ]

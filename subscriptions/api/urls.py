@@ -1,6 +1,6 @@
 """The addresses of the management API, below `/api/v1/`."""
 
-from django.urls import include, path, register_converter
+from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from subscriptions.api.api_keys import ApiKeys
@@ -10,23 +10,6 @@ from subscriptions.api.publishers import Publishers
 from subscriptions.api.retry_policies import RetryPolicies
 from subscriptions.api.subscribers import Subscribers
 from subscriptions.api.subscriptions import Subscriptions
-
-
-class NameConverter:
-    """A name in a path; what cannot be one is 404 without a query."""
-
-    regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
-
-    def to_python(self, value: str) -> str:
-        """Return the name."""
-        return value
-
-    def to_url(self, value: str) -> str:
-        """Return the name."""
-        return value
-
-
-register_converter(NameConverter, "name")
 
 router = SimpleRouter(trailing_slash=False, use_regex_path=False)
 router.register("event-types", EventTypes, basename="event-type")
