@@ -18,7 +18,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from broker_project.processes import settle_in
-from broker_project.uploads import Answer, Upload
+from broker_project.uploads import Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
 from delivery.waking.seats import seats_beside
@@ -43,11 +43,11 @@ class _Request:
         self._status = 500
         self._headers: list[tuple[str, str]] = []
 
-    def answer(self) -> Answer:
-        """Call the application in this thread."""
+    def answer(self, protocol: Any) -> None:
+        """Call the application in this thread, and answer out of it, without another turn of the loop."""
         chunks: Iterable[bytes] = wsgi_application(self._environ, self._start)
         try:
-            return self._status, self._headers, b"".join(chunks)
+            protocol.response_bytes(self._status, self._headers, b"".join(chunks))
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
@@ -70,15 +70,13 @@ class Application:
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
         upload = Upload(scope.headers)
-        async for chunk in protocol:
-            if not upload.take(chunk):
-                break
-        answer = upload.refusal()
-        if answer is None:
-            loop = asyncio.get_running_loop()
-            request = _Request(scope, bytes(upload.body), partial(_watch, protocol, loop))
-            answer = await loop.run_in_executor(_threads, request.answer)
-        protocol.response_bytes(*answer)
+        await upload.receive(protocol)
+        if refusal := upload.refusal():
+            protocol.response_bytes(*refusal)
+            return
+        loop = asyncio.get_running_loop()
+        request = _Request(scope, upload.body, partial(_watch, protocol, loop))
+        await loop.run_in_executor(_threads, request.answer, protocol)
 
 
 application = Application()
