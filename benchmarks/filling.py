@@ -1,6 +1,7 @@
 """Filling the tables as years of use would: finished deliveries of past days, and waiting ones of the inactive."""
 
 import datetime as dt
+import os
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
@@ -83,7 +84,7 @@ def leave_apart(url: str, receivers: Receivers, event_type_id: int, *, count: in
 
 
 def settle_down(url: str) -> None:
-    """Let the database take note of what is there, as it would on its own after a while."""
+    """Let the database take note of what is there, and write it out, as it would on its own after a while."""
     with psycopg.connect(url, autocommit=True) as connection:
         leaves = connection.execute(
             "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhrelid <> 'delivery_open'::regclass"
@@ -93,6 +94,7 @@ def settle_down(url: str) -> None:
             connection.execute(f"VACUUM (ANALYZE) {leaf}".encode())
         connection.execute("VACUUM delivery_open")
         connection.execute("CHECKPOINT")
+    os.sync()
 
 
 def _slices(

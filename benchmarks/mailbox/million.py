@@ -4,6 +4,7 @@ Messages that nobody has fetched; and messages that all had who fetched, and die
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from benchmarks import arranging
@@ -15,7 +16,7 @@ from benchmarks.filling import settle_down
 from benchmarks.mailbox.filling import FRESH, STREAM, TIMED_OUT, fill_mailbox
 from benchmarks.mailbox.taking import calls, faults, purge, wanted_from
 from benchmarks.mailbox.throughput import CONSUMERS, MOST, WAIT_SECONDS
-from benchmarks.moments import watched
+from benchmarks.moments import cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import ANYBODY, problems
 from benchmarks.throughput import publishing_problems
@@ -60,7 +61,8 @@ def _measured(bench: Bench, of: str, messages: int, per_second: float) -> Outcom
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
     speed = Figure(NAME, f"acknowledged{of}", rate, "/s")
     beside = Figure(NAME, f"accepted p95{of}", percentile(accepted(published, since=begin.at), 95) * 1e3, "ms")
-    return Outcome([*calls(NAME, taken, TARGETS, of=of), speed, beside], [*_problems(last, published)])
+    used = [replace(figure, figure=figure.figure + of) for figure in cpu_figures(NAME, begin, end)]
+    return Outcome([*calls(NAME, taken, TARGETS, of=of), speed, beside, *used], [*_problems(last, published)])
 
 
 def _problems(last: Taken, published: Sequence[Published]) -> Iterator[str]:
