@@ -4,14 +4,17 @@ import re
 from typing import Final
 
 from django.core.exceptions import ValidationError
+from django.urls.converters import StringConverter
 
 MAX_NAME_LENGTH: Final = 255
-NAME_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+FIRST: Final = "[A-Za-z0-9]"
+FURTHER: Final = "[A-Za-z0-9._-]"
+NAME_PATTERN: Final = f"^{FIRST}{FURTHER}*$"
 """Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
 OWN_EVENTS: Final = "Broker."
 """What the names of the broker's own event types begin with (behaviour 5.7)."""
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(f"{FIRST}{FURTHER}*")
 
 
 def validate_name(name: str) -> None:
@@ -34,15 +37,7 @@ def is_own(name: str) -> bool:
     return name.startswith(OWN_EVENTS)
 
 
-class NameConverter:
+class NameConverter(StringConverter):
     """A name in a path, `<name:name>`; what cannot be one is 404 without a query."""
 
-    regex = r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}"
-
-    def to_python(self, value: str) -> str:
-        """Return the name."""
-        return value
-
-    def to_url(self, value: str) -> str:
-        """Return the name."""
-        return value
+    regex = f"{FIRST}{FURTHER}{{0,{MAX_NAME_LENGTH - 1}}}"
