@@ -5,7 +5,7 @@ import json
 from typing import Any, Final
 
 from django.conf import settings
-from granian._granian import RSGIProtocolClosed
+from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
 MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """So much of a body that is too large is read all the same: who is still sending does not see an answer."""
@@ -32,7 +32,7 @@ class Upload:
         if self._length is None or self._length > settings.MAX_BATCH_BYTES:
             await self._receive_in_chunks(protocol)
         else:
-            with contextlib.suppress(RSGIProtocolClosed):
+            with contextlib.suppress(ProtocolClosed):
                 self.body = await protocol()
             self._size = len(self.body)
 
