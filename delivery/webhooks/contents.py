@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
@@ -45,15 +45,10 @@ def contents_of(message_ids: Collection[int]) -> dict[int, Content]:
     """Return what is delivered of each message, by its id; one that is gone is missing. For the driver's thread."""
     known = _contents.among(message_ids)
     if unknown := sorted(set(message_ids) - known.keys()):
-        for content in read_contents(unknown):
+        for content in map(content_in, rows(MESSAGES, [unknown])):
             known[content.message_id] = content
             _contents.keep(content)
     return known
-
-
-def read_contents(message_ids: Collection[int]) -> Iterator[Content]:
-    """Yield what is delivered of each message that is there, read anew; for any thread."""
-    return (content_in(row) for row in rows(MESSAGES, [[*message_ids]]))
 
 
 def content_in(row: Sequence[Any]) -> Content:
