@@ -1,5 +1,5 @@
 """Configuration in the admin: `ids` (those that nothing has), `theme` (all that comes from unfold), `configured` (what
-all have in common), then one module a model.
+all have in common), `showing_once` (secrets), then one module a model.
 """
 
 from subscriptions.admin import api_keys, event_types, people, publishers, retry_policies, subscribers, subscriptions

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from subscriptions import key_issuing
 from subscriptions.admin.configured import ConfiguredAdmin
+from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display
 from subscriptions.key_tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind
@@ -36,7 +37,7 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(ConfiguredAdmin[ApiKey]):
+class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     """Who may call the API."""
 
     form = ApiKeyForm
@@ -49,6 +50,8 @@ class ApiKeyAdmin(ConfiguredAdmin[ApiKey]):
     autocomplete_fields = ("publisher", "subscriber")
     fixed = ("prefix", "kind", "publisher", "subscriber")
     kept_by_the_broker = ("last_used_at", "revoked_at", *ConfiguredAdmin.kept_by_the_broker)
+    shown_name = "token"
+    shown_advice = "Whoever has it may do what the key may. It cannot be read again: if it is lost, revoke the key."
     actions_detail = ("revoke",)
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:  # noqa: ARG002
@@ -67,7 +70,7 @@ class ApiKeyAdmin(ConfiguredAdmin[ApiKey]):
         return "expired" if key.expires_at and key.expires_at <= timezone.now() else "usable"
 
     def create(self, request: HttpRequest, obj: ApiKey, form: "forms.ModelForm[ApiKey]") -> None:  # noqa: ARG002
-        """Issue it and show its token."""
+        """Issue it; the answer shows its token."""
         issued, token = key_issuing.issue(
             obj.publisher or obj.subscriber,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
@@ -76,7 +79,7 @@ class ApiKeyAdmin(ConfiguredAdmin[ApiKey]):
             expires_at=obj.expires_at,
         )
         obj.pk, obj.prefix = issued.pk, issued.prefix
-        self.message_user(request, f"The token, shown this once: {token}", messages.WARNING)
+        self.show_when_added(obj, token)
 
     @action(
         description="Revoke",

@@ -3,21 +3,24 @@
 import secrets
 from typing import Any, ClassVar, Final
 
-from django.contrib import admin, messages
+from django.contrib import admin
 from django.db.models import Field, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 
 from subscriptions import configuring
 from subscriptions.admin.ids import could_be_of
+from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.admin.switching import SwitchedAdmin
-from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
+from subscriptions.admin.theme import AutocompleteSelectFilter, action, for_code
 from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What is told of a pause, of one that is paused."""
+ROTATING: Final = "Rotate the signing secret? From the next request on only the new one signs. It is shown once."
 
 
 class ReachedByFilter(AutocompleteSelectFilter):
@@ -33,7 +36,7 @@ class ReachedByFilter(AutocompleteSelectFilter):
 
 
 @admin.register(Subscription)
-class SubscriptionAdmin(SwitchedAdmin[Subscription]):
+class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscription]):
     """Who wants what, and where it goes; the signing secret is shown when it is made, and never again."""
 
     list_display = ("id", "subscriber", "events", "endpoint", "header_filter_string", "status_label", "updated_at")
@@ -56,6 +59,8 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
         ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),
     )
     form = SubscriptionForm
+    shown_name = "signing secret"
+    shown_advice = "Give it to the receiver, which checks signatures with it. It cannot be read again, only rotated."
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
 
     def formfield_for_dbfield(self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any) -> Any:
@@ -69,25 +74,13 @@ class SubscriptionAdmin(SwitchedAdmin[Subscription]):
         """Create it with a new signing secret, and show that."""
         obj.signing_secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
         super().create(request, obj, form)
-        self._show(request, obj.signing_secret)
+        self.show_when_added(obj, obj.signing_secret)
 
-    @action(
-        description="Rotate secret",
-        permissions=["change"],
-        icon="key",
-        dialog=dialog(
-            "Rotate the signing secret?",
-            "From the next request on only the new secret signs. It is shown once: give it to the receiver at once.",
-            "Rotate",
-        ),
-    )
-    def rotate_secret(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
-        """Give it a new signing secret and show that."""
+    @action(description="Rotate secret", permissions=["change"], icon="key")
+    def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then give it a new signing secret and show that."""
+        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
+            return question
         changed = configuring.rotate_secret(self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES))
         self.log_change(request, changed, "Rotated the signing secret.")
-        self._show(request, changed.signing_secret)
-        return after_dialog(request, self.page_of(object_id))
-
-    def _show(self, request: HttpRequest, secret: str) -> None:
-        text = f"The signing secret, shown this once: {secret}"
-        self.message_user(request, text, messages.WARNING)
+        return self.shown(request, changed, changed.signing_secret)

@@ -139,4 +139,5 @@ class Resource(GenericViewSet[Record], Generic[Record]):
     ) -> Response:
         """Return the record as it is now, with its `ETag` and what is shown only this once."""
         data = {**self.get_serializer(record).data, **shown_once}
-        return Response(data, code, headers={"ETag": etag_of(record), **(headers or {})})
+        kept_nowhere = {"Cache-Control": "no-store"} if shown_once else {}
+        return Response(data, code, headers={"ETag": etag_of(record), **kept_nowhere, **(headers or {})})
