@@ -18,6 +18,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from broker_project.processes import settle_in
+from broker_project.proxies import origin_of
 from broker_project.uploads import Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
@@ -97,6 +98,9 @@ def _watch(protocol: Any, loop: asyncio.AbstractEventLoop) -> "Future[None]":
 
 def _environ(scope: Any, body: bytes) -> dict[str, Any]:
     server_name, _, server_port = scope.server.rpartition(":")
+    # Under these very names: with underscores they would end in the same variables, and no proxy overwrites those.
+    said_for, said_scheme = (",".join(scope.headers.get_all(name)) for name in ("x-forwarded-for", "x-forwarded-proto"))
+    origin = origin_of(scope.client, scope.scheme, said_for, said_scheme, settings.PROXIES)
     environ: dict[str, Any] = {
         "REQUEST_METHOD": scope.method,
         "SCRIPT_NAME": "",
@@ -105,9 +109,9 @@ def _environ(scope: Any, body: bytes) -> dict[str, Any]:
         "SERVER_NAME": server_name,
         "SERVER_PORT": server_port,
         "SERVER_PROTOCOL": f"HTTP/{scope.http_version}",
-        "REMOTE_ADDR": scope.client.rpartition(":")[0],
+        "REMOTE_ADDR": origin.address,
         "wsgi.version": (1, 0),
-        "wsgi.url_scheme": scope.scheme,
+        "wsgi.url_scheme": origin.scheme,
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
         "wsgi.multithread": True,

@@ -19,6 +19,7 @@ from broker_project.variables import (
     hosts_of,
     lake,
     matching,
+    networks,
     number,
     one_of,
     redis_address,
@@ -36,6 +37,8 @@ DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, where there is no TLS."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
 """Where endpoints reply to callbacks; empty: not said, and no callbacks."""
+PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
+"""Whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed; nobody's where there is no TLS in front."""
 ALLOWED_HOSTS = [*env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
@@ -301,7 +304,6 @@ UNFOLD = {
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT
 SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
 X_FRAME_OPTIONS = "DENY"
 

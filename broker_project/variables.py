@@ -1,5 +1,6 @@
 """Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
 
+import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -104,6 +105,15 @@ def web_address(name: str, default: str) -> str:
     return value
 
 
+def networks(name: str, default: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Return networks, of which a single address is one too."""
+    value: str = env.str(name, default=default)
+    try:
+        return tuple(ipaddress.ip_network(one.strip()) for one in value.split(",") if one.strip())
+    except ValueError:
+        raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.") from None
+
+
 def hosts_of(address: str) -> list[str]:
     """Return the host of a web address as requests name it, none of an empty one."""
     host = urlsplit(address).hostname
@@ -113,6 +123,7 @@ def hosts_of(address: str) -> list[str]:
 HINTS = {
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
+    "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",
     "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
     "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",
     "BROKER_SPARK_MEMORY": "a number and m or g, such as 1g",

@@ -36,6 +36,8 @@ WRONG = [
     ("DATABASE_URL", "postgres://user:pass-word@host"),
     ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
     ("REDIS_URL", "localhost:6379"),
+    ("BROKER_PROXIES", "proxy.example.org"),
+    ("BROKER_PROXIES", "10.0.0.1/8"),
     ("BROKER_PUBLIC_URL", "broker.example.org"),
     ("BROKER_PUBLIC_URL", "ftp://broker.example.org"),
     ("BROKER_PUBLIC_URL", "https://me:secret@broker.example.org"),
