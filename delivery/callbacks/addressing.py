@@ -7,12 +7,13 @@ from typing import Final
 import structlog
 
 from delivery.callbacks.terms import CallbackTerms
-from delivery.callbacks.tokens import TokenUnreadable, address_of
+from delivery.callbacks.tokens import address_of, opened_token
 from delivery.rules.retry_policies import CALLBACK_POLICY
 from delivery.settling.settlements import NEVER_CONFIGURED
 from delivery.webhooks.parts import Destination
 from subscriptions.database import rows
 from subscriptions.endpoints import DEFAULT_METHOD
+from subscriptions.keyring import CannotBeOpened
 
 TOKENS: Final = """
 SELECT c.group_id, c.token_hash, c.token_encrypted
@@ -51,8 +52,8 @@ def _original(url: str) -> Destination:
 
 def _address(group_id: int, token_hash: bytes, kept: bytes, terms: CallbackTerms) -> str:
     try:
-        return address_of(terms.keys.open(token_hash, kept), terms.public_url)
-    except TokenUnreadable:
+        return address_of(opened_token(token_hash, kept, terms.keys), terms.public_url)
+    except CannotBeOpened:
         hint = "give the former secret in BROKER_SECRET_KEY_FALLBACKS"
         log.error("callback.token_unreadable", group_id=group_id, hint=hint)  # noqa: TRY400 - the reason is known
         return ""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from delivery.callbacks.terms import MOST_DEPTH, CallbackTerms
-from delivery.callbacks.tokens import TOKEN_BYTES, hash_of, is_own, token_in, token_of
+from delivery.callbacks.tokens import TOKEN_BYTES, hash_of, is_own, sealed_token, token_in, token_of
 from delivery.intake.refusals import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.database import rows
 
@@ -104,7 +104,7 @@ def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms
         "parents": [one.target.parent_id for one in of_groups],
         "depths": [one.target.depth for one in of_groups],
         "hashes": [hash_of(token) for token in tokens],
-        "sealed": [terms.keys.seal(token) for token in tokens],
+        "sealed": [sealed_token(token, terms.keys) for token in tokens],
     }
     rows(MAKE, {**columns, "publisher": publisher_id, "days": terms.days})
 

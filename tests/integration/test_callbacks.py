@@ -8,9 +8,10 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.callbacks.terms import CallbackTerms, callback_terms
-from delivery.callbacks.tokens import TokenKeys
+from delivery.callbacks.tokens import PURPOSE
 from delivery.lines.judging import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
+from subscriptions.keyring import Keyring
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
 from tests.calling_back import JOB, RESULT, publish_job
@@ -150,11 +151,11 @@ def test_a_group_whose_address_cannot_be_made_is_not_sent_until_its_secret_is_ba
 ) -> None:
     publish_job(client, receiver.url(DONE))
     terms = callback_terms()
-    with working(terms=CallbackTerms(terms.public_url, TokenKeys(["another secret"]), terms.days)):
+    with working(terms=CallbackTerms(terms.public_url, Keyring(["another secret"], PURPOSE), terms.days)):
         wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
     assert not receiver.of(WORK)
     QueueGroup.objects.update(due_at=None)
-    rotated = TokenKeys(["another secret", settings.SECRET_KEY])
+    rotated = Keyring(["another secret", settings.SECRET_KEY], PURPOSE)
     with working(terms=CallbackTerms(terms.public_url, rotated, terms.days)):
         address = address_in(receiver)
     assert reply(address).status_code == 201

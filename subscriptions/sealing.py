@@ -1,0 +1,18 @@
+"""The keyrings that the settings make: one for each purpose."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from django.conf import settings
+
+from subscriptions.keyring import Keyring
+
+
+def keyring(purpose: str) -> Keyring:
+    """Return the keys for a purpose: under `BROKER_SECRET_KEY`, and to open with, under its fallbacks."""
+    return _keyring((settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS), purpose)
+
+
+@cache
+def _keyring(secrets: Sequence[str], purpose: str) -> Keyring:
+    return Keyring(secrets, purpose)
