@@ -5,5 +5,5 @@ In the order in which a message meets them: `names`, `patterns`, `endpoints`, `h
 `json_equality`, `event_type_files`, `retry_terms`, `retry_limits`, `outputs` (rules) · `sealing` (the keyrings of the
 settings) · `models` · `database` (the prepared cursor both apps use), `niceness`, `scripts` (in processes of their own)
 · `authenticating`, `validating`, `candidates`, `matching`, `directing`, `configuring`, `removing`, `key_issuing`,
-`exchanging`, `installing` (use cases) · `api`, `admin`.
+`exchanging`, `installing` (use cases) · `checks`, `api`, `admin`.
 """

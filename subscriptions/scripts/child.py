@@ -1,8 +1,8 @@
 """The program of a script's process: takes a job, answers, takes the next.
 
 It is started by its path and imports nothing of the broker but what runs scripts. What it could do to anybody is
-dropped before the first one: no file or socket can be opened any more. Its parent watches its CPU clock and kills it
-(behaviour 8.3).
+dropped before the first one: it can open nothing, start nothing and signal nobody, and what it prints goes nowhere.
+Its parent watches its CPU clock and kills it (behaviour 8.3).
 """
 
 import ctypes
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from subscriptions.niceness import stand_back
+from subscriptions.scripts.confining import CONNECTION, confine, is_possible
 from subscriptions.scripts.frames import Frame, packed, take_frame
 from subscriptions.scripts.interpreter import answer
 
-CONNECTION: Final = 0
-"""The descriptor of the socket to the parent."""
 CHUNK: Final = 1024 * 1024
 MOST_BYTES: Final = 16 * CHUNK
 """More than any job has."""
+STDOUT, STDERR = 1, 2
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_NO_NEW_PRIVS: Final = 38
 NICENESS: Final = 5
@@ -40,6 +40,7 @@ def drop_privileges(parent: int) -> None:
     if os.getppid() != parent:
         sys.exit()  # it had gone before
     stand_back(NICENESS)
+    os.dup2(STDOUT, STDERR)  # nowhere; until now the worker's log, for what keeps this program from starting
     for limit, most in {
         resource.RLIMIT_DATA: DATA_BYTES,
         resource.RLIMIT_CORE: 0,
@@ -49,9 +50,8 @@ def drop_privileges(parent: int) -> None:
         resource.setrlimit(limit, (most, most))
 
 
-def serve(prelude: str) -> None:
+def serve(prelude: str, connection: socket.socket) -> None:
     """Answer jobs until the parent hangs up."""
-    connection = socket.socket(fileno=CONNECTION)
     connection.sendall(packed({}, b""))  # ready
     while True:
         resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + SPARE_CPU_SECONDS, resource.RLIM_INFINITY))
@@ -73,4 +73,7 @@ def receive(connection: socket.socket) -> Frame:
 if __name__ == "__main__":
     source = Path(__file__).with_name("prelude.js").read_text()
     drop_privileges(parent=int(sys.argv[1]))
-    serve(source)
+    opened = socket.socket(fileno=CONNECTION)
+    if is_possible():
+        confine()
+    serve(source, opened)

@@ -26,7 +26,9 @@ CHUNK: Final = 1024 * 1024
 GRACE_SECONDS: Final = 0.05
 """A process sees for itself that a script used too much CPU, but not inside a regular expression: then it is killed."""
 LEAST_LOOK_SECONDS: Final = 0.005
-CRASHES: Final = {-number: number.name for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGXCPU)}
+CRASHES: Final = {
+    -number: number.name for number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGXCPU, signal.SIGSYS)
+}
 """What a script did to its process, by its exit code; what is killed from outside is lost."""
 
 

@@ -1,5 +1,6 @@
 """The processes that run scripts, for one event loop: jobs in, results out, nobody waits (behaviour 8.3)."""
 
+import functools
 import os
 import time
 from collections.abc import Hashable
@@ -7,6 +8,7 @@ from typing import Final
 
 import structlog
 
+from subscriptions.scripts.confining import is_possible
 from subscriptions.scripts.jobs import Failed, Job, NotRun, Result
 from subscriptions.scripts.limits import TOO_MUCH_CPU, TRIAL_CPU_SECONDS
 from subscriptions.scripts.seats import Seat, Seats
@@ -112,8 +114,16 @@ class ScriptRunner:
 
     def _start(self, now: float, *, slow: bool) -> None:
         self._may_start = False
+        warn_if_open()
         try:
             self._seats.start(is_for_slow=slow)
         except OSError as failure:
             log.error("scripts.process_failed", reason=str(failure))  # noqa: TRY400 - the world's, not ours
             self._start_at = now + START_AGAIN_SECONDS
+
+
+@functools.cache
+def warn_if_open() -> None:
+    """Say, once in a process, that nothing but limits holds who breaks out of the JavaScript engine."""
+    if not is_possible():
+        log.warning("scripts.not_confined", reason="this kernel has no seccomp filters for this kind of processor")

@@ -29,10 +29,10 @@ def assert_closed(pid: int) -> None:
     values = {line[:26].strip(): line[26:].split()[:2] for line in limits[1:]}
     assert values["Max open files"] == values["Max file size"] == values["Max core file size"] == ["0", "0"]
     status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    assert (status["NoNewPrivs"], status["Threads"]) == ("1", "1")
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == ("1", "2", "1")
     assert Path(f"/proc/{pid}/environ").read_bytes().count(b"=") == 3
-    opened = {str(one.readlink()).split(":")[0] for one in Path(f"/proc/{pid}/fd").iterdir() if int(one.name) != 2}
-    assert opened == {"socket", "/dev/null"}
+    opened = {int(one.name): str(one.readlink()).split(":")[0] for one in Path(f"/proc/{pid}/fd").iterdir()}
+    assert opened == {0: "socket", 1: "/dev/null", 2: "/dev/null"}
 
 
 @pytest.mark.behaviour("8.3")
