@@ -15,6 +15,7 @@ from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, stan
 from delivery.models import Lane, Line, LineEvent
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.resources import refuse_body
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.models import EventKind, Subscription
 
@@ -134,5 +135,6 @@ class CancelDeliveries(APIView):
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """End it all as CANCELLED, so that the subscription can be deleted."""
         subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)
+        refuse_body(request)
         cancelled, under_way = cancel_deliveries_of(subscription.pk, reason="cancelled over the API")
         return Response({"cancelled": cancelled, "under_way": under_way})

@@ -16,7 +16,7 @@ from delivery.mailboxes.documents import document
 from delivery.mailboxes.polling import next_messages
 from delivery.mailboxes.purging import PURGE_SECONDS, purge
 from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
-from subscriptions.api.resources import Nothing
+from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
 
 MOST_MESSAGES: Final = 100
@@ -136,7 +136,7 @@ class PurgeMailbox(MailboxView):
     def post(self, request: Request, name: str) -> Response:
         """End it all as CANCELLED, as much as a few seconds allow."""
         mailbox = self.mailbox(request, name)
-        self.given(request, Nothing)
+        refuse_body(request)
         cancelled, in_flight, is_complete = purge(mailbox.subscriber_id, seconds=PURGE_SECONDS)
         return Response({"cancelled": cancelled, "in_flight": in_flight, "complete": is_complete})
 

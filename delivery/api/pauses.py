@@ -14,7 +14,7 @@ from delivery.settling import pausing
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.preconditions import etag_of
 from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.resources import Nothing
+from subscriptions.api.resources import refuse_body
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TextField
 from subscriptions.api.subscription_fields import SubscriptionSerializer
@@ -53,10 +53,6 @@ class PauseView(APIView):
         given.is_valid(raise_exception=True)
         return str(given.validated_data["reason"])
 
-    def nothing(self, request: Request) -> None:
-        """Refuse a body that says anything."""
-        Nothing(data=request.data).is_valid(raise_exception=True)
-
     def subscription(self, request: Request, pk: int) -> Subscription:
         """Return the one that the key can see."""
         return get_object_or_404(subscriptions_for(key_of(request)), pk=pk)
@@ -90,7 +86,7 @@ class ResumeSubscription(PauseView):
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """Let it go on: what has come meanwhile is sent, in order."""
         subscription = self.subscription(request, id)
-        self.nothing(request)
+        refuse_body(request)
         pausing.resume_one(subscription.pk, reason="")
         return self.shown(subscription)
 
@@ -112,7 +108,7 @@ class ResumeSubscriber(PauseView):
     def post(self, request: Request, name: str) -> Response:
         """Let them go on."""
         subscriptions = self.subscriptions(request, name)
-        self.nothing(request)
+        refuse_body(request)
         return Response({"changed": len(pausing.resume(subscriptions))})
 
 

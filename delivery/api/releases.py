@@ -11,6 +11,7 @@ from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.scopes import deliveries_for
 from delivery.settling.holding import release_one
 from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.resources import refuse_body
 
 
 class ReleaseDelivery(APIView):
@@ -22,7 +23,9 @@ class ReleaseDelivery(APIView):
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """Let it be sent, whatever its filter says; answered with the delivery, which is PENDING now."""
         visible = deliveries_for(key_of(request))
+        delivery = get_object_or_404(visible, pk=id)
+        refuse_body(request)
         with transaction.atomic():  # its line is locked: nobody sends it before it is read
-            release_one(get_object_or_404(visible, pk=id).pk)
+            release_one(delivery.pk)
             released = visible.get(pk=id)
         return Response(DeliverySerializer(released).data)

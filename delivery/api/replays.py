@@ -21,6 +21,7 @@ from delivery.models import Replay, ReplayKind, ReplayState
 from subscriptions.api.pagination import Order, Page, PageQuery
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
+from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, KeyKind
 
@@ -130,6 +131,7 @@ class CancelReplay(APIView):
         """End it; what it has made by then stays."""
         visible = replays_for(key_of(request))
         replay = get_object_or_404(visible, pk=id)
+        refuse_body(request)
         replaying.cancel(replay.pk, reason="cancelled over the API")
         return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
 

@@ -23,6 +23,7 @@ from delivery.callbacks.terms import callback_terms
 from delivery.models import Message
 from subscriptions.api.permissions import MayPublish, MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
+from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import StrictSerializer, TextField
 from subscriptions.models import KeyKind
 
@@ -103,8 +104,10 @@ class ResubmitMessage(APIView):
         """Publish it again, as a copy, to whoever qualifies now; the old one stays as it is."""
         key, messages = key_of(request), Message.objects.all()
         visible = messages if key.kind == KeyKind.MANAGEMENT else messages.filter(publisher=key.publisher_id)
+        message = get_object_or_404(visible.only("pk"), pk=id)
+        refuse_body(request)
         accepted = republish(
-            get_object_or_404(visible.only("pk"), pk=id).pk,
+            message.pk,
             key_hours=settings.IDEMPOTENCY_KEY_HOURS,
             senders=settings.QUEUE_SENDERS,
             callbacks=callback_terms(),

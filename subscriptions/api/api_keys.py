@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from subscriptions import key_issuing
 from subscriptions.api.pagination import Order
 from subscriptions.api.preconditions import expected_versions
-from subscriptions.api.resources import KEPT_BY_THE_BROKER, Nothing, Resource
+from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
 from subscriptions.api.scopes import api_keys_for
 from subscriptions.api.strictness import NameField, StrictModelSerializer
 from subscriptions.key_tokens import TOKEN_BYTES
@@ -92,5 +92,5 @@ class ApiKeys(Resource[ApiKey]):
     @action(detail=True, methods=["post"])
     def revoke(self, request: Request, **_: str) -> Response:
         """Make it useless from now on."""
-        self.valid(request, by=Nothing)
+        refuse_body(request)
         return self.answer(key_issuing.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))

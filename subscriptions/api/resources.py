@@ -42,6 +42,11 @@ class Nothing(StrictSerializer):
     """The body of an action that takes none."""
 
 
+def refuse_body(request: Request) -> None:
+    """Raise `ValidationError` or `ParseError` for a body that says anything: its sender means something by it."""
+    Nothing(data=request.data).is_valid(raise_exception=True)
+
+
 class ReadOrWrite(BasePermission):
     """Every key reads what it can see, the view's `writers` change it; what is unseen is 404 before it is 403."""
 
@@ -98,6 +103,7 @@ class Resource(GenericViewSet[Record], Generic[Record]):
 
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete one, if `If-Match` still holds and nothing needs it."""
+        refuse_body(request)
         removing.remove(self.which(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -121,7 +127,7 @@ class Resource(GenericViewSet[Record], Generic[Record]):
 
     def change_by_action(self, request: Request, changes: Mapping[str, object]) -> Response:
         """Make a fixed change, as `activate` does; the body must be empty."""
-        self.valid(request, by=Nothing)
+        refuse_body(request)
         return self.answer(configuring.change(self.which(), changes=changes, expected=expected_versions(request)))
 
     def created(self, record: Record, **shown_once: str) -> Response:

@@ -25,11 +25,9 @@ from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 class SubscriptionQuery(PageQuery):
     """What the list of subscriptions can be narrowed to."""
 
-    subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
-    event_type = serializers.CharField(
-        required=False, help_text="An event type's name; with those whose pattern reaches it."
-    )
-    event_pattern = serializers.CharField(required=False, help_text="Those with exactly this pattern.")
+    subscriber = TextField(required=False, help_text="A subscriber's name.")
+    event_type = TextField(required=False, help_text="An event type's name; with those whose pattern reaches it.")
+    event_pattern = TextField(required=False, help_text="Those with exactly this pattern.")
     status = OneOfField(choices=Status.choices, required=False)
     delivery_mode = OneOfField(choices=DeliveryMode.choices, required=False)
 
@@ -86,7 +84,7 @@ class Subscriptions(Resource[Subscription]):
     @action(detail=True, methods=["post"], url_path="rotate-secret")
     def rotate_secret(self, request: Request, **_: str) -> Response:
         """Give it a new signing secret; the answer shows it, once."""
-        self.valid(request, by=Nothing)
+        refuse_body(request)
         made = configuring.rotate_secret(
             self.which(), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), expected=expected_versions(request)
         )

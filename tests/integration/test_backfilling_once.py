@@ -82,7 +82,7 @@ def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, rece
 
 def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
-    assert client_of().post(f"/api/v1/messages/{lost.id}/resubmit").status_code == 202
+    assert client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).status_code == 202
     one = new(kind, receiver)
     run(start(one))
     assert bodies_of(one) == [b"1"]
@@ -97,7 +97,10 @@ def test_what_it_may_be_about_to_send_is_not_published_again(
     one = new(kind, receiver, **fields)
     backfill = start(one)
     assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
-    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit")) == (409, "not_resubmittable")
+    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
     run(backfill)
     assert bodies_of(one) == [b"1"]
 
@@ -105,10 +108,13 @@ def test_what_it_may_be_about_to_send_is_not_published_again(
 @pytest.mark.behaviour("2.14")
 def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, receiver: Receiver) -> None:
     (lost,) = publish_bodies(kind, b"1")
-    copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit").json()["id"]
+    copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).json()["id"]
     one = new(kind, receiver)
     run(start(one))
-    assert problem(client_of().post(f"/api/v1/messages/{copy}/resubmit")) == (409, "not_resubmittable")
+    assert problem(client_of().post(f"/api/v1/messages/{copy}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
     assert bodies_of(one) == [b"1"]
 
 
@@ -117,7 +123,10 @@ def test_what_somebody_got_by_it_is_not_published_again(kind: EventType, receive
     (lost,) = publish_bodies(kind, b"1")
     one = new(kind, receiver)
     run(start(one))
-    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit")) == (409, "not_resubmittable")
+    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
     assert Message.objects.count() == 1
     (explained,) = client_of().get(f"/api/v1/messages/{lost.id}/explanation").json()["subscriptions"]
     assert (explained["subscription_id"], explained["qualifies"]) == (one.pk, True)

@@ -73,7 +73,7 @@ def test_what_is_held_holds_nobody_up_and_goes_out_once_it_is_released(
     with working():
         wait_until(lambda: statuses(wanted) == ["DELIVERED", "HELD", "DELIVERED"])
         address = f"{LIST}/{held.pk}/release"
-        answer = client_of(wanted.subscriber).post(address)
+        answer = client_of(wanted.subscriber).post(address, content_type="application/json")
         assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
         wait_until_done()
     assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', UNREADABLE]
@@ -83,13 +83,13 @@ def test_what_is_held_holds_nobody_up_and_goes_out_once_it_is_released(
 @pytest.mark.behaviour("3.6")
 def test_only_what_is_held_and_one_s_own_can_be_released(held: Delivery, wanted: Subscription) -> None:
     first = Delivery.objects.earliest("id")
-    refused = client_of(wanted.subscriber).post(f"{LIST}/{first.pk}/release")
+    refused = client_of(wanted.subscriber).post(f"{LIST}/{first.pk}/release", content_type="application/json")
     assert (refused.status_code, refused.json()["code"]) == (409, "not_held")
     for owner in (factories.subscriber(), factories.publisher()):
-        answer = client_of(owner).post(f"{LIST}/{held.pk}/release")
+        answer = client_of(owner).post(f"{LIST}/{held.pk}/release", content_type="application/json")
         assert answer.status_code == (404 if owner._meta.model_name == "subscriber" else 403)
-    assert client_of().post(f"{LIST}/{held.pk}/release", {"x": 1}, "application/json").status_code == 200
-    assert client_of().post(f"{LIST}/999/release").status_code == 404
+    assert client_of().post(f"{LIST}/{held.pk}/release", {}, "application/json").status_code == 200
+    assert client_of().post(f"{LIST}/999/release", content_type="application/json").status_code == 404
 
 
 @pytest.mark.behaviour("1.8", "3.6")

@@ -106,20 +106,20 @@ def test_cancelling_twice_is_as_good_as_once_and_of_what_is_done_refused(shop: S
     client = client_of(shop.subscriber)
     address = ask(client, subscription=shop.pk)["Location"]
     for _ in range(2):
-        cancelled = client.post(f"{address}/cancel")
+        cancelled = client.post(f"{address}/cancel", content_type=JSON)
         assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
     done = ask(client, subscription=shop.pk)["Location"]
     while go_on():
         pass
-    assert problem(client.post(f"{done}/cancel")) == (409, "finished")
-    assert client.post(f"{REPLAYS}/{10**17}/cancel").status_code == 404
+    assert problem(client.post(f"{done}/cancel", content_type=JSON)) == (409, "finished")
+    assert client.post(f"{REPLAYS}/{10**17}/cancel", content_type=JSON).status_code == 404
 
 
 @pytest.mark.behaviour("1.2")
 def test_a_subscriber_sees_and_makes_replays_of_its_own_only(shop: Subscription) -> None:
     address = ask(client_of(), subscription=shop.pk)["Location"]
     stranger = client_of(factories.subscription().subscriber)
-    assert stranger.get(address).status_code == stranger.post(f"{address}/cancel").status_code == 404
+    assert stranger.get(address).status_code == stranger.post(f"{address}/cancel", content_type=JSON).status_code == 404
     assert stranger.get(REPLAYS).json()["items"] == []
     for asked in ({"subscription": shop.pk}, {"subscriber": "shop"}):
         assert problem(ask(stranger, **asked)) == (400, "invalid")
@@ -147,7 +147,7 @@ def test_only_management_is_told_who_asked_for_it(shop: Subscription) -> None:
     management, own = client_of(), client_with(factories.api_key(shop.subscriber, label="own")[1])
     made = [ask(client, subscription=shop.pk).json() for client in (management, own)]
     assert made[1]["created_by"] is None
-    cancelled = own.post(f"{REPLAYS}/{made[0]['id']}/cancel").json()
+    cancelled = own.post(f"{REPLAYS}/{made[0]['id']}/cancel", content_type=JSON).json()
     listed = [one["created_by"] for one in own.get(REPLAYS).json()["items"]]
     assert [cancelled["created_by"], *listed] == [None] * 3
     told = {one["id"]: one["created_by"] for one in management.get(REPLAYS).json()["items"]}

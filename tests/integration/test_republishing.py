@@ -26,7 +26,9 @@ def shop(storage: None) -> Publisher:
 
 
 def again(client: Client) -> Any:
-    return client.post(f"/api/v1/messages/{Message.objects.earliest('id').pk}/resubmit")
+    return client.post(
+        f"/api/v1/messages/{Message.objects.earliest('id').pk}/resubmit", content_type="application/json"
+    )
 
 
 def test_what_was_unrouted_goes_to_whoever_qualifies_now(shop: Publisher, receiver: Receiver) -> None:
@@ -67,7 +69,10 @@ def test_once_somebody_got_a_copy_it_is_not_published_again(shop: Publisher) -> 
     wanted = factories.subscription(event_type=old.event_type)
     assert again(client_of()).json()["outcome"] == "ROUTED"
     for pk in (old.pk, unrouted.pk):
-        assert problem(client_of().post(f"/api/v1/messages/{pk}/resubmit")) == (409, "not_resubmittable")
+        assert problem(client_of().post(f"/api/v1/messages/{pk}/resubmit", content_type="application/json")) == (
+            409,
+            "not_resubmittable",
+        )
     assert f"{page}resubmit/" not in admin.get(f"{page}change/").content.decode()
     assert statuses(wanted) == ["PENDING"]
 
