@@ -10,7 +10,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.explanations import VerdictSerializer
-from delivery.api.messages_to_try import FilterToTry, MessageToTry, given, headers_of, stored, valid
+from delivery.api.given_messages import given, headers_of
+from delivery.api.messages_to_try import FilterToTry, MessageToTry, stored, valid
 from delivery.looking.explaining import shown_of, verdict_on
 from delivery.webhooks.forwarded_headers import kept
 from subscriptions.api.permissions import MayReceive, key_of

@@ -1,4 +1,4 @@
-"""A message to try filters on, as it is given to the API: what it would be if it were published."""
+"""What filters and scripts are tried on over the API: a message that is stored, or one that is given."""
 
 import base64
 import binascii
@@ -10,20 +10,13 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
-from delivery.intake.payloads import check_json
-from delivery.intake.refusals import MalformedPayload
-from delivery.messages.documents import document_of
+from delivery.api.given_messages import check_publishable
 from delivery.models import Delivery, Message
-from delivery.webhooks.forwarded_headers import Header, kept
 from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
 from subscriptions.filters import validate_filter
-from subscriptions.media_types import is_json
 from subscriptions.models import ApiKey, KeyKind
 from subscriptions.scripts.checking import check_text
-from subscriptions.verdicts import Shown
 
-FILTER_STRING: Final = {"filter_string", "filter-string"}
-JSON: Final = "application/json"
 LARGEST_ID: Final = 2**63 - 1
 AS_TEXT: Final = r'Give the body as text, as in "{{\"state\": \"open\"}}": so its numbers stay as they are written.'
 
@@ -54,7 +47,7 @@ class MessageToTry(StrictSerializer):
         required=False, allow_blank=True, error_messages={"not_text": AS_TEXT}, help_text="As text, JSON too."
     )
     body_base64 = TextField(required=False, allow_blank=True, help_text="Instead of `body`: any bytes.")
-    filter_string = TextField(required=False, allow_blank=True, help_text="The header FILTER_STRING.")
+    filter_string = TextField(required=False, help_text="The header FILTER_STRING.")
 
     def validate_body_base64(self, text: str) -> bytes:
         """Return the bytes."""
@@ -72,8 +65,8 @@ class MessageToTry(StrictSerializer):
             raise serializers.ValidationError({"body_base64": ["Give one body."]})
         if not attrs.keys() & {"message_id", "body", "body_base64"}:
             raise serializers.ValidationError("Give a message: a message_id, or a body as body or body_base64.")
-        if "message_id" not in attrs and is_json(attrs.get("content_type", JSON)):
-            _check_json(attrs)
+        if "message_id" not in attrs:
+            check_publishable(attrs)
         return attrs
 
 
@@ -112,35 +105,3 @@ def stored(values: dict[str, Any], key: ApiKey) -> Message | None:
         if not theirs.exists():
             raise Http404
     return get_object_or_404(Message.objects.select_related("event_type"), pk=values["message_id"])
-
-
-def given(values: dict[str, Any]) -> Shown:
-    """Return what the given message would show if it were published."""
-    headers = kept(headers_of(values))
-    in_headers = [value for name, value in headers if name.lower() in FILTER_STRING]
-    filter_string = values.get("filter_string", in_headers[-1] if in_headers else None)
-    others = [(name, value) for name, value in headers if name.lower() not in FILTER_STRING]
-    return Shown(
-        filter_string,
-        document_of(others, values.get("content_type", JSON), filter_string, body_of(values)),
-    )
-
-
-def headers_of(values: dict[str, Any]) -> list[Header]:
-    """Return the given headers, each value by itself."""
-    return [(name, value) for name, texts in values.get("headers", {}).items() for value in texts]
-
-
-def body_of(values: dict[str, Any]) -> bytes:
-    """Return the given body."""
-    body: bytes = values["body"].encode(errors="surrogatepass") if "body" in values else values["body_base64"]
-    return body
-
-
-def _check_json(values: dict[str, Any]) -> None:
-    try:
-        check_json(body_of(values))
-    except MalformedPayload as refused:
-        field = "body" if "body" in values else "body_base64"
-        text = f"{refused} With another content_type it need not be JSON."
-        raise serializers.ValidationError({field: [text]}) from None

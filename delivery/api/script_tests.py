@@ -14,7 +14,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.api.messages_to_try import JSON, AnyScriptToTry, ScriptToTry, body_of, headers_of, stored, valid
+from delivery.api.given_messages import JSON, body_of, headers_of
+from delivery.api.messages_to_try import AnyScriptToTry, ScriptToTry, stored, valid
 from delivery.calls.answers import Ended
 from delivery.looking.trying import ANYWHERE, ScriptFailed, content_of, content_of_stored, destination_with, try_script
 from delivery.webhooks.forwarded_headers import kept
