@@ -7,11 +7,13 @@ from django.utils import timezone
 from rest_framework.request import Request
 
 from delivery.api.batches import drafts_of
-from delivery.intake.cloud_events import opened, opened_batch
+from delivery.intake.cloud_event_documents import JSON
+from delivery.intake.cloud_events import BATCHED, opened, opened_batch
 from delivery.intake.drafts import Draft
-from delivery.intake.refusals import InvalidMetadata, Refusal
+from delivery.intake.refusals import InvalidMetadata, Refusal, UnsuitableContentType
 from delivery.intake.terms import time_of
 from subscriptions.api.parsing import body_of
+from subscriptions.media_types import is_json
 
 AMBIGUOUS_HEADERS: Final = "broker.ambiguous_headers"
 """Where the web server says which variables stand for two headers with different values."""
@@ -41,9 +43,12 @@ def events_in(request: Request) -> list[Draft | Refusal]:
     """Return the events of a batch, of which each says for itself what of one event stands in headers.
 
     Raises:
+        UnsuitableContentType: it says that it is something else than JSON.
         InvalidMetadata: a header speaks for all of them.
 
     """
+    if not is_json(content_type_of(request) or JSON):
+        raise UnsuitableContentType(f"Send a batch as {JSON}, or one of CloudEvents as {BATCHED}.")
     for name, field in OF_ONE_ITEM.items():
         if name in request.headers:
             raise InvalidMetadata(f"In a batch each event has its own {name}: give it in the field '{field}'.")
