@@ -18,7 +18,7 @@ from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.strictness import OneOfField, StrictSerializer
+from subscriptions.api.strictness import OneOfField, StrictSerializer, TruthField
 from subscriptions.models import ApiKey
 
 WINDOWS_SHOWN: Final = 500
@@ -35,7 +35,7 @@ class RunQuery(PageQuery):
 class NewRun(StrictSerializer):
     """What is to be summarized."""
 
-    again = serializers.BooleanField(default=False, help_text="Also what is summarized already.")
+    again = TruthField(default=False, help_text="Also what is summarized already.")
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""

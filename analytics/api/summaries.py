@@ -21,6 +21,7 @@ from subscriptions.api.field_errors import InvalidQuery
 from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from subscriptions.api.permissions import MayManage
+from subscriptions.api.strictness import TextField
 
 CSV: Final = "text/csv"
 PARQUET: Final = "application/vnd.apache.parquet"
@@ -30,12 +31,10 @@ NAME: Final = OpenApiParameter("name", str, OpenApiParameter.PATH, enum=[*SUMMAR
 class RangeQuery(PageQuery):
     """Which rows of a summary."""
 
-    subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
-    event_type = serializers.CharField(required=False, help_text="An event type's name.")
-    publisher = serializers.CharField(required=False, help_text="A publisher's name.")
-    kind = serializers.CharField(
-        required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX: what is fetched, or CALLBACK: replies."
-    )
+    subscriber = TextField(required=False, help_text="A subscriber's name.")
+    event_type = TextField(required=False, help_text="An event type's name.")
+    publisher = TextField(required=False, help_text="A publisher's name.")
+    kind = TextField(required=False, help_text="TOPIC, QUEUE, SYNC, MAILBOX: what is fetched, or CALLBACK: replies.")
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields, with two whose names are words of Python."""

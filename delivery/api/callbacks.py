@@ -20,6 +20,7 @@ from delivery.models import Callback, Delivery
 from delivery.rules.statuses import DeliveryStatus
 from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
 from subscriptions.api.permissions import MayPublish
+from subscriptions.api.query_fields import QueryNumberField
 from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, KeyKind
 
@@ -30,7 +31,7 @@ ATTEMPTS_SHOWN: Final = 200
 class CallbackQuery(PageQuery):
     """What callbacks can be listed by."""
 
-    message = serializers.IntegerField(
+    message = QueryNumberField(
         required=False, min_value=1, max_value=LARGEST_ID, help_text="The QUEUE message that was published."
     )
     state = OneOfField(CallbackState.choices, required=False)

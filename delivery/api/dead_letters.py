@@ -20,7 +20,7 @@ from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.strictness import OneOfField
+from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, EventType, Subscription
 
 
@@ -38,8 +38,8 @@ class DeadLetterQuery(PageQuery):
     """What dead letters can be listed by."""
 
     reason = ReasonField([(reason, reason) for reason in REASONS], required=False, help_text="How they ended.")
-    subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
-    event_type = serializers.CharField(required=False, help_text="An event type's name: what was published as that.")
+    subscriber = TextField(required=False, help_text="A subscriber's name.")
+    event_type = TextField(required=False, help_text="An event type's name: what was published as that.")
 
 
 class DeadLetters(Records[Delivery]):

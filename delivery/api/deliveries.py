@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, Final
 
 from django.db.models import QuerySet
-from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
 from delivery.api.delivery_documents import DeliverySerializer, WholeDeliverySerializer
@@ -18,7 +17,8 @@ from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
 from delivery.rules.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.pagination import Order, Page, PageQuery, page_of
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.strictness import OneOfField
+from subscriptions.api.query_fields import QueryNumberField
+from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, Subscription
 
 LARGEST_ID: Final = 2**63 - 1
@@ -36,10 +36,10 @@ class DeliveryQuery(PageQuery):
     """What deliveries can be listed by."""
 
     status = OneOfField(DeliveryStatus.choices, required=False)
-    subscriber = serializers.CharField(required=False, help_text="A subscriber's name.")
-    subscription = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)
-    message = serializers.IntegerField(required=False, min_value=1, max_value=LARGEST_ID)
-    group = serializers.IntegerField(
+    subscriber = TextField(required=False, help_text="A subscriber's name.")
+    subscription = QueryNumberField(required=False, min_value=1, max_value=LARGEST_ID)
+    message = QueryNumberField(required=False, min_value=1, max_value=LARGEST_ID)
+    group = QueryNumberField(
         required=False, min_value=1, max_value=LARGEST_ID, help_text="A QUEUE group's id, without grp_."
     )
 

@@ -18,7 +18,7 @@ from delivery.models import Callback, Delivery, Message, MessageOutcome
 from delivery.rules.reasons import told
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayPublish, key_of
-from subscriptions.api.strictness import OneOfField
+from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, EventType, KeyKind
 
 CALLBACKS_SHOWN: Final = 100
@@ -27,7 +27,7 @@ CALLBACKS_SHOWN: Final = 100
 class MessageQuery(PageQuery):
     """What messages can be listed by."""
 
-    event_type = serializers.CharField(required=False, help_text="An event type's name.")
+    event_type = TextField(required=False, help_text="An event type's name.")
     outcome = OneOfField(MessageOutcome.choices, required=False)
 
 

@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from subscriptions.api.field_errors import InvalidQuery
+from subscriptions.api.pagination import query_of
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.problems import ProblemType, register
@@ -74,7 +74,7 @@ class EventTypeFile(APIView):
     )
     def get(self, request: Request) -> HttpResponse:
         """Write all event types to a file that can be imported."""
-        written_in = FileFormat(_query(request, ExportQuery)["format"])
+        written_in = FileFormat(query_of(request, ExportQuery)["format"])
         return HttpResponse(
             export_event_types(EventType.objects.configured(), written_in),
             content_type=f"application/{written_in}",
@@ -89,13 +89,6 @@ class EventTypeFile(APIView):
     )
     def post(self, request: Request) -> Response:
         """Create and change event types as the file says: all of it, or nothing if anything is wrong."""
-        dry_run = _query(request, ImportQuery)["dry_run"]
+        dry_run = query_of(request, ImportQuery)["dry_run"]
         imported = import_event_types(body_of(request, limit=settings.MAX_BODY_BYTES), dry_run=dry_run)
         return Response(ImportedFile({"dry_run": dry_run, "results": imported}).data)
-
-
-def _query(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
-    serializer = query_class(data=request.query_params.dict())
-    if not serializer.is_valid():
-        raise InvalidQuery(serializer.errors)
-    return dict(serializer.validated_data)

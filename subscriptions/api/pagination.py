@@ -6,14 +6,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from django.core.signing import BadSignature, Signer
 from django.db.models import Model, Q, QuerySet
-from rest_framework import serializers
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from subscriptions.api.field_errors import InvalidQuery
-from subscriptions.api.strictness import StrictSerializer
+from subscriptions.api.query_fields import QueryNumberField
+from subscriptions.api.strictness import StrictSerializer, TextField
 
 Row = TypeVar("Row", bound=Model)
 
@@ -25,16 +25,16 @@ MAX_CURSOR_LENGTH: Final = 1024
 class PageQuery(StrictSerializer):
     """The query parameters of every list; lists with filters add theirs in a subclass."""
 
-    cursor = serializers.CharField(
+    cursor = TextField(
         required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to go on; take it from `next` or `previous`."
     )
-    limit = serializers.IntegerField(
+    limit = QueryNumberField(
         default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="How many items at most."
     )
 
 
-def query_of(request: Request, query_class: type[PageQuery]) -> dict[str, Any]:
-    """Return the list's query parameters, validated.
+def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
+    """Return the query parameters, validated.
 
     Raises:
         InvalidQuery: one is unknown, malformed, out of range or given twice.

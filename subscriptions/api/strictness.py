@@ -5,6 +5,7 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from django.db import models
 from rest_framework import serializers
+from rest_framework.fields import empty
 from rest_framework.validators import UniqueValidator
 
 Record = TypeVar("Record", bound=models.Model)
@@ -78,6 +79,12 @@ class NameField(serializers.SlugRelatedField[Record]):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"slug_field": "name", **options})
+
+    def run_validation(self, data: Any = empty) -> Any:
+        """Return the object; refuse "", which DRF would take for null."""
+        if data == "":
+            self.fail("not_text")
+        return super().run_validation(data)
 
     def to_internal_value(self, data: Any) -> Record:
         """Return the object of that name; refuse what is not a text."""

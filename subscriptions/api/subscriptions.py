@@ -14,9 +14,9 @@ from rest_framework.response import Response
 from subscriptions import configuring
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.preconditions import expected_versions
-from subscriptions.api.resources import Nothing, Resource
+from subscriptions.api.resources import Resource, refuse_body
 from subscriptions.api.scopes import subscriptions_for
-from subscriptions.api.strictness import OneOfField
+from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.api.subscription_fields import NewSubscriptionSerializer, SubscriptionChange, SubscriptionSerializer
 from subscriptions.models import ApiKey, DeliveryMode, EventType, KeyKind, Status, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
