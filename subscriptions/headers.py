@@ -38,7 +38,8 @@ _VALUE = re.compile(r"^[\x20-\x7e\t]*$")
 
 def is_reserved(name: str) -> bool:
     """Tell whether only the broker or the connection itself may set the header `name`."""
-    lower = name.lower()
+    # Behind CGI, WSGI and PHP an underscore is a hyphen: `Webhook_Signature` would pass for the broker's own.
+    lower = name.lower().replace("_", "-")
     return lower in RESERVED or lower.startswith(("webhook-", "broker-"))
 
 

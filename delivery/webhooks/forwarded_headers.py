@@ -10,8 +10,30 @@ NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
 
 FORWARDED: Final = frozenset({"content-type", "traceparent"})
 FORWARDED_PREFIXES: Final = ("ce-", "x-")
-NOT_FORWARDED: Final = frozenset({"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"})
-"""Where the publisher's call came from is between it and the broker."""
+NOT_FORWARDED_PREFIXES: Final = (
+    "x-forwarded",
+    "x-real-",
+    "x-remote-",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-original-",
+    "x-originating-",
+    "x-rewrite-",
+    "x-http-method",
+    "x-method-override",
+    "x-accel-",
+    "x-sendfile",
+    "x-envoy-",
+    "x-amzn-oidc-",
+    "x-goog-authenticated-user-",
+    "x-goog-iap-",
+    "x-ms-client-principal",
+    "x-auth-request-",
+    "x-ssl-",
+    "x-script-name",
+)
+"""What the subscriber's own proxies say, and are told, about a request: where it came from, who asks, what is meant by
+it. A publisher would speak to them in the broker's name."""
 
 Header = tuple[str, str]
 
@@ -27,7 +49,9 @@ def forwarded(headers: Iterable[Header]) -> list[Header]:
 
 
 def _goes_on(name: str) -> bool:
-    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and name not in NOT_FORWARDED)
+    # Behind CGI, WSGI and PHP an underscore is a hyphen.
+    plain = name.replace("_", "-")
+    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and not plain.startswith(NOT_FORWARDED_PREFIXES))
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:
