@@ -74,13 +74,14 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "broker_project.middleware.browser_headers",
     "django.middleware.security.SecurityMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
 TEMPLATES = [
@@ -280,8 +281,6 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],
     "SCHEMA_PATH_PREFIX": "/api/v1",
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
 }
 
 # --- People --------------------------------------------------------------------------------------
@@ -290,6 +289,9 @@ STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
 WHITENOISE_USE_FINDERS = True
 """Files are served from the installed packages: nothing to collect, nothing from a CDN."""
+WHITENOISE_ALLOW_ALL_ORIGINS = False
+MESSAGE_STORAGE = "django.contrib.messages.storage.session.SessionStorage"
+"""What a page tells the next one stays here, not in a cookie."""
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
@@ -302,6 +304,14 @@ UNFOLD = {
 }
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT
+SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+CSRF_COOKIE_SAMESITE = "Strict"
+CSRF_COOKIE_AGE = None
+# A cookie with this prefix no other host below the same domain can set.
+SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = (
+    name if DEVELOPMENT else f"__Host-{name}" for name in ("broker_session", "broker_csrf")
+)
 SECURE_HSTS_SECONDS = 0 if DEVELOPMENT else 31_536_000
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]

@@ -7,6 +7,13 @@ from typing import Any, Final
 from django.conf import settings
 from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
+from broker_project.middleware import headers_for
+
+REFUSAL_HEADERS: Final = [
+    ("content-type", "application/problem+json"),
+    ("x-content-type-options", "nosniff"),
+    *((name.lower(), value) for name, value in headers_for("/api/").items()),
+]
 MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """So much of a body that is too large is read all the same: who is still sending does not see an answer."""
 
@@ -60,4 +67,4 @@ class Upload:
 
 def _problem(status: int, code: str, title: str) -> Answer:
     problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status}
-    return status, [("content-type", "application/problem+json")], json.dumps(problem).encode()
+    return status, REFUSAL_HEADERS, json.dumps(problem).encode()

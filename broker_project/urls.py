@@ -3,8 +3,8 @@
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
-from django.views.generic import RedirectView
-from drf_spectacular.views import SpectacularJSONAPIView, SpectacularSwaggerView, SpectacularYAMLAPIView
+from django.views.generic import RedirectView, TemplateView
+from drf_spectacular.views import SpectacularJSONAPIView, SpectacularYAMLAPIView
 
 from broker_project.health import livez, readyz
 
@@ -20,7 +20,7 @@ urlpatterns = [
     path("api/v1/", include("analytics.api.urls")),
     path("api/v1/openapi.json", SpectacularJSONAPIView.as_view(), name="openapi"),
     path("api/v1/openapi.yaml", SpectacularYAMLAPIView.as_view()),
-    path("api/docs/", SpectacularSwaggerView.as_view(url_name="openapi"), name="api-docs"),
+    path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
     path("admin/", admin.site.urls),
