@@ -1,6 +1,7 @@
-"""How Python behaves in a process that runs for long: garbage, and when threads give way."""
+"""How Python behaves in a process that runs for long: garbage, when threads give way, how many files are open."""
 
 import gc
+import resource
 import sys
 from typing import Final
 
@@ -19,6 +20,12 @@ def settle_in() -> None:
     sys.setswitchinterval(GIVE_WAY_SECONDS)
     gc.collect()
     gc.freeze()
+
+
+def open_as_many_files_as_allowed() -> None:
+    """Let there be as many connections as the server takes; by default a process has 1,024 files."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def look_for_garbage_less_often() -> None:

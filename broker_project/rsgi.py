@@ -7,9 +7,7 @@ view that lets its client wait can learn that nobody waits any more.
 
 import asyncio
 import contextlib
-import io
 import signal
-import sys
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -17,30 +15,31 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from broker_project.processes import settle_in
-from broker_project.proxies import origin_of
-from broker_project.uploads import Upload
+from broker_project.environs import environ_of
+from broker_project.heads import Headers, refusal_of
+from broker_project.processes import open_as_many_files_as_allowed, settle_in
+from broker_project.uploads import Room, Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
 from delivery.waking.seats import seats_beside
 
-AMBIGUOUS: Final = "broker.ambiguous_headers"
-"""The WSGI variables for which two header names with different values were sent."""
 DEPARTURE: Final = "broker.departure"
 """Where a view that lets its client wait finds a function: it begins to watch the client, and returns a future that is
 done once that has hung up. Whoever asks for it cancels it in the end."""
 
 _threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
+_room = Room(settings.UPLOADS_BYTES)
 
 settle_in()
+open_as_many_files_as_allowed()
 polls.HERE.limit(seats_beside(settings.WEB_THREADS))
 
 
 class _Request:
     """One WSGI call: from RSGI's scope and the body to an answer."""
 
-    def __init__(self, scope: Any, body: bytes, departure: Callable[[], "Future[None]"]) -> None:
-        self._environ = _environ(scope, body) | {DEPARTURE: departure}
+    def __init__(self, scope: Any, headers: Headers, body: bytes, departure: Callable[[], "Future[None]"]) -> None:
+        self._environ = environ_of(scope, headers, body) | {DEPARTURE: departure}
         self._status = 500
         self._headers: list[tuple[str, str]] = []
 
@@ -70,17 +69,28 @@ class Application:
 
     async def __rsgi__(self, scope: Any, protocol: Any) -> None:
         """Answer one HTTP request."""
-        upload = Upload(scope.headers)
-        await upload.receive(protocol)
-        if refusal := upload.refusal():
+        headers = scope.headers.items()
+        if refusal := refusal_of(scope, headers):
             protocol.response_bytes(*refusal)
             return
-        loop = asyncio.get_running_loop()
-        request = _Request(scope, upload.body, partial(_watch, protocol, loop))
-        await loop.run_in_executor(_threads, request.answer, protocol)
+        upload = Upload(scope.headers, _room)
+        try:
+            await upload.receive(protocol)
+            await _answer(scope, headers, upload, protocol)
+        finally:
+            upload.release()
 
 
 application = Application()
+
+
+async def _answer(scope: Any, headers: Headers, upload: Upload, protocol: Any) -> None:
+    if upload.refusal:
+        protocol.response_bytes(*upload.refusal)
+        return
+    loop = asyncio.get_running_loop()
+    request = _Request(scope, headers, upload.body, partial(_watch, protocol, loop))
+    await loop.run_in_executor(_threads, request.answer, protocol)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
@@ -94,45 +104,3 @@ def _watch(protocol: Any, loop: asyncio.AbstractEventLoop) -> "Future[None]":
         await protocol.client_disconnect()
 
     return asyncio.run_coroutine_threadsafe(gone(), loop)
-
-
-def _environ(scope: Any, body: bytes) -> dict[str, Any]:
-    server_name, _, server_port = scope.server.rpartition(":")
-    # Under these very names: with underscores they would end in the same variables, and no proxy overwrites those.
-    said_for, said_scheme = (",".join(scope.headers.get_all(name)) for name in ("x-forwarded-for", "x-forwarded-proto"))
-    origin = origin_of(scope.client, scope.scheme, said_for, said_scheme, settings.PROXIES)
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": scope.method,
-        "SCRIPT_NAME": "",
-        "PATH_INFO": scope.path.encode().decode("latin-1"),
-        "QUERY_STRING": scope.query_string,
-        "SERVER_NAME": server_name,
-        "SERVER_PORT": server_port,
-        "SERVER_PROTOCOL": f"HTTP/{scope.http_version}",
-        "REMOTE_ADDR": origin.address,
-        "wsgi.version": (1, 0),
-        "wsgi.url_scheme": origin.scheme,
-        "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr,
-        "wsgi.multithread": True,
-        "wsgi.multiprocess": False,
-        "wsgi.run_once": False,
-        AMBIGUOUS: set(),
-    }
-    _add_headers(environ, scope.headers.items())
-    environ["CONTENT_TYPE"] = environ.pop("HTTP_CONTENT_TYPE", "")
-    environ.pop("HTTP_CONTENT_LENGTH", None)
-    environ["CONTENT_LENGTH"] = str(len(body))
-    return environ
-
-
-def _add_headers(environ: dict[str, Any], headers: Iterable[tuple[str, str]]) -> None:
-    """Join headers sent twice under one name; note where two names with different values share a variable."""
-    sent_as: dict[str, str] = {}
-    for name, value in headers:
-        variable = "HTTP_" + name.upper().replace("-", "_")
-        if sent_as.setdefault(variable, name) == name:
-            joint = "; " if name == "cookie" else ","
-            environ[variable] = f"{environ[variable]}{joint}{value}" if variable in environ else value
-        elif environ[variable] != value:
-            environ[AMBIGUOUS].add(variable)

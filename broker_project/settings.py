@@ -206,6 +206,10 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
+UPLOADS_BYTES = number("BROKER_UPLOADS_MEBIBYTES", least=8, default=64, most=100_000) * 1024 * 1024
+"""How much of bodies over 64 KiB a web process holds until they are answered."""
+UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", least=1, default=20, most=3600)
+"""How long a body may take; a large one has more, as long as it keeps coming."""
 WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
 """Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)

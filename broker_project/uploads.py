@@ -1,31 +1,66 @@
-"""Bodies on their way in, as the web server hands them over."""
+"""Bodies on their way in, as the web server hands them over: how large, how slow, how many at a time."""
 
+import asyncio
 import contextlib
-import json
 from typing import Any, Final
 
 from django.conf import settings
 from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
-from broker_project.middleware import headers_for
+from broker_project.refusals import Answer, refusal
 
-REFUSAL_HEADERS: Final = [
-    ("content-type", "application/problem+json"),
-    ("x-content-type-options", "nosniff"),
-    *((name.lower(), value) for name, value in headers_for("/api/").items()),
-]
+SMALL_BYTES: Final = 64 * 1024
+"""A body that says it is no larger is taken at once, since each turn of the loop costs 0.1 ms, and takes no room: so
+small, the number of connections bounds them all."""
+LEAST_BYTES_A_SECOND: Final = 32 * 1024
+"""What has arrived at this rate gives the rest more time."""
 MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
-"""So much of a body that is too large is read all the same: who is still sending does not see an answer."""
+"""So much of a body that is refused is read all the same: who is still sending does not see an answer."""
 
-Answer = tuple[int, list[tuple[str, str]], bytes]
-"""Status, headers, body."""
+TOO_LARGE: Final = refusal(
+    413, "body_too_large", "Body too large", f"A body has at most {settings.MAX_BATCH_BYTES} bytes."
+)
+INCOMPLETE: Final = refusal(400, "incomplete_body", "Incomplete body", "The body ended early.")
+TOO_SLOW: Final = refusal(
+    408,
+    "body_too_slow",
+    "Body too slow",
+    f"A body has {settings.UPLOAD_SECONDS} seconds, and one more for each {LEAST_BYTES_A_SECOND} bytes of it.",
+)
+NO_ROOM: Final = refusal(
+    503, "no_room", "No room", "Too many large bodies are on their way in; send it again later.", retry_after=1
+)
+
+
+class Room:
+    """How many bytes of bodies the process holds: taken as they arrive, given back once they are answered.
+
+    Of one thread: the server's loop.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def take(self, size: int) -> bool:
+        """Take so much, unless there is not so much left."""
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+    def give_back(self, size: int) -> None:
+        """Give back what was taken."""
+        self._left += size
 
 
 class Upload:
     """A body on its way in."""
 
-    def __init__(self, headers: Any) -> None:
+    def __init__(self, headers: Any, room: Room) -> None:
         self.body = b""
+        self.refusal: Answer | None = None
+        self._room = room
+        self._taken = 0
         self._size = 0
         self._ends = 0
         length = headers.get("content-length")
@@ -33,38 +68,56 @@ class Upload:
         self._is_there = bool(self._length) or "transfer-encoding" in headers
 
     async def receive(self, protocol: Any) -> None:
-        """Take it from the server: at once if it says how large it is, since each turn of the loop costs 0.1 ms."""
+        """Take it from the server; if it is too large, too slow, or only a part, `refusal` is the answer."""
         if not self._is_there:
             return
-        if self._length is None or self._length > settings.MAX_BATCH_BYTES:
-            await self._receive_in_chunks(protocol)
-        else:
-            with contextlib.suppress(ProtocolClosed):
-                self.body = await protocol()
-            self._size = len(self.body)
+        try:
+            async with asyncio.timeout(settings.UPLOAD_SECONDS) as limit:
+                if self._length is None or self._length > SMALL_BYTES:
+                    await self._receive_in_chunks(protocol, limit)
+                else:
+                    await self._receive_at_once(protocol)
+        except TimeoutError:
+            self._refuse(TOO_SLOW)
+        if not self.refusal and not self._is_whole():
+            self._refuse(INCOMPLETE)
 
-    async def _receive_in_chunks(self, protocol: Any) -> None:
+    def release(self) -> None:
+        """Give back the room that it took."""
+        self._room.give_back(self._taken)
+        self._taken = 0
+
+    async def _receive_at_once(self, protocol: Any) -> None:
+        with contextlib.suppress(ProtocolClosed):
+            self.body = await protocol()
+        self._size = len(self.body)
+
+    async def _receive_in_chunks(self, protocol: Any, limit: asyncio.Timeout) -> None:
+        began = asyncio.get_running_loop().time()
         body = bytearray()
         async for chunk in protocol:
             self._size += len(chunk)
             self._ends += not chunk
-            if self._size <= settings.MAX_BATCH_BYTES:
+            if not self.refusal and self._has_room_for(len(chunk)):
                 body += chunk
+                limit.reschedule(began + settings.UPLOAD_SECONDS + self._size / LEAST_BYTES_A_SECOND)
             if self._size > MOST_DISCARDED_BYTES:
                 break
-        self.body = bytes(body)
+        self.body = b"" if self.refusal else bytes(body)
 
-    def refusal(self) -> Answer | None:
-        """Return the answer to a body that is too large, or of which the publisher has sent only a part."""
+    def _has_room_for(self, size: int) -> bool:
         if self._size > settings.MAX_BATCH_BYTES:
-            return _problem(413, "body_too_large", "Body too large")
-        return None if self._is_whole() else _problem(400, "incomplete_body", "Incomplete body")
+            self._refuse(TOO_LARGE)
+        elif not self._room.take(size):
+            self._refuse(NO_ROOM)
+        else:
+            self._taken += size
+        return not self.refusal
+
+    def _refuse(self, answer: Answer) -> None:
+        self.refusal = self.refusal or answer
+        self.release()
 
     def _is_whole(self) -> bool:
         # granian hides that a connection broke; in chunks, one empty chunk stands for the end and two for a break.
         return self._ends < 2 if self._length is None else self._size == self._length  # noqa: PLR2004
-
-
-def _problem(status: int, code: str, title: str) -> Answer:
-    problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status}
-    return status, REFUSAL_HEADERS, json.dumps(problem).encode()

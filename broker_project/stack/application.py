@@ -3,24 +3,25 @@
 import os
 import signal
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from celery import Celery
-
 from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.readiness import answers, is_listening
 from broker_project.stack.services import Service
 
 PROJECT = "broker_project"
 WEB_THREADS = "128"
 """Of which most only wait: for a mailbox poll or the answer of a synchronous call."""
 
-WEB_REQUESTS = "256"
-"""Requests taken in at once; the others wait in the listening socket."""
+WEB_CONNECTIONS = "2048"
+"""Connections that are kept, idle ones among them; the others wait in the listening socket until one is closed."""
+HEAD_MILLISECONDS = "30000"
+"""A connection on which no whole head has come for so long is closed, whether it is idle or drips."""
+HEAD_BUFFER_BYTES = "65536"
+"""What the server reads of a head at a time; over a few of them it answers 431 itself."""
 
 WORKER_THREADS = "8"
 ANALYTICS = "analytics"
@@ -55,7 +56,15 @@ class Application:
     def web(self) -> Service:
         """One granian process: its threads share the connection pool."""
         address = ("--host", LOOPBACK, "--port", str(self.web_port))
-        threads = ("--workers", "1", "--backpressure", WEB_REQUESTS)
+        threads = ("--workers", "1", "--backpressure", WEB_CONNECTIONS)
+        heads = (
+            "--http",
+            "1",
+            "--http1-header-read-timeout",
+            HEAD_MILLISECONDS,
+            "--http1-buffer-size",
+            HEAD_BUFFER_BYTES,
+        )
         habits = ("--no-ws", "--respawn-failed-workers", "--workers-kill-timeout", "15")
         return Service(
             name="web",
@@ -63,6 +72,7 @@ class Application:
                 *python("granian", "--interface", "rsgi"),
                 *address,
                 *threads,
+                *heads,
                 *habits,
                 f"{PROJECT}.rsgi:application",
             ),
@@ -124,27 +134,3 @@ def python(module: str, *arguments: str) -> tuple[str, ...]:
 def celery(*arguments: str) -> tuple[str, ...]:
     """Return a command of the project's Celery application."""
     return python("celery", "-A", PROJECT, *arguments)
-
-
-def answers(url: str) -> bool:
-    """Say whether something answers there, with whatever status below 500."""
-    try:
-        with urllib.request.urlopen(url, timeout=2):  # noqa: S310 - our own address
-            return True
-    except urllib.error.HTTPError as answer:
-        return answer.code < 500  # noqa: PLR2004 - the class of server errors
-    except OSError:
-        return False
-
-
-def is_listening(redis_url: str, worker: str) -> bool:
-    """Say whether a worker answers a ping through Redis.
-
-    Over a connection of its own: those of the pool, which a process keeps by address, may still lead to the Redis of
-    an earlier stack at the same port.
-    """
-    with Celery(broker=redis_url, set_as_current=False) as asking, asking.connection_for_write() as connection:
-        try:
-            return bool(asking.control.ping(destination=[worker], timeout=1.0, connection=connection))
-        except OSError:
-            return False

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from broker_project.stack import stacks
-from broker_project.stack.application import is_listening
+from broker_project.stack.readiness import is_listening
 from tests.real_broker import TIMEOUT
 from tests.stack.test_supervisor import until
 

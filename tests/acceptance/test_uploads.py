@@ -1,0 +1,123 @@
+"""Bodies that come slowly, large, or many at a time, and connections that say nothing."""
+
+import contextlib
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+import requests
+
+from tests.raw_http import connected, head, until_closed
+from tests.real_broker import TIMEOUT, Broker
+from tests.receiver import wait_until
+from tests.web_processes import Web, another_web
+
+pytestmark = pytest.mark.faults
+
+MEBIBYTE = 1024 * 1024
+ROOM = 8 * MEBIBYTE
+BATCH = 5 * MEBIBYTE
+SECONDS = 2
+
+
+@pytest.fixture(scope="module")
+def web(broker: Broker) -> Iterator[Web]:
+    """A web process with little room for bodies and little time for them."""
+    environment = {"BROKER_UPLOADS_MEBIBYTES": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
+    with another_web(broker, **environment) as running:
+        yield running
+
+
+@pytest.fixture
+def until_the_end() -> Iterator[contextlib.ExitStack]:
+    with contextlib.ExitStack() as stack:
+        yield stack
+
+
+def announced(size: int) -> bytes:
+    return head("POST", "/api/v1/events", "Content-Type: application/json", f"Content-Length: {size}")
+
+
+def post(web: Web, size: int) -> requests.Response:
+    """Post a batch of this size, without a key: who may publish is asked when it has arrived."""
+    body = b'"' + b"x" * (size - 2) + b'"'
+    return requests.post(f"{web.address}/api/v1/events", body, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("size", [1000, BATCH, 100 * MEBIBYTE])
+def test_a_body_that_stops_coming_is_ended_and_so_is_its_connection(web: Web, size: int) -> None:
+    with connected(web.address) as connection:
+        began = time.monotonic()
+        connection.sendall(announced(size) + b'{"events"')
+        answer = until_closed(connection)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b'"body_too_slow"' in answer
+    assert SECONDS <= time.monotonic() - began < SECONDS + TIMEOUT / 2
+
+
+def test_a_body_that_drips_is_ended(web: Web) -> None:
+    with connected(web.address) as connection, contextlib.suppress(ConnectionError):
+        connection.sendall(announced(BATCH))
+        connection.settimeout(0.1)
+        answer = b""
+        until = time.monotonic() + TIMEOUT
+        while not answer and time.monotonic() < until:
+            connection.sendall(b"x")
+            with contextlib.suppress(TimeoutError):
+                answer = connection.recv(1000)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+def test_a_body_that_keeps_coming_has_more_time(web: Web) -> None:
+    piece = b" " * 128 * 1024
+    began = time.monotonic()
+
+    def pieces() -> Iterator[bytes]:
+        while time.monotonic() - began < 2 * SECONDS:
+            yield piece
+            time.sleep(0.2)
+
+    answer = requests.post(f"{web.address}/api/v1/events", pieces(), timeout=TIMEOUT)
+    assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated")
+
+
+def test_large_bodies_have_so_much_room_together(web: Web, until_the_end: contextlib.ExitStack) -> None:
+    waiting = [until_the_end.enter_context(connected(web.address)) for _ in range(2)]
+    for connection in waiting:
+        connection.sendall(announced(BATCH) + b" " * (ROOM // 2 - MEBIBYTE // 4))
+    wait_until(lambda: post(web, MEBIBYTE).status_code == 503)
+    refused = post(web, MEBIBYTE)
+    assert (refused.json()["code"], refused.headers["Retry-After"]) == ("no_room", "1")
+    assert post(web, 60 * 1024).status_code == 401
+    for connection in waiting:
+        connection.close()
+    wait_until(lambda: post(web, BATCH).status_code == 401)
+
+
+def test_what_large_bodies_took_is_given_back_once_they_are_answered(web: Web) -> None:
+    assert {post(web, BATCH).status_code for _ in range(10)} == {401}
+    assert {post(web, BATCH + 1).status_code for _ in range(10)} == {413}
+    assert post(web, BATCH).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /li", announced(1000) + b"{", announced(BATCH) + b"{"], ids=["idle", "head", "small", "large"]
+)
+def test_hundreds_of_silent_connections_keep_nobody_out(
+    broker: Broker, until_the_end: contextlib.ExitStack, said: bytes
+) -> None:
+    for _ in range(600):
+        until_the_end.enter_context(connected(broker.web)).sendall(said)
+    assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
+
+
+def test_idle_connections_that_were_used_keep_nobody_out(broker: Broker, until_the_end: contextlib.ExitStack) -> None:
+    def used() -> socket.socket:
+        connection = until_the_end.enter_context(connected(broker.web))
+        connection.sendall(head("GET", "/livez"))
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
+        return connection
+
+    assert len([used() for _ in range(600)]) == 600
+    assert requests.get(f"{broker.web}/livez", timeout=5).status_code == 200
