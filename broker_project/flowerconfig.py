@@ -1,5 +1,9 @@
-"""How Flower runs, read by it at its start: like every process of the broker, it ends up with the memory it needs."""
+"""How Flower runs, read by it at its start: closed, and like every process of the broker with the memory it needs."""
 
+from flower import command
+
+from broker_project.closed_flower import ClosedFlower
 from broker_project.processes import look_for_garbage_more_often
 
+command.Flower = ClosedFlower
 look_for_garbage_more_often()

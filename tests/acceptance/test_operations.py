@@ -1,4 +1,4 @@
-"""What operators rely on: health, queues that somebody consumes, and Flower behind its login."""
+"""What operators rely on: health, queues that somebody consumes."""
 
 import pytest
 import requests
@@ -8,8 +8,6 @@ from django.conf import settings
 from tests.real_broker import TIMEOUT, Broker
 
 pytestmark = pytest.mark.faults
-
-OTHER_LOGIN = ("admin", "guess")
 
 
 def worker_names(broker: Broker) -> set[str]:
@@ -34,19 +32,3 @@ def test_every_declared_queue_is_consumed_that_of_summaries_by_a_worker_of_its_o
     summarizing = {name for name in workers if name.startswith("celery@analytics.")}
     assert consumed == {name: {"analytics"} if name in summarizing else declared - {"analytics"} for name in workers}
     assert len(summarizing) == 1
-
-
-@pytest.mark.parametrize("path", ["/", "/workers", "/tasks", "/broker", "/api/workers", "/api/tasks"])
-def test_flower_asks_for_its_login(broker: Broker, path: str) -> None:
-    name, _, password = broker.stack.flower_login.partition(":")
-    answers = (requests.get(broker.stack.flower + path, auth=auth, timeout=TIMEOUT) for auth in (None, OTHER_LOGIN))
-    assert [answer.status_code for answer in answers] == [401, 401]
-    assert requests.get(broker.stack.flower + path, auth=(name, password), timeout=TIMEOUT).status_code == 200
-
-
-def test_flower_shows_the_workers(broker: Broker) -> None:
-    name, _, password = broker.stack.flower_login.partition(":")
-    workers = requests.get(
-        f"{broker.stack.flower}/api/workers?refresh=1", auth=(name, password), timeout=TIMEOUT
-    ).json()
-    assert workers.keys() == worker_names(broker)
