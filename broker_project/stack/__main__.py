@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from broker_project.stack.application import python
+from broker_project.stack.auditing import audit
 from broker_project.stack.command_line import run
 from broker_project.stack.demo.command import demo
 from broker_project.stack.testing import test
@@ -22,6 +23,7 @@ def faults(*arguments: str) -> int:
 
 
 COMMANDS: dict[str, Callable[..., int]] = {
+    "audit": audit,
     "bench": bench,
     "demo": demo,
     "faults": faults,

@@ -41,15 +41,16 @@ COMMANDS = {
     ),
     "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
+    "audit": ("[args...]", "ask whether a locked package is known to be vulnerable; with arguments for pip-audit"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
     "help": ("", "this list"),
 }
 """What each takes, and what it does."""
 
-ANYTHING = {"test", "manage", "bench", "faults"}
+ANYTHING = {"test", "manage", "bench", "faults", "audit"}
 """Commands that hand on whatever arguments they get."""
 
-DEVELOPING = {"test", "faults"}
+DEVELOPING = {"test", "faults", "audit"}
 """Commands that need the development lock."""
 
 HELP_WORDS = {"help", "-h", "--help"}
