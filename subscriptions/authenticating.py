@@ -13,13 +13,13 @@ from subscriptions.models import ApiKey, Subscriber
 USE_IS_NOTED_EVERY: Final = dt.timedelta(minutes=1)
 """`last_used_at` is for people who clean up; a write per request would make it the hottest row of the broker."""
 
-COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "last_used_at")
+COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "requests_per_minute", "last_used_at")
 """What a request needs to know of its key; anything else would be read when asked for."""
 SUBSCRIBER: Final = ("id", "mailbox_ordered", "ack_seconds", "max_redeliveries", "name")
 """And of its subscriber, if it has one, in the order of the model: what a mailbox's calls are about."""
 
 USABLE: Final = """
-SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.last_used_at,
+SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.requests_per_minute, k.last_used_at,
        s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name
   FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
  WHERE k.digest = %s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %s)

@@ -15,7 +15,13 @@ Owner = Publisher | Subscriber | None
 
 
 def issue(
-    owner: Owner, *, random_bytes: bytes, now: dt.datetime, label: str = "", expires_at: dt.datetime | None = None
+    owner: Owner,
+    *,
+    random_bytes: bytes,
+    now: dt.datetime,
+    label: str = "",
+    expires_at: dt.datetime | None = None,
+    requests_per_minute: int | None = None,
 ) -> tuple[ApiKey, str]:
     """Store a new key of `owner`; return it with its token, which nobody can read again.
 
@@ -32,6 +38,7 @@ def issue(
         subscriber=owner if isinstance(owner, Subscriber) else None,
         label=label,
         expires_at=expires_at,
+        requests_per_minute=requests_per_minute,
         prefix=shown_prefix_of(token),
         digest=digest_of(token),
     )

@@ -41,7 +41,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     """Who may call the API."""
 
     form = ApiKeyForm
-    fields = ("kind", "publisher", "subscriber", "label", "expires_at")
+    fields = ("kind", "publisher", "subscriber", "label", "expires_at", "requests_per_minute")
     list_display = ("prefix", "state", "kind", "publisher", "subscriber", "label", "last_used_at", "expires_at")
     list_filter = ("kind",)
     list_select_related = ("publisher", "subscriber")
@@ -56,7 +56,11 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Return what a new key takes, or all that may be seen of an old one."""
-        return (*self.fixed, "label", "expires_at", *self.kept_by_the_broker) if obj else tuple(self.fields)
+        return (
+            (*self.fixed, "label", "expires_at", "requests_per_minute", *self.kept_by_the_broker)
+            if obj
+            else tuple(self.fields)
+        )
 
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:  # noqa: ARG002
         """Keys are revoked and stay, so that one can see who used them until when."""
@@ -77,6 +81,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
             now=timezone.now(),
             label=obj.label,
             expires_at=obj.expires_at,
+            requests_per_minute=obj.requests_per_minute,
         )
         obj.pk, obj.prefix = issued.pk, issued.prefix
         self.show_when_added(obj, token)

@@ -40,6 +40,7 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
             "subscriber",
             "label",
             "expires_at",
+            "requests_per_minute",
             *read_only_fields,
         )
 
@@ -85,6 +86,7 @@ class ApiKeys(Resource[ApiKey]):
             now=timezone.now(),
             label=values.get("label", ""),
             expires_at=values.get("expires_at"),
+            requests_per_minute=values.get("requests_per_minute"),
         )
         return self.created(key, token=token)
 

@@ -23,7 +23,7 @@ class PublisherSerializer(StrictModelSerializer[Publisher]):
 
     class Meta:
         model = Publisher
-        fields = ("name", "description", "event_types", *KEPT_BY_THE_BROKER)
+        fields = ("name", "description", "event_types", "max_open_messages", *KEPT_BY_THE_BROKER)
         read_only_fields = KEPT_BY_THE_BROKER
 
 

@@ -97,6 +97,15 @@ class Migration(migrations.Migration):
                         to="subscriptions.eventtype",
                     ),
                 ),
+                (
+                    "max_open_messages",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="With so many messages that have unfinished deliveries it publishes no more; empty: no limit.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                    ),
+                ),
             ],
         ),
         migrations.CreateModel(
@@ -463,6 +472,15 @@ class Migration(migrations.Migration):
                 ),
                 ("digest", models.BinaryField(max_length=32, unique=True)),
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
+                (
+                    "requests_per_minute",
+                    models.PositiveIntegerField(
+                        blank=True,
+                        help_text="How many at most, in each web process; empty: as the broker is set up.",
+                        null=True,
+                        validators=[django.core.validators.MinValueValidator(1)],
+                    ),
+                ),
                 ("revoked_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 ("last_used_at", models.DateTimeField(blank=True, editable=False, null=True)),
                 (
@@ -710,6 +728,12 @@ class Migration(migrations.Migration):
             ),
         ),
         migrations.AddConstraint(
+            model_name="publisher",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("max_open_messages__gte", 1)), name="publisher_max_open_messages"
+            ),
+        ),
+        migrations.AddConstraint(
             model_name="apikey",
             constraint=models.CheckConstraint(
                 condition=models.Q(
@@ -720,6 +744,12 @@ class Migration(migrations.Migration):
                 ),
                 name="api_key_owner",
                 violation_error_message="A key belongs to one publisher, to one subscriber, or to management.",
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="apikey",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("requests_per_minute__gte", 1)), name="api_key_requests_per_minute"
             ),
         ),
         migrations.AddIndex(

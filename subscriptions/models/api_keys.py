@@ -1,5 +1,6 @@
 """Who may call the API."""
 
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
@@ -31,6 +32,12 @@ class ApiKey(Versioned):
     prefix = models.CharField(max_length=16, editable=False, help_text="The token's beginning, to tell keys apart.")
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)
+    requests_per_minute = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="How many at most, in each web process; empty: as the broker is set up.",
+    )
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
 
@@ -43,7 +50,8 @@ class ApiKey(Versioned):
                 condition=Q(kind=KeyKind.PUBLISHER, publisher__isnull=False, subscriber=None)
                 | Q(kind=KeyKind.SUBSCRIBER, publisher=None, subscriber__isnull=False)
                 | Q(kind=KeyKind.MANAGEMENT, publisher=None, subscriber=None),
-            )
+            ),
+            models.CheckConstraint(name="api_key_requests_per_minute", condition=Q(requests_per_minute__gte=1)),
         ]
 
     def __str__(self) -> str:

@@ -1,5 +1,6 @@
 """Who publishes."""
 
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
@@ -16,9 +17,18 @@ class Publisher(Versioned):
     event_types = models.ManyToManyField(
         EventType, blank=True, related_name="publishers", help_text="Empty: it may publish every event type."
     )
+    max_open_messages = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="With so many messages that have unfinished deliveries it publishes no more; empty: no limit.",
+    )
 
     class Meta:
-        constraints = [models.CheckConstraint(name="publisher_name", condition=Q(name__regex=NAME_PATTERN))]
+        constraints = [
+            models.CheckConstraint(name="publisher_name", condition=Q(name__regex=NAME_PATTERN)),
+            models.CheckConstraint(name="publisher_max_open_messages", condition=Q(max_open_messages__gte=1)),
+        ]
 
     def __str__(self) -> str:
         return self.name
