@@ -112,7 +112,7 @@ def on(stack: stacks.Stack, options: Options, say: Callable[[str], None]) -> Ite
 
 def _management_key(stack: stacks.Stack) -> str:
     return subprocess.run(  # noqa: S603 - our own command
-        python("django", "create_api_key", "--label", "bench"),
+        python("django", "create_api_key", "--scope", "all", "--label", "bench"),
         cwd=ROOT,
         env={**os.environ, **stack.environment},
         stdout=subprocess.PIPE,

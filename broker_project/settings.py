@@ -248,7 +248,7 @@ OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9"))
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
-    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.AnyKey"],
     "DEFAULT_RENDERER_CLASSES": ["subscriptions.api.rendering.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["subscriptions.api.parsing.JsonParser"],
     "DEFAULT_SCHEMA_CLASS": "subscriptions.api.schema.ApiSchema",

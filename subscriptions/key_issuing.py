@@ -1,51 +1,32 @@
-"""Issuing and revoking API keys; several of one owner live at once, for rotation (behaviour 1.2)."""
+"""Issuing, rotating and revoking API keys; several of one owner live at once (behaviour 1.2)."""
 
 import datetime as dt
+from collections.abc import Collection
+from typing import Final
 
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import QuerySet
 
-from subscriptions.configuring import Versions, change
+from subscriptions.configuring import Versions, change, locked
+from subscriptions.key_scopes import Issuer, KeyKind, NotOpened, scopes_of
 from subscriptions.key_tokens import digest_of, shown_prefix_of, token_of
-from subscriptions.models import ApiKey, KeyKind, Publisher, Subscriber
+from subscriptions.models import ApiKey, Publisher, Subscriber
 
 Owner = Publisher | Subscriber | None
 """Whose key it is; None for management."""
 
-
-def issue(
-    owner: Owner,
-    *,
-    random_bytes: bytes,
-    now: dt.datetime,
-    label: str = "",
-    expires_at: dt.datetime | None = None,
-    requests_per_minute: int | None = None,
-) -> tuple[ApiKey, str]:
-    """Store a new key of `owner`; return it with its token, which nobody can read again.
-
-    Raises:
-        ValidationError: it would have expired already.
-
-    """
-    if expires_at is not None and expires_at <= now:
-        raise ValidationError({"expires_at": "This time has passed already."})
-    token = token_of(random_bytes)
-    key = ApiKey.objects.create(
-        kind=_kind_of(owner),
-        publisher=owner if isinstance(owner, Publisher) else None,
-        subscriber=owner if isinstance(owner, Subscriber) else None,
-        label=label,
-        expires_at=expires_at,
-        requests_per_minute=requests_per_minute,
-        prefix=shown_prefix_of(token),
-        digest=digest_of(token),
-    )
-    return key, token
+OVERLAP: Final = dt.timedelta(hours=24)
+"""For how long a rotated key goes on beside its successor, unless somebody says otherwise."""
+LONGEST_OVERLAP: Final = dt.timedelta(days=30)
 
 
-def _kind_of(owner: Owner) -> KeyKind:
+class KeyEnded(Exception):
+    """A key opens nothing any more, so that nothing takes its place."""
+
+
+def kind_of(owner: Owner) -> KeyKind:
+    """Return the kind of a key of `owner`."""
     match owner:
         case Publisher():
             return KeyKind.PUBLISHER
@@ -55,8 +36,93 @@ def _kind_of(owner: Owner) -> KeyKind:
             return KeyKind.MANAGEMENT
 
 
+def issue(
+    owner: Owner,
+    *,
+    random_bytes: bytes,
+    now: dt.datetime,
+    issuer: Issuer,
+    label: str = "",
+    scopes: Collection[str] | None = None,
+    expires_at: dt.datetime | None = None,
+    requests_per_minute: int | None = None,
+) -> tuple[ApiKey, str]:
+    """Store a new key of `owner`; return it with its token, which nobody can read again.
+
+    Raises:
+        ValidationError: it would have expired already, or its kind has not these scopes.
+        BeyondIssuer: it would open more than `issuer` may pass on.
+
+    """
+    if expires_at is not None and expires_at <= now:
+        raise ValidationError({"expires_at": "This time has passed already."})
+    kind = kind_of(owner)
+    try:
+        given = scopes_of(kind, scopes)
+    except NotOpened as refused:
+        raise ValidationError({"scopes": str(refused)}) from refused
+    issuer.check(kind, given)
+    key = ApiKey(
+        kind=kind,
+        publisher=owner if isinstance(owner, Publisher) else None,
+        subscriber=owner if isinstance(owner, Subscriber) else None,
+        scopes=given,
+        label=label,
+        expires_at=expires_at,
+        requests_per_minute=requests_per_minute,
+    )
+    return _stored(key, random_bytes=random_bytes, now=now, issuer=issuer)
+
+
+def rotate(
+    which: QuerySet[ApiKey],
+    *,
+    random_bytes: bytes,
+    now: dt.datetime,
+    issuer: Issuer,
+    overlap: dt.timedelta = OVERLAP,
+    expected: Versions | None = None,
+) -> tuple[ApiKey, str]:
+    """Let a successor take the place of the one key in `which`, which ends after `overlap`, or sooner.
+
+    The successor is the same but for its token, and lives as long as the former was issued for: an end that the former
+    has by this or an earlier rotation is not the successor's.
+
+    Raises:
+        KeyEnded: it opens nothing any more.
+        BeyondIssuer: it opens more than `issuer` may pass on.
+        VersionMismatch: see `configuring.change`.
+
+    """
+    with transaction.atomic():
+        former = locked(which, expected)
+        if former.has_ended(now):
+            raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
+        issuer.check(former.kind, former.scopes)
+        change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
+        successor = ApiKey(
+            kind=former.kind,
+            publisher_id=former.publisher_id,
+            subscriber_id=former.subscriber_id,
+            scopes=former.scopes,
+            label=former.label,
+            expires_at=former.expires_at and now + (former.expires_at - former.created_at),
+            requests_per_minute=former.requests_per_minute,
+            successor_of=former,
+        )
+        return _stored(successor, random_bytes=random_bytes, now=now, issuer=issuer)
+
+
 def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
     """Make the one key in `which` useless from now on; revoking twice keeps the first time."""
     with transaction.atomic():
         key = change(which, changes={}, expected=expected)
         return key if key.revoked_at else change(which, changes={"revoked_at": now})
+
+
+def _stored(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> tuple[ApiKey, str]:
+    token = token_of(random_bytes)
+    key.prefix, key.digest = shown_prefix_of(token), digest_of(token)
+    key.created_at, key.issued_by = now, issuer.name[: ApiKey._meta.get_field("issued_by").max_length]  # noqa: SLF001 - documented by Django
+    key.save(force_insert=True)
+    return key, token

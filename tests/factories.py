@@ -7,7 +7,8 @@ from typing import Any
 
 from django.utils import timezone
 
-from subscriptions.key_issuing import Owner, issue
+from subscriptions.key_issuing import Owner, issue, kind_of
+from subscriptions.key_scopes import OPENED, Issuer
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
@@ -52,5 +53,9 @@ def subscription(
 
 
 def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
-    """Issue a key of a publisher, a subscriber or, without owner, for management; return it and its token."""
-    return issue(owner, **{"random_bytes": secrets.token_bytes(32), "now": timezone.now(), **fields})
+    """Issue a key of a publisher, a subscriber or, without owner, for management; return it and its token.
+
+    It opens all that its kind may, unless `scopes` are given.
+    """
+    given = {"now": timezone.now(), "scopes": OPENED[kind_of(owner)], **fields}
+    return issue(owner, random_bytes=secrets.token_bytes(32), issuer=Issuer("tests"), **given)

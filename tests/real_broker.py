@@ -158,7 +158,7 @@ def running_broker(folder: Path) -> Iterator[Broker]:
 
 def _management_key(stack: stacks.Stack) -> str:
     return subprocess.run(
-        python("django", "create_api_key", "--label", "demo"),
+        python("django", "create_api_key", "--scope", "all", "--label", "demo"),
         cwd=ROOT,
         env={**os.environ, **stack.environment},
         stdout=subprocess.PIPE,

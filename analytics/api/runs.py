@@ -19,7 +19,7 @@ from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.strictness import OneOfField, StrictSerializer, TruthField
-from subscriptions.models import ApiKey
+from subscriptions.models import ApiKey, Scope
 
 WINDOWS_SHOWN: Final = 500
 
@@ -83,6 +83,7 @@ class Runs(Records[Run]):
     """Runs of the summaries."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ, "post": Scope.OPERATE}
     http_method_names = ["get", "head", "post"]
     queryset = Run.objects.none()
     order = Order("summary runs", descending=True)

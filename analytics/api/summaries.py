@@ -22,6 +22,7 @@ from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.strictness import TextField
+from subscriptions.models import Scope
 
 CSV: Final = "text/csv"
 PARQUET: Final = "application/vnd.apache.parquet"
@@ -68,6 +69,7 @@ class Summaries(APIView):
     """Which summaries there are."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
 
     @extend_schema(operation_id="list_summaries", responses=SummarySerializer(many=True))
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
@@ -79,6 +81,7 @@ class RowsOfSummary(APIView):
     """The rows of one summary."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
     query_class: ClassVar[type[PageQuery]] = RangeQuery
 
     @extend_schema(operation_id="read_summary", parameters=[NAME, RangeQuery], responses=OpenApiTypes.OBJECT)
@@ -95,6 +98,7 @@ class FileOfSummary(APIView):
     """The rows of one summary as a file."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
 
     @extend_schema(
         operation_id="download_summary",

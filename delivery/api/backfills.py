@@ -18,6 +18,7 @@ from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TruthField
+from subscriptions.models import Scope
 
 register(
     {
@@ -47,6 +48,7 @@ class BackfillSubscription(APIView):
     """A subscription that is INACTIVE and never had a delivery."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(
         operation_id="backfill_subscription",

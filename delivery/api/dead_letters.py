@@ -21,7 +21,7 @@ from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
 from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import OneOfField, TextField
-from subscriptions.models import ApiKey, EventType, Subscription
+from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
 
 class ReasonField(OneOfField):
@@ -74,6 +74,7 @@ class DeadLetterCounts(APIView):
     """How many came to nothing."""
 
     permission_classes = [MayReceive]
+    needs = {"get": Scope.READ}
 
     @extend_schema(
         operation_id="count_dead_letters",

@@ -31,13 +31,14 @@ from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
 from subscriptions.api.parsing import RawParser
 from subscriptions.api.permissions import MayPublish, key_of
-from subscriptions.models import EventKind
+from subscriptions.models import EventKind, Scope
 
 
 class Publish(APIView):
     """Publish one event: the body is the payload."""
 
     permission_classes = [MayPublish]
+    needs = {"post": Scope.PUBLISH}
     parser_classes = [RawParser]
 
     @extend_schema(
@@ -58,6 +59,7 @@ class PublishBatch(APIView):
     """Publish up to 1,000 events at once, all or none; or one CloudEvent, which names its event type itself."""
 
     permission_classes = [MayPublish]
+    needs = {"post": Scope.PUBLISH}
     parser_classes = [RawParser]
 
     @extend_schema(

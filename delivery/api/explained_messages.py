@@ -10,12 +10,14 @@ from delivery.api.explanations import ExplanationSerializer
 from delivery.looking.explaining import explain
 from delivery.models import Message
 from subscriptions.api.permissions import MayManage
+from subscriptions.models import Scope
 
 
 class ExplanationOfMessage(APIView):
     """Who gets a message, and why."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
 
     @extend_schema(operation_id="explain_message", responses=ExplanationSerializer)
     def get(self, request: Request, id: int) -> Response:  # noqa: A002, ARG002 - the address names it so; DRF's signature

@@ -16,6 +16,7 @@ from delivery.looking.explaining import shown_of, verdict_on
 from delivery.webhooks.forwarded_headers import kept
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
+from subscriptions.models import Scope
 from subscriptions.verdicts import Verdict, judge
 
 
@@ -34,6 +35,7 @@ class FiltersOfSubscription(APIView):
     """A subscription's filters."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.READ}
 
     @extend_schema(operation_id="test_filter_of_subscription", request=MessageToTry, responses=TestedSerializer)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
@@ -53,6 +55,7 @@ class AnyFilters(APIView):
     """Filters that no subscription has yet."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.READ}
 
     @extend_schema(operation_id="test_filter", request=FilterToTry, responses=TestedSerializer)
     def post(self, request: Request) -> Response:

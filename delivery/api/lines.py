@@ -17,7 +17,7 @@ from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
-from subscriptions.models import EventKind, Subscription
+from subscriptions.models import EventKind, Scope, Subscription
 
 EVENTS_SHOWN: Final = 50
 PAUSES_SHOWN: Final = 100
@@ -108,6 +108,7 @@ class LineOfSubscriber(APIView):
     """A subscriber's line."""
 
     permission_classes = [MayReceive]
+    needs = {"get": Scope.READ}
 
     @extend_schema(operation_id="read_line", responses=LineSerializer)
     def get(self, request: Request, name: str) -> Response:
@@ -130,6 +131,7 @@ class CancelDeliveries(APIView):
     """Everything a subscription has unfinished."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(operation_id="cancel_deliveries", request=None, responses=Cancelled)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so

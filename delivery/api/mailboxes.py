@@ -18,6 +18,7 @@ from delivery.mailboxes.purging import PURGE_SECONDS, purge
 from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
+from subscriptions.models import Scope
 
 MOST_MESSAGES: Final = 100
 MESSAGES: Final = 10
@@ -114,6 +115,8 @@ class NextMessages(MailboxView):
 
 class StandingOfMailbox(MailboxView):
     """How much there is."""
+
+    needs = {"get": Scope.READ}
 
     @extend_schema(operation_id="read_mailbox", responses=StandingSerializer)
     def get(self, request: Request, name: str) -> Response:

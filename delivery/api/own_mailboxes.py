@@ -16,12 +16,14 @@ from delivery.mailboxes.receipts import Receipt, read, receipt_key, written
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.strictness import StrictSerializer
 from subscriptions.authenticating import is_usable
+from subscriptions.models import Scope
 
 
 class MailboxView(APIView):
     """One of the calls that a mailbox takes."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.RECEIVE}
 
     def mailbox(self, request: Request, name: str) -> Mailbox:
         """Return the one of that name.

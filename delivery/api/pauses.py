@@ -18,7 +18,7 @@ from subscriptions.api.resources import refuse_body
 from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TextField
 from subscriptions.api.subscription_fields import SubscriptionSerializer
-from subscriptions.models import Subscription
+from subscriptions.models import Scope, Subscription
 
 MOST_CHARACTERS: Final = 1000
 
@@ -46,6 +46,7 @@ class PauseView(APIView):
     """Pausing one, or all of a subscriber."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     def reason(self, request: Request) -> str:
         """Return what the body says."""

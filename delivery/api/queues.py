@@ -11,6 +11,7 @@ from rest_framework.views import APIView
 from delivery.looking.queue_standing import GroupState, senders
 from delivery.looking.standing import COUNTED_AT_MOST, LineState
 from subscriptions.api.permissions import MayManage
+from subscriptions.models import Scope
 
 
 class SenderSerializer(serializers.Serializer[Any]):
@@ -43,6 +44,7 @@ class Senders(APIView):
     """The QUEUE senders."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
 
     @extend_schema(operation_id="list_senders", responses=SenderSerializer(many=True))
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature

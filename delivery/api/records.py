@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from subscriptions.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
-from subscriptions.api.permissions import key_of
-from subscriptions.models import ApiKey
+from subscriptions.api.permissions import Needs, key_of
+from subscriptions.models import ApiKey, Scope
 
 Record = TypeVar("Record", bound=Model)
 
@@ -20,6 +20,7 @@ class Records(GenericViewSet[Record], Generic[Record]):
 
     pagination_class = Pages
     http_method_names = ["get", "head"]
+    needs: ClassVar[Needs] = {"get": Scope.READ}
     lookup_field = "id"
     order: ClassVar[Order]
     query_class: ClassVar[type[PageQuery]] = PageQuery

@@ -12,12 +12,14 @@ from delivery.api.scopes import deliveries_for
 from delivery.settling.holding import release_one
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body
+from subscriptions.models import Scope
 
 
 class ReleaseDelivery(APIView):
     """A delivery whose filter or script failed."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(operation_id="release_delivery", request=None, responses=DeliverySerializer)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so

@@ -23,7 +23,7 @@ from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import OneOfField
-from subscriptions.models import ApiKey, KeyKind
+from subscriptions.models import ApiKey, KeyKind, Scope
 
 register({ReplayFinished: ProblemType(409, "finished", "Finished")})
 
@@ -80,6 +80,7 @@ class Replays(Records[Replay]):
     """Jobs that make many deliveries again."""
 
     permission_classes = [MayReceive]
+    needs = {"get": Scope.READ, "post": Scope.OPERATE}
     serializer_class = ReplaySerializer
     query_class = ReplayQuery
     http_method_names = ["get", "head", "post"]
@@ -125,6 +126,7 @@ class CancelReplay(APIView):
     """A replay under way."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(operation_id="cancel_replay", request=None, responses=ReplaySerializer)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so

@@ -25,7 +25,7 @@ from subscriptions.api.permissions import MayPublish, MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import StrictSerializer, TextField
-from subscriptions.models import KeyKind
+from subscriptions.models import KeyKind, Scope
 
 register(
     {
@@ -65,6 +65,7 @@ class ResubmitDelivery(APIView):
     """A delivery that came to nothing."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(operation_id="resubmit_delivery", request=EditSerializer, responses={201: DeliverySerializer})
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
@@ -98,6 +99,7 @@ class ResubmitMessage(APIView):
     """A message that nobody got."""
 
     permission_classes = [MayPublish]
+    needs = {"post": Scope.OPERATE}
 
     @extend_schema(operation_id="resubmit_message", request=None, responses={202: ResubmittedEvent})
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so

@@ -24,7 +24,7 @@ from delivery.webhooks.requests import OWN
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.endpoints import is_scripted
-from subscriptions.models import EventKind
+from subscriptions.models import EventKind, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,7 @@ class ScriptOfSubscription(APIView):
     """A subscription's script."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.READ}
 
     @extend_schema(operation_id="test_script_of_subscription", request=ScriptToTry, responses=TriedSerializer)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
@@ -115,6 +116,7 @@ class AnyScript(APIView):
     """A script that no subscription has yet."""
 
     permission_classes = [MayReceive]
+    needs = {"post": Scope.READ}
 
     @extend_schema(operation_id="test_script", request=AnyScriptToTry, responses=TriedSerializer)
     def post(self, request: Request) -> Response:

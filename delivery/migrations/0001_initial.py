@@ -359,6 +359,9 @@ class Migration(migrations.Migration):
                     ),
                 ),
             ],
+            options={
+                "permissions": [("view_payload", "Can see bodies and headers, of messages and of answers")],
+            },
         ),
         migrations.AddField(
             model_name="delivery",

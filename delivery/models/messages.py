@@ -52,6 +52,7 @@ class Message(models.Model):
     published_at = models.DateTimeField(db_default=Now())
 
     class Meta:
+        permissions = [("view_payload", "Can see bodies and headers, of messages and of answers")]
         constraints = [models.CheckConstraint(name="message_outcome", condition=Q(outcome__in=MessageOutcome.values))]
 
     def __str__(self) -> str:

@@ -1,39 +1,24 @@
 """API keys in the admin: a token is shown when it is issued, and never again."""
 
-import datetime as dt
 import secrets
-from typing import Any
+from typing import Any, ClassVar, Final
 
-from django import forms
 from django.contrib import admin, messages
-from django.http import HttpRequest, HttpResponse
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
 from subscriptions import key_issuing
-from subscriptions.admin.configured import ConfiguredAdmin
+from subscriptions.admin.api_key_form import ApiKeyForm
 from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display
+from subscriptions.key_scopes import Issuer
 from subscriptions.key_tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind
 
-
-class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
-    """A key about to be issued, or relabelled."""
-
-    def clean(self) -> dict[str, Any]:
-        """Refuse an owner that does not fit the kind."""
-        values = super().clean() or {}
-        for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
-            if name in self.fields and (values.get("kind") == kind) != bool(values.get(name)):
-                self.add_error(name, f"Choose a {name} if and only if the kind is {kind.label}.")
-        return values
-
-    def clean_expires_at(self) -> dt.datetime | None:
-        """Refuse a time that has passed: a key is ended by revoking it."""
-        expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
-        if expires_at and "expires_at" in self.changed_data and expires_at <= timezone.now():
-            raise forms.ValidationError("This time has passed already; revoke the key to end it now.")
-        return expires_at
+ROTATING: Final = "Rotate this key? Another one takes its place, whose token is shown once; this one ends in 24 hours."
+OF_OWNERS: Final = frozenset({KeyKind.PUBLISHER, KeyKind.SUBSCRIBER})
 
 
 @admin.register(ApiKey)
@@ -41,18 +26,21 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     """Who may call the API."""
 
     form = ApiKeyForm
-    fields = ("kind", "publisher", "subscriber", "label", "expires_at", "requests_per_minute")
-    list_display = ("prefix", "state", "kind", "publisher", "subscriber", "label", "last_used_at", "expires_at")
+    fields = ("kind", "publisher", "subscriber", "scopes", "label", "expires_at", "requests_per_minute")
+    list_display = ("prefix", "state", "kind", "publisher", "subscriber", "opens", "label", "last_used_at", "ends_at")
     list_filter = ("kind",)
     list_select_related = ("publisher", "subscriber")
     search_fields = ("prefix", "label", "publisher__name", "subscriber__name")
     ordering = ("-id",)
     autocomplete_fields = ("publisher", "subscriber")
-    fixed = ("prefix", "kind", "publisher", "subscriber")
-    kept_by_the_broker = ("last_used_at", "revoked_at", *ConfiguredAdmin.kept_by_the_broker)
+    fixed = ("prefix", "kind", "publisher", "subscriber", "opens")
+    kept_by_the_broker = (
+        *("last_used_at", "retires_at", "revoked_at", "successor_of", "issued_by"),
+        *ShowingOnceAdmin.kept_by_the_broker,
+    )
     shown_name = "token"
     shown_advice = "Whoever has it may do what the key may. It cannot be read again: if it is lost, revoke the key."
-    actions_detail = ("revoke",)
+    actions_detail: ClassVar[tuple[str, ...]] = ("rotate", "revoke")
 
     def get_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> tuple[str, ...]:  # noqa: ARG002
         """Return what a new key takes, or all that may be seen of an old one."""
@@ -62,29 +50,72 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
             else tuple(self.fields)
         )
 
+    def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> Any:
+        """Return the form, which knows what the user may pass on."""
+        form = super().get_form(request, obj, change, **options)
+        form.issuer = self._issuer(request)
+        return form
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: object = None) -> bool:
+        """Tell whether the user may issue a key like it, which is what rotating it does."""
+        key = self.only(object_id).first()
+        return key is not None and key.kind in self._issuer(request).kinds
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Offer nothing to do with a key that has ended."""
+        offered: list[Any] = super().get_actions_detail(request, object_id)
+        key = self.only(object_id).first()
+        return [] if key and key.has_ended(timezone.now()) else offered
+
     def has_delete_permission(self, request: HttpRequest, obj: ApiKey | None = None) -> bool:  # noqa: ARG002
         """Keys are revoked and stay, so that one can see who used them until when."""
         return False
 
-    @display(description="state", label={"usable": "success", "expired": "warning", "revoked": "danger"})
+    @display(description="state", label={"usable": "success", "rotated": "info", "ended": "warning"})
     def state(self, key: ApiKey) -> str:
-        """Return whether it opens anything."""
-        if key.revoked_at:
-            return "revoked"
-        return "expired" if key.expires_at and key.expires_at <= timezone.now() else "usable"
+        """Return whether it opens anything, and whether it will be followed."""
+        if key.has_ended(timezone.now()):
+            return "ended"
+        return "rotated" if key.retires_at else "usable"
 
-    def create(self, request: HttpRequest, obj: ApiKey, form: "forms.ModelForm[ApiKey]") -> None:  # noqa: ARG002
+    @display(description="opens")
+    def opens(self, key: ApiKey) -> str:
+        """Return its scopes."""
+        return ", ".join(key.scopes)
+
+    def create(self, request: HttpRequest, obj: ApiKey, form: "ModelForm[ApiKey]") -> None:
         """Issue it; the answer shows its token."""
         issued, token = key_issuing.issue(
             obj.publisher or obj.subscriber,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
+            issuer=self._issuer(request),
             label=obj.label,
+            scopes=form.cleaned_data["scopes"] or None,
             expires_at=obj.expires_at,
             requests_per_minute=obj.requests_per_minute,
         )
         obj.pk, obj.prefix = issued.pk, issued.prefix
         self.show_when_added(obj, token)
+
+    @action(description="Rotate", permissions=["rotate"], icon="autorenew")
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then let another key take its place, and show that one's token."""
+        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
+            return question
+        try:
+            successor, token = key_issuing.rotate(
+                self.only(object_id),
+                random_bytes=secrets.token_bytes(TOKEN_BYTES),
+                now=timezone.now(),
+                issuer=self._issuer(request),
+            )
+        except key_issuing.KeyEnded as refused:
+            self.message_user(request, str(refused), messages.ERROR)
+            return HttpResponseRedirect(self.page_of(object_id))
+        self.log_change(request, self.only(object_id).get(), f"Rotated: key {successor.pk} takes its place.")
+        self.log_addition(request, successor, f"Takes the place of key {object_id}.")
+        return self.shown(request, successor, token)
 
     @action(
         description="Revoke",
@@ -99,3 +130,11 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         self.log_change(request, revoked, "Revoked.")
         self.message_user(request, "Revoked.", messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))
+
+    def _issuer(self, request: HttpRequest) -> Issuer:
+        """Return what the user may issue, rotate and prolong."""
+        may_add = request.user.has_perm("subscriptions.add_apikey")
+        kinds = OF_OWNERS if may_add else frozenset[KeyKind]()
+        if may_add and request.user.has_perm("subscriptions.issue_management_key"):
+            kinds = frozenset(KeyKind)
+        return Issuer(str(request.user), kinds=kinds)

@@ -1,24 +1,45 @@
-"""API keys: issued and revoked by management; a token is shown once, when it is issued (behaviour 1.2)."""
+"""API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (behaviour 1.2)."""
 
+import datetime as dt
 import secrets
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
-from rest_framework import serializers
+from rest_framework import serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from subscriptions import key_issuing
 from subscriptions.api.pagination import Order
+from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.preconditions import expected_versions
+from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
 from subscriptions.api.scopes import api_keys_for
-from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.api.strictness import (
+    NameField,
+    OneOfField,
+    StrictModelSerializer,
+    StrictSerializer,
+    WholeNumberField,
+)
+from subscriptions.key_scopes import OPENED, BeyondIssuer, Issuer
 from subscriptions.key_tokens import TOKEN_BYTES
-from subscriptions.models import ApiKey, KeyKind, Publisher, Subscriber
+from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
+
+OVERLAP_SECONDS: Final = int(key_issuing.OVERLAP.total_seconds())
+LONGEST_OVERLAP_SECONDS: Final = int(key_issuing.LONGEST_OVERLAP.total_seconds())
+
+register(
+    {
+        BeyondIssuer: ProblemType(403, "beyond_own_scopes", "Beyond your own scopes"),
+        key_issuing.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
+    }
+)
 
 
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):
@@ -31,13 +52,24 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         required=False, allow_null=True, queryset=Subscriber.objects.all(), help_text="Whose, if kind is SUBSCRIBER."
     )
 
+    scopes = serializers.ListField(
+        child=OneOfField(Scope.choices),
+        required=False,
+        allow_empty=False,
+        help_text="What it opens of what its kind may; without it all of that but `keys`.",
+    )
+
     class Meta:
         model = ApiKey
-        read_only_fields = ("id", "prefix", "revoked_at", "last_used_at", *KEPT_BY_THE_BROKER)
+        read_only_fields = (
+            *("id", "prefix", "retires_at", "revoked_at", "last_used_at", "successor_of", "issued_by"),
+            *KEPT_BY_THE_BROKER,
+        )
         fields: ClassVar[tuple[str, ...]] = (
             "kind",
             "publisher",
             "subscriber",
+            "scopes",
             "label",
             "expires_at",
             "requests_per_minute",
@@ -45,10 +77,13 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse an owner that does not fit the kind."""
+        """Refuse an owner or scopes that do not fit the kind."""
         for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
             if (attrs["kind"] == kind) != bool(attrs.get(name)):
                 raise serializers.ValidationError({name: f"Give a {name} if and only if kind is {kind}."})
+        if not set(attrs.get("scopes", ())) <= {*OPENED[attrs["kind"]]}:
+            there = ", ".join(OPENED[attrs["kind"]])
+            raise serializers.ValidationError({"scopes": f"The scopes of a {attrs['kind']} key are {there}."})
         return attrs
 
 
@@ -61,9 +96,23 @@ class NewApiKeySerializer(ApiKeySerializer):
         fields = (*ApiKeySerializer.Meta.fields, "token")
 
 
+class RotationSerializer(StrictSerializer):
+    """How a key is rotated."""
+
+    overlap_seconds = WholeNumberField(
+        required=False,
+        default=OVERLAP_SECONDS,
+        min_value=0,
+        max_value=LONGEST_OVERLAP_SECONDS,
+        help_text="For how long the former goes on beside its successor; 0: it ends at once.",
+    )
+
+
 class ApiKeys(Resource[ApiKey]):
     """Who may call the API."""
 
+    permission_classes = [MayManage]
+    needs = {"get": Scope.KEYS, "post": Scope.KEYS}
     http_method_names = ["get", "head", "post"]
     serializer_class = ApiKeySerializer
     lookup_url_kwarg = "id"
@@ -72,7 +121,7 @@ class ApiKeys(Resource[ApiKey]):
     related = ("publisher", "subscriber")
 
     def scope(self, key: ApiKey) -> QuerySet[ApiKey]:
-        """Return management all, others none."""
+        """Return all: nobody but management gets here."""
         return api_keys_for(key)
 
     @extend_schema(responses={201: NewApiKeySerializer})
@@ -84,11 +133,32 @@ class ApiKeys(Resource[ApiKey]):
             owner,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
+            issuer=issuer_of(request),
             label=values.get("label", ""),
+            scopes=values.get("scopes"),
             expires_at=values.get("expires_at"),
             requests_per_minute=values.get("requests_per_minute"),
         )
         return self.created(key, token=token)
+
+    @extend_schema(request=RotationSerializer, responses={201: NewApiKeySerializer})
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, **_: str) -> Response:
+        """Issue a successor, with the same owner, scopes and label; the former ends after an overlap.
+
+        The answer is the only one with the successor's token. It lives as long as the former was issued for.
+        """
+        asked = self.valid(request, by=RotationSerializer)
+        successor, token = key_issuing.rotate(
+            self.which(),
+            random_bytes=secrets.token_bytes(TOKEN_BYTES),
+            now=timezone.now(),
+            issuer=issuer_of(request),
+            overlap=dt.timedelta(seconds=asked["overlap_seconds"]),
+            expected=expected_versions(request),
+        )
+        address = reverse("api-key-detail", args=[successor.pk])
+        return self.answer(successor, status.HTTP_201_CREATED, {"Location": address}, token=token)
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])
@@ -96,3 +166,9 @@ class ApiKeys(Resource[ApiKey]):
         """Make it useless from now on."""
         refuse_body(request)
         return self.answer(key_issuing.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
+
+
+def issuer_of(request: Request) -> Issuer:
+    """Return whose key issues others: it passes on no scope that it has not."""
+    key = key_of(request)
+    return Issuer(f"key {key.prefix}…", scopes=frozenset(map(Scope, key.scopes)))

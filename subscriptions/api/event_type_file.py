@@ -18,7 +18,7 @@ from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.strictness import StrictSerializer
 from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile
 from subscriptions.exchanging import Verdict, export_event_types, import_event_types
-from subscriptions.models import EventType
+from subscriptions.models import EventType, Scope
 
 register(
     {
@@ -65,6 +65,7 @@ class EventTypeFile(APIView):
     """All event types with their schemas and samples, as JSON or YAML."""
 
     permission_classes = [MayManage]
+    needs = {"get": Scope.READ, "post": Scope.CONFIGURE}
     parser_classes = [RawParser]
 
     @extend_schema(

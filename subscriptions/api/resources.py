@@ -15,11 +15,11 @@ from rest_framework.viewsets import GenericViewSet
 from subscriptions import configuring, removing
 from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.parsing import refuse_unmeasured
-from subscriptions.api.permissions import key_of
+from subscriptions.api.permissions import Needs, check_scope, key_of
 from subscriptions.api.preconditions import etag_of, expected_versions
 from subscriptions.api.problems import UNKNOWN, ProblemType, register
 from subscriptions.api.strictness import StrictSerializer
-from subscriptions.models import ApiKey, KeyKind
+from subscriptions.models import ApiKey, KeyKind, Scope
 from subscriptions.models.versioned import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
@@ -53,9 +53,12 @@ class ReadOrWrite(BasePermission):
     message = "This kind of key may read this, but not change it."
 
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Tell whether the key may use the view at all; 401 without a key."""
+        """Tell whether the key may use the view at all; 401 without a key, `MissingScope` with a narrower one."""
         key = request.auth
-        return isinstance(key, ApiKey) and (view.action != "create" or key.kind in view.writers)
+        if not isinstance(key, ApiKey) or (view.action == "create" and key.kind not in view.writers):
+            return False
+        check_scope(key, request, view)
+        return True
 
     def has_object_permission(self, request: Request, view: Any, obj: Versioned) -> bool:  # noqa: ARG002 - DRF's signature
         """Tell whether the key may do this with what it can see."""
@@ -68,6 +71,7 @@ class Resource(GenericViewSet[Record], Generic[Record]):
     permission_classes = [ReadOrWrite]
     pagination_class = Pages
     http_method_names = ["get", "head", "post", "patch", "delete"]
+    needs: ClassVar[Needs] = {"get": Scope.READ, **dict.fromkeys(("post", "patch", "delete"), Scope.CONFIGURE)}
     writers: ClassVar[frozenset[KeyKind]] = frozenset({KeyKind.MANAGEMENT})
     order: ClassVar[Order]
     query_class: ClassVar[type[PageQuery]] = PageQuery

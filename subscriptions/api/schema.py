@@ -9,6 +9,7 @@ from drf_spectacular.utils import OpenApiParameter
 
 from subscriptions.api.authentication import SCHEME
 from subscriptions.api.problems import PROBLEM_JSON
+from subscriptions.models import Scope
 
 IF_MATCH: Final = OpenApiParameter(
     "If-Match", str, OpenApiParameter.HEADER, description="The ETag that was read; another version by now: 412."
@@ -57,6 +58,19 @@ class BearerKeys(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-cal
 
 class ApiSchema(AutoSchema):
     """Adds a summary, `If-Match` where a version is checked, and a list's own query parameters."""
+
+    def get_auth(self) -> list[dict[str, list[str]]]:
+        """Return the ways to authenticate, with the scope that a key needs as its role."""
+        scope = self._scope()
+        return [{way: [str(scope)] for way in one} if scope else one for one in super().get_auth()]
+
+    def get_description(self) -> str:  # type: ignore[override]  # spectacular's signature, not that of DRF
+        """Return what is said of an operation, and which scope it takes."""
+        text, scope = super().get_description(), self._scope()
+        return f"{text}\n\nTakes a key with the scope `{scope}`." if scope else text
+
+    def _scope(self) -> Scope | None:
+        return getattr(self.view, "needs", {}).get(self.method.lower())
 
     def get_summary(self) -> str | None:
         """Return the beginning of what is said of an operation: what it does, without the particulars."""

@@ -470,6 +470,23 @@ class Migration(migrations.Migration):
                         editable=False, help_text="The token's beginning, to tell keys apart.", max_length=16
                     ),
                 ),
+                (
+                    "scopes",
+                    django.contrib.postgres.fields.ArrayField(
+                        base_field=models.CharField(
+                            choices=[
+                                ("publish", "Publish"),
+                                ("read", "Read"),
+                                ("configure", "Configure"),
+                                ("receive", "Receive"),
+                                ("operate", "Operate"),
+                                ("keys", "Keys"),
+                            ],
+                            max_length=9,
+                        ),
+                        size=None,
+                    ),
+                ),
                 ("digest", models.BinaryField(max_length=32, unique=True)),
                 ("expires_at", models.DateTimeField(blank=True, null=True)),
                 (
@@ -479,6 +496,12 @@ class Migration(migrations.Migration):
                         help_text="How many at most, in each web process; empty: as the broker is set up.",
                         null=True,
                         validators=[django.core.validators.MinValueValidator(1)],
+                    ),
+                ),
+                (
+                    "retires_at",
+                    models.DateTimeField(
+                        blank=True, editable=False, help_text="When it ends by a rotation.", null=True
                     ),
                 ),
                 ("revoked_at", models.DateTimeField(blank=True, editable=False, null=True)),
@@ -503,9 +526,22 @@ class Migration(migrations.Migration):
                         to="subscriptions.subscriber",
                     ),
                 ),
+                (
+                    "successor_of",
+                    models.ForeignKey(
+                        blank=True,
+                        editable=False,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="successors",
+                        to="subscriptions.apikey",
+                    ),
+                ),
+                ("issued_by", models.CharField(blank=True, default="", editable=False, max_length=255)),
             ],
             options={
                 "verbose_name": "API key",
+                "permissions": [("issue_management_key", "Can issue, rotate and prolong management keys")],
             },
         ),
         migrations.CreateModel(
@@ -718,7 +754,7 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "permissions": [("pause", "Can pause and resume")],
+                "permissions": [("pause", "Can pause and resume"), ("rotate_secret", "Can rotate signing secrets")],
             },
         ),
         migrations.AddConstraint(
@@ -750,6 +786,31 @@ class Migration(migrations.Migration):
             model_name="apikey",
             constraint=models.CheckConstraint(
                 condition=models.Q(("requests_per_minute__gte", 1)), name="api_key_requests_per_minute"
+            ),
+        ),
+        migrations.AddConstraint(
+            model_name="apikey",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    ("scopes__len__gt", 0),
+                    models.Q(
+                        models.Q(("kind", "PUBLISHER"), ("scopes__contained_by", ["publish", "read", "operate"])),
+                        models.Q(
+                            ("kind", "SUBSCRIBER"),
+                            ("scopes__contained_by", ["read", "configure", "receive", "operate"]),
+                        ),
+                        models.Q(
+                            ("kind", "MANAGEMENT"),
+                            (
+                                "scopes__contained_by",
+                                ["publish", "read", "configure", "receive", "operate", "keys"],
+                            ),
+                        ),
+                        _connector="OR",
+                    ),
+                ),
+                name="api_key_scopes",
+                violation_error_message="A key has one or more of the scopes that there are for its kind.",
             ),
         ),
         migrations.AddIndex(

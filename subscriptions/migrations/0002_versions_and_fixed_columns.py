@@ -22,7 +22,8 @@ CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EAC
   WHEN (OLD.probe_due_at IS NOT DISTINCT FROM NEW.probe_due_at
         OR (OLD.paused_by, OLD.on_trial) IS DISTINCT FROM (NEW.paused_by, NEW.on_trial))
   EXECUTE FUNCTION raise_version();
-CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, revoked_at ON subscriptions_apikey
+CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, retires_at, revoked_at, requests_per_minute
+  ON subscriptions_apikey
   FOR EACH ROW EXECUTE FUNCTION raise_version();
 """
 
@@ -38,6 +39,13 @@ CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
   WHEN ((OLD.subscriber_id, OLD.event_type_id, OLD.event_pattern)
         IS DISTINCT FROM (NEW.subscriber_id, NEW.event_type_id, NEW.event_pattern))
   EXECUTE FUNCTION refuse_change('subscriber and event type of a subscription');
+CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_apikey FOR EACH ROW
+  WHEN ((OLD.kind, OLD.publisher_id, OLD.subscriber_id, OLD.digest, OLD.scopes)
+        IS DISTINCT FROM (NEW.kind, NEW.publisher_id, NEW.subscriber_id, NEW.digest, NEW.scopes))
+  EXECUTE FUNCTION refuse_change('whose an API key is and what it opens');
+CREATE TRIGGER ended BEFORE UPDATE ON subscriptions_apikey FOR EACH ROW
+  WHEN (OLD.revoked_at < COALESCE(NEW.revoked_at, 'infinity') OR OLD.retires_at < COALESCE(NEW.retires_at, 'infinity'))
+  EXECUTE FUNCTION refuse_change('the end of an API key that was revoked or rotated');
 CREATE TRIGGER fixed BEFORE UPDATE ON subscriptions_retrypolicy FOR EACH ROW
   WHEN (OLD.is_preset OR NEW.is_preset) EXECUTE FUNCTION refuse_change('a retry policy that came installed');
 CREATE TRIGGER kept BEFORE DELETE ON subscriptions_retrypolicy FOR EACH ROW

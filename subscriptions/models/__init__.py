@@ -1,6 +1,7 @@
 """What is configured: one module a model, re-exported here."""
 
-from subscriptions.models.api_keys import ApiKey, KeyKind
+from subscriptions.key_scopes import KeyKind, Scope
+from subscriptions.models.api_keys import ApiKey
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.pausable import PausedBy
 from subscriptions.models.publishers import Publisher
@@ -20,6 +21,7 @@ __all__ = [
     "Processing",
     "Publisher",
     "RetryPolicy",
+    "Scope",
     "Status",
     "StatusChange",
     "Subscriber",

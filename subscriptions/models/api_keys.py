@@ -1,33 +1,28 @@
 """Who may call the API."""
 
+import datetime as dt
+
+from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from subscriptions.key_scopes import OPENED, KeyKind, Scope
 from subscriptions.models.publishers import Publisher
 from subscriptions.models.subscribers import Subscriber
 from subscriptions.models.versioned import Versioned
 
 
-class KeyKind(models.TextChoices):
-    """What a key opens (behaviour 1.2)."""
-
-    PUBLISHER = "PUBLISHER"
-    """Publishes, and reads its publisher's messages."""
-
-    SUBSCRIBER = "SUBSCRIBER"
-    """Reads and changes its subscriber's subscriptions, deliveries and mailbox."""
-
-    MANAGEMENT = "MANAGEMENT"
-    """Everything."""
-
-
 class ApiKey(Versioned):
-    """One bearer token's hash, and whom it belongs to; the token itself is shown once and never stored."""
+    """One bearer token's hash, and whom it belongs to; the token itself is shown once and never stored.
+
+    Whose it is and what it opens never changes, and an end that was set by rotating or revoking it never goes away.
+    """
 
     kind = models.CharField(max_length=10, choices=KeyKind)
     publisher = models.ForeignKey(Publisher, models.CASCADE, null=True, blank=True, related_name="api_keys")
     subscriber = models.ForeignKey(Subscriber, models.CASCADE, null=True, blank=True, related_name="api_keys")
+    scopes = ArrayField(models.CharField(max_length=9, choices=Scope))
     label = models.CharField(max_length=255, blank=True, default="", help_text="Where it is used, for rotation.")
     prefix = models.CharField(max_length=16, editable=False, help_text="The token's beginning, to tell keys apart.")
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
@@ -38,11 +33,17 @@ class ApiKey(Versioned):
         validators=[MinValueValidator(1)],
         help_text="How many at most, in each web process; empty: as the broker is set up.",
     )
+    retires_at = models.DateTimeField(null=True, blank=True, editable=False, help_text="When it ends by a rotation.")
     revoked_at = models.DateTimeField(null=True, blank=True, editable=False)
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+    successor_of = models.ForeignKey(
+        "self", models.SET_NULL, null=True, blank=True, editable=False, related_name="successors"
+    )
+    issued_by = models.CharField(max_length=255, blank=True, default="", editable=False)
 
     class Meta:
         verbose_name = "API key"
+        permissions = [("issue_management_key", "Can issue, rotate and prolong management keys")]
         constraints = [
             models.CheckConstraint(
                 name="api_key_owner",
@@ -52,7 +53,26 @@ class ApiKey(Versioned):
                 | Q(kind=KeyKind.MANAGEMENT, publisher=None, subscriber=None),
             ),
             models.CheckConstraint(name="api_key_requests_per_minute", condition=Q(requests_per_minute__gte=1)),
+            models.CheckConstraint(
+                name="api_key_scopes",
+                violation_error_message="A key has one or more of the scopes that there are for its kind.",
+                condition=Q(scopes__len__gt=0)
+                & (
+                    Q(kind=KeyKind.PUBLISHER, scopes__contained_by=[*OPENED[KeyKind.PUBLISHER]])
+                    | Q(kind=KeyKind.SUBSCRIBER, scopes__contained_by=[*OPENED[KeyKind.SUBSCRIBER]])
+                    | Q(kind=KeyKind.MANAGEMENT, scopes__contained_by=[*OPENED[KeyKind.MANAGEMENT]])
+                ),
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.prefix}… {self.label}".strip()
+
+    @property
+    def ends_at(self) -> dt.datetime | None:
+        """When it stops opening anything: it was revoked or rotated, or expires, whichever comes first."""
+        return min((at for at in (self.revoked_at, self.retires_at, self.expires_at) if at), default=None)
+
+    def has_ended(self, now: dt.datetime) -> bool:
+        """Tell whether it opens nothing any more."""
+        return self.ends_at is not None and self.ends_at <= now

@@ -72,7 +72,7 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
 
     class Meta:
         indexes = [PROBES]
-        permissions = [("pause", "Can pause and resume")]
+        permissions = [("pause", "Can pause and resume"), ("rotate_secret", "Can rotate signing secrets")]
         constraints = [
             models.CheckConstraint(name="subscription_status", condition=Q(status__in=Status.values)),
             *ONE_WISH,

@@ -68,6 +68,10 @@ class AdminSite:
         """Do an action of a record's page; return the page that it leads to."""
         return self._send(f"{ROOT}/{record}/{action}/", _form_submitted="on")
 
+    def shown(self, record: str, action: str) -> str:
+        """Confirm an action of a record's page; return the page that it is answered with."""
+        return self._sent(f"{ROOT}/{record}/{action}/", confirmed="yes").text
+
     def confirm_chosen(self, model: str, action: str, pks: Collection[int]) -> None:
         """Do an action of a list to some of it."""
         chosen = {"action": action, "_selected_action": [*pks], "confirmed": "yes"}
@@ -75,10 +79,13 @@ class AdminSite:
 
     def _send(self, path: str, **fields: object) -> str:
         """Send a page's form with these fields changed; the site leads elsewhere if it took them."""
+        taken = self._sent(path, **fields)
+        assert taken.is_redirect, f"{path} answered {taken.status_code}: {taken.text}"
+        return self._session.get(urljoin(taken.url, taken.headers["Location"]), timeout=TIMEOUT).text
+
+    def _sent(self, path: str, **fields: object) -> requests.Response:
         page = self._session.get(self._web + path, timeout=TIMEOUT)
         page.raise_for_status()
         form = {**Form(page.text).fields, **fields}
         headers = {"Referer": self._web + path}
-        taken = self._session.post(self._web + path, form, headers=headers, timeout=TIMEOUT, allow_redirects=False)
-        assert taken.is_redirect, f"{path} answered {taken.status_code}: {taken.text}"
-        return self._session.get(urljoin(taken.url, taken.headers["Location"]), timeout=TIMEOUT).text
+        return self._session.post(self._web + path, form, headers=headers, timeout=TIMEOUT, allow_redirects=False)

@@ -46,7 +46,7 @@ class Admins:
         yield lambda: self.rotate_by_api(other)
         yield lambda: self.switch_by_api(one, active=True)
         yield lambda: self.edit_subscriber(max_queued_to_send="1")
-        yield lambda: self.rotate_in_dialog(one)
+        yield lambda: self.rotate_on_page(one)
         yield lambda: self.switch_subscriber_in_dialog(active=False)
         yield lambda: self.edit_form(one)
         yield lambda: self.switch_subscriber_in_dialog(active=True)
@@ -74,9 +74,9 @@ class Admins:
         answered = self._api("POST", f"subscriptions/{one.id}/rotate-secret")
         one.secret.has_become(answered["signing_secret"], since=begun)
 
-    def rotate_in_dialog(self, one: EditedSubscription) -> None:
+    def rotate_on_page(self, one: EditedSubscription) -> None:
         begun = time.monotonic()
-        (secret,) = set(SECRET.findall(self._site.confirm(one.record, "rotate_secret")))
+        (secret,) = set(SECRET.findall(self._site.shown(one.record, "rotate_secret")))
         one.secret.has_become(secret, since=begun)
 
     def switch_by_api(self, one: EditedSubscription, *, active: bool) -> None:

@@ -86,4 +86,4 @@ def test_only_management_issues_keys() -> None:
     clients = [client_of(factories.publisher("till")), client_of(factories.subscriber())]
     answers = [client.post(ROOT, {"kind": "MANAGEMENT"}, content_type="application/json") for client in clients]
     assert [answer.status_code for answer in answers] == [403, 403]
-    assert [client.get(ROOT).json()["items"] for client in clients] == [[], []]
+    assert [client.get(ROOT).status_code for client in clients] == [403, 403]

@@ -35,6 +35,30 @@ def test_a_key_is_issued_and_its_token_printed_alone(arguments: tuple[str, ...],
     assert (key.kind, key.label) == (kind, "first")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "scopes"),
+    [
+        ((), ["publish", "read", "configure", "receive", "operate"]),
+        (("--scope", "all"), ["publish", "read", "configure", "receive", "operate", "keys"]),
+        (("--scope", "read", "--scope", "publish"), ["publish", "read"]),
+        (("--publisher", "shop", "--scope", "publish"), ["publish"]),
+        (("--subscriber", "mail", "--scope", "all"), ["read", "configure", "receive", "operate"]),
+    ],
+)
+def test_a_key_opens_what_is_asked_for(arguments: tuple[str, ...], scopes: list[str]) -> None:
+    publisher("shop")
+    subscriber("mail")
+    key = key_for(created(*arguments), now=timezone.now())
+    assert key is not None
+    assert key.scopes == scopes
+
+
+def test_a_scope_that_its_kind_has_not_is_said() -> None:
+    publisher("shop")
+    with pytest.raises(CommandError, match="A PUBLISHER key has one or more of the scopes publish, read, operate"):
+        created("--publisher", "shop", "--scope", "keys")
+
+
 @pytest.mark.parametrize("owner", ["publisher", "subscriber"])
 def test_an_owner_that_does_not_exist_is_said(owner: str) -> None:
     with pytest.raises(CommandError, match=f"There is no {owner} nobody"):

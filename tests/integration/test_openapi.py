@@ -6,6 +6,8 @@ import pytest
 from django.core.management import call_command
 from django.test import Client
 
+from subscriptions.models import Scope
+
 
 def test_the_document_is_made_without_warnings_and_is_valid() -> None:
     call_command("spectacular", "--fail-on-warn", "--validate", "--format", "openapi-json", stdout=io.StringIO())
@@ -23,7 +25,12 @@ def test_every_operation_takes_a_key_and_says_what_a_problem_looks_like() -> Non
     by_token = paths.pop("/api/v1/callbacks/{token}")["post"]
     assert "security" not in by_token, "the address itself is the key"
     operations = [operation for operations in paths.values() for operation in operations.values()]
-    assert {str(operation["security"]) for operation in operations} == {"[{'apiKey': []}]"}
+    assert {str(operation["security"]) for operation in operations} == {
+        f"[{{'apiKey': ['{scope}']}}]" for scope in Scope.values
+    }
+    assert all(
+        f"Takes a key with the scope `{one['security'][0]['apiKey'][0]}`." in one["description"] for one in operations
+    )
     assert {str(list(operation["responses"]["default"]["content"])) for operation in operations} == {
         "['application/problem+json']"
     }

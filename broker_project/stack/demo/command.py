@@ -132,7 +132,7 @@ def _emptied(folder: Path) -> Path:
 
 
 def _management_key(environment: Mapping[str, str]) -> str:
-    return _asked(environment, "django", "create_api_key", "--label", "demo")
+    return _asked(environment, "django", "create_api_key", "--scope", "all", "--label", "demo")
 
 
 def _asked(environment: Mapping[str, str], module: str, *arguments: str) -> str:

@@ -1,0 +1,97 @@
+"""Keys that issue keys: nobody passes on what they have not."""
+
+from typing import Final
+
+import pytest
+
+from subscriptions.models import ApiKey, Scope
+from tests import factories
+from tests.clients import Answer, client_of, client_with
+
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
+
+ROOT: Final = "/api/v1/api-keys"
+JSON: Final = "application/json"
+
+
+def issued(token: str, **asked: object) -> Answer:
+    return client_with(token).post(ROOT, {"kind": "MANAGEMENT", **asked}, content_type=JSON)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "status"),
+    [
+        (["keys"], ["keys"], 201),
+        (["keys"], ["read"], 403),
+        (["keys"], None, 403),
+        (["keys", "read"], ["keys", "read"], 201),
+        (["keys", "read"], ["keys", "read", "configure"], 403),
+        (["publish", "read", "configure", "receive", "operate"], ["read"], 403),
+        ([*Scope.values], None, 201),
+    ],
+)
+def test_a_key_issues_none_that_opens_more(own: list[str], asked: list[str] | None, status: int) -> None:
+    _, token = factories.api_key(scopes=own)
+    answer = issued(token, **({} if asked is None else {"scopes": asked}))
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
+    factories.publisher("till")
+    _, token = factories.api_key(scopes=["keys", "read"])
+    answer = issued(token, kind="PUBLISHER", publisher="till")
+    assert answer.json() == {
+        "type": "urn:broker:beyond_own_scopes",
+        "code": "beyond_own_scopes",
+        "title": "Beyond your own scopes",
+        "status": 403,
+        "detail": "Nobody passes on a scope that they have not: publish, operate.",
+    }
+
+
+def test_nor_does_it_rotate_one_that_opens_more() -> None:
+    wide, _ = factories.api_key()
+    narrow, token = factories.api_key(scopes=["keys"])
+    client = client_with(token)
+    refused = client.post(f"{ROOT}/{wide.pk}/rotate", content_type=JSON)
+    assert (refused.status_code, refused.json()["code"]) == (403, "beyond_own_scopes")
+    wide.refresh_from_db()
+    assert wide.retires_at is None
+    assert client.post(f"{ROOT}/{narrow.pk}/rotate", content_type=JSON).status_code == 201
+    assert client.post(f"{ROOT}/{wide.pk}/revoke", content_type=JSON).status_code == 200, "that opens nothing"
+
+
+def test_without_asking_a_key_has_all_of_its_kind_but_may_issue_none() -> None:
+    factories.publisher("till")
+    factories.subscriber("shop")
+    client = client_of()
+    owners = {"PUBLISHER": {"publisher": "till"}, "SUBSCRIBER": {"subscriber": "shop"}, "MANAGEMENT": {}}
+    answers = [client.post(ROOT, {"kind": kind, **owner}, content_type=JSON) for kind, owner in owners.items()]
+    assert [answer.json()["scopes"] for answer in answers] == [
+        ["publish", "read", "operate"],
+        ["read", "configure", "receive", "operate"],
+        ["publish", "read", "configure", "receive", "operate"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [[], ["root"], ["keys"], ["publish", "configure"], "publish", None, [None], {"publish": True}],
+)
+def test_scopes_that_a_kind_has_not_are_refused(scopes: object) -> None:
+    factories.publisher("till")
+    before = (client := client_of()) and ApiKey.objects.count()
+    answer = client.post(ROOT, {"kind": "PUBLISHER", "publisher": "till", "scopes": scopes}, content_type=JSON)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"][:8]) == (400, "#/scopes")
+    assert ApiKey.objects.count() == before
+
+
+def test_scopes_are_told_once_each_and_in_one_order() -> None:
+    answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "scopes": ["read", "publish", "read"]}, content_type=JSON)
+    assert answer.json()["scopes"] == ["publish", "read"]
+
+
+def test_who_issued_a_key_is_noted() -> None:
+    key, token = factories.api_key()
+    assert issued(token).json()["issued_by"] == f"key {key.prefix}…"
