@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO
-from xml.etree import ElementTree
+from xml.etree import ElementTree  # nosec B405
 
 from broker_project.stack.folders import ROOT
 from broker_project.stack.guard import die_with
@@ -118,7 +118,7 @@ def _with_counts(name: str, seconds: float, report: Path, *, ok: bool) -> Result
     """Read pytest's report; a run that did not even write one counts as one failure."""
     if not report.exists():
         return Result(name, seconds, ok=False, failed=1)
-    suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it
+    suite = next(ElementTree.parse(report).iter("testsuite")).attrib  # noqa: S314 - pytest has just written it # nosec B314
     total, skipped = int(suite["tests"]), int(suite["skipped"])
     failed = int(suite["failures"]) + int(suite["errors"])
     return Result(name, seconds, ok, total - failed - skipped, failed, skipped)

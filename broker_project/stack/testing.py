@@ -37,10 +37,12 @@ SIDE_BY_SIDE = "3"
 BEHIND_WORKERS = 10
 """The niceness of what leaves the cores to a broker beside it, whose workers have 8."""
 
+SHIPPED = ("analytics", "benchmarks", "broker_client", "broker_project", "delivery", "subscriptions")
 CHECKS = (
     Step("types", ("-m", "mypy")),
     Step("format", ("-m", "ruff", "format", "--check", ".")),
     Step("lint", ("-m", "ruff", "check", ".")),
+    Step("security", ("-m", "bandit", "--quiet", "--configfile", "pyproject.toml", "--recursive", *SHIPPED)),
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),

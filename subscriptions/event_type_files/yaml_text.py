@@ -81,7 +81,7 @@ def value_of(text: str) -> Any:
     """
     try:
         _check_events(text)
-        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one # nosec B506
     except yaml.YAMLError as broken:
         mark = getattr(broken, "problem_mark", None)
         raise UnreadableYaml(
