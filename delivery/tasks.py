@@ -1,7 +1,5 @@
 """Celery tasks: ids in, or a message that has none, and one call each."""
 
-from typing import Any
-
 from celery import Task, shared_task
 from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
@@ -12,8 +10,9 @@ from delivery.driving import attending, running, turns
 from delivery.intake import idempotency
 from delivery.retention import maintaining
 from delivery.volatile import queueing, sending
-from delivery.volatile.parcels import Parcel
+from delivery.volatile.parcels import PURPOSE
 from delivery.waking import sweeping, wakeups
+from subscriptions.sealing import keyring
 
 
 @shared_task(bind=True, name=wakeups.TURN)
@@ -33,9 +32,9 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 
 
 @shared_task(name=queueing.TASK)
-def send_volatile(packed: dict[str, Any]) -> None:
+def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (behaviour 2.9)."""
-    sending.running_sender(under_way=settings.VOLATILE_UNDER_WAY).send(Parcel.unpacked(packed))
+    sending.running_sender(under_way=settings.VOLATILE_UNDER_WAY).open_and_send(parcel_id, sealed, keyring(PURPOSE))
 
 
 @shared_task(name="delivery.sweep")

@@ -8,6 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Model, QuerySet
 
 from subscriptions.json_equality import same_json
+from subscriptions.keyring import CannotBeOpened
 from subscriptions.models import RetryPolicy, Subscription
 from subscriptions.models.versioned import Versioned
 from subscriptions.signing_secrets import secret_of
@@ -66,7 +67,8 @@ def change(
     try:
         with transaction.atomic():
             record = locked(which, expected)
-            _write(record, {name: value for name, value in changes.items() if _differs(record, name, value)})
+            wanted = record.resolved(changes)
+            _write(record, {name: value for name, value in wanted.items() if _differs(record, name, value)})
     except IntegrityError as refused:
         raise _named(refused) from refused
     return record
@@ -106,7 +108,10 @@ def _write(record: Versioned, changes: Mapping[str, object]) -> None:
 
 
 def _differs(record: Versioned, name: str, value: object) -> bool:
-    now = getattr(record, name)
+    try:
+        now = getattr(record, name)
+    except CannotBeOpened:
+        return True
     if isinstance(value, list) and hasattr(now, "all"):
         return set(now.all()) != set(value)
     return not same_json(now, value)

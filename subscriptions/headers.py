@@ -57,6 +57,26 @@ def validate_headers(headers: object) -> None:
         raise _refused("Two of these header names differ in case only; leave one of them out.")
 
 
+def with_values_kept(given: Mapping[str, str | None], now: Mapping[str, str]) -> dict[str, str]:
+    """Return the `given` headers, where null stands for the value that the header has `now`.
+
+    Raises:
+        ValidationError: it has none, or all of them together are refused.
+
+    """
+    if not isinstance(given, Mapping):
+        validate_headers(given)
+    values = {name.lower(): value for name, value in now.items()}
+    unknown = sorted(name for name, value in given.items() if value is None and name.lower() not in values)
+    if unknown:
+        raise _refused(
+            f"null keeps the value that a header has, and {', '.join(unknown)} has none that can be read: give one."
+        )
+    kept = {name: values[name.lower()] if value is None else value for name, value in given.items()}
+    validate_headers(kept)
+    return kept
+
+
 def validate_content_type(text: str) -> None:
     """Raise `ValidationError` unless `text` is a media type, with or without parameters."""
     if not _MEDIA_TYPE.match(text) or text.endswith("\n"):

@@ -68,6 +68,11 @@ class Keyring:
         return {hashlib.sha256(key).digest()[:KEY_ID_BYTES]: AESGCM(key) for key in derived}
 
 
+def place_of(bound_to: int | bytes) -> str:
+    """Return the place of what is bound to a row by its id, or by a hash."""
+    return bound_to.hex() if isinstance(bound_to, bytes) else str(bound_to)
+
+
 def _derived(secret: str, purpose: str) -> bytes:
     info = f"broker: {purpose}".encode()
     return HKDF(hashes.SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret.encode())

@@ -1,11 +1,16 @@
-"""The keyrings that the settings make: one for each purpose."""
+"""The keyrings that the settings make, one for each purpose, and what is sealed with them."""
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Final
 
 from django.conf import settings
 
 from subscriptions.keyring import Keyring
+
+SUBSCRIBER_HEADERS: Final = "subscriber headers"
+SUBSCRIPTION_HEADERS: Final = "subscription headers"
+SIGNING_SECRET: Final = "signing secret"  # noqa: S105 - what it is for
 
 
 def keyring(purpose: str) -> Keyring:

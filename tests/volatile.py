@@ -25,17 +25,17 @@ def tasks() -> list[dict[str, Any]]:
     return found
 
 
-def parcel_in(task: dict[str, Any]) -> dict[str, Any]:
+def arguments_in(task: dict[str, Any]) -> tuple[str, str]:
     arguments, *_ = orjson.loads(base64.b64decode(task["body"]))
-    (parcel,) = arguments
-    return dict(parcel)
+    parcel_id, sealed = arguments
+    return parcel_id, sealed
 
 
 def work() -> int:
     """Do what workers do with the tasks that wait; return how many there were."""
     found = tasks()
     for task in found:
-        send_volatile(parcel_in(task))
+        send_volatile(*arguments_in(task))
     return len(found)
 
 

@@ -14,10 +14,12 @@ from delivery.intake.refusals import InvalidMetadata
 from delivery.intake.terms import VOLATILE, durability_of
 from delivery.messages.storing import NewMessage
 from delivery.models import MessageOutcome
+from delivery.volatile.parcels import PURPOSE
 from delivery.volatile.publishing import NotHandedOver, Pulled, hand_over
 from delivery.volatile.queueing import MOST_WAITING
 from subscriptions.api.problems import PROBLEM_JSON, ProblemType, register
 from subscriptions.models import EventKind
+from subscriptions.sealing import keyring
 
 DURABILITY: Final = "Broker-Durability"
 MOST_BYTES: Final = 64 * 1024
@@ -84,7 +86,7 @@ def answer_to_volatile(request: Request, message: NewMessage) -> Response:
 
     """
     _check(request, message)
-    handed = hand_over(message, key=uuid4(), now=time.time())
+    handed = hand_over(message, key=uuid4(), now=time.time(), keys=keyring(PURPOSE))
     answer: dict[str, object] = {
         "id": None,
         "outcome": str(handed.outcome),

@@ -11,7 +11,7 @@ import re
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from subscriptions.keyring import Keyring
+from subscriptions.keyring import Keyring, place_of
 
 TOKEN_BYTES: Final = 32
 PATH: Final = "/api/v1/callbacks/"
@@ -70,11 +70,6 @@ def opened_token(token_hash: bytes, sealed: bytes, keys: Keyring) -> str:
 
     """
     return token_of(keys.open(sealed, place_of(token_hash)))
-
-
-def place_of(token_hash: bytes) -> str:
-    """Return what a sealed token is bound to."""
-    return f"callback {token_hash.hex()}"
 
 
 def _bytes_of(token: str) -> bytes:

@@ -3,7 +3,7 @@
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -69,19 +69,11 @@ def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) ->
     return Call(message, publisher_id, message_id, delivery_id, now, destination)
 
 
-def _destination(
-    subscription_id: int,
-    stamp: int,
-    endpoint: str,
-    their_headers: str,
-    own_headers: str,
-    secret: str,
-    output: str,
-    script: str,
-) -> Destination:
+def _destination(subscription_id: int, stamp: int, endpoint: str, *others: Any) -> Destination:
+    *sealed, output, script = others
     if is_scripted(endpoint):
         return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
-    return destination_of(subscription_id, stamp, endpoint, their_headers, own_headers, secret, Manner(output=output))
+    return destination_of(subscription_id, stamp, endpoint, *sealed, Manner(output=output))
 
 
 def _tell_of_several(begun: Call, found: list[Match]) -> None:

@@ -20,6 +20,8 @@ STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
 """libcurl takes the first three digits for the status, and so 2000 for 200."""
 NO_STATUS: Final = "the status of the answer is not a number of three digits"
 HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTES // 1024} KiB"
+UNUSABLE: Final = "unusable://"
+"""Begins the URL of what nothing can be sent to; the rest of it says why."""
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 
 
@@ -72,6 +74,8 @@ class Transfer:
     def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int) -> None:
         """Take on a request that goes out with the others of its `burst`."""
         self._token, self._request, self.burst = token, request, burst
+        if (request.url or "").startswith(UNUSABLE):
+            self._refused = (request.url or "").removeprefix(UNUSABLE)
         self.handle.setopt(pycurl.URL, request.url)
         if request.method == "GET" and not request.body:
             self.handle.setopt(pycurl.HTTPGET, 1)  # without the headers of a body
@@ -104,7 +108,7 @@ class Transfer:
         self._head, self._body = bytearray(), bytearray()
         self._too_much = self._was_begun = self._has_head = self._is_interim = self.is_stale = False
         self._refused = ""
-        """Why the head of the answer was not taken."""
+        """Why nothing can be sent, or the head of the answer was not taken."""
 
     def note_socket(self, descriptor: int, _purpose: int) -> int:
         """Note a socket that was opened for this request."""

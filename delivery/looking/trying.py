@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from delivery.calls.answers import Ended, ended_by_script
@@ -11,16 +11,17 @@ from delivery.lines.hands import InHand
 from delivery.lines.transforms import TransformRefused, job_for, transformed
 from delivery.models import Message
 from delivery.webhooks.forwarded_headers import Header, forwarded, merged
-from delivery.webhooks.loading import destination_of
 from delivery.webhooks.parts import Content, Destination, Numbers
 from delivery.webhooks.requests import webhook_request
-from subscriptions.endpoints import DEFAULT_METHOD, is_scripted
+from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
 from subscriptions.models import Subscription
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from subscriptions.scripts.once import run_once
 
 ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
 """Where what no subscription wants yet would go."""
+NOT_SHOWN: Final = "***"
+"""Instead of the values of its own headers, which are secret."""
 NO_DELIVERY: Final = 0
 NO_MESSAGE: Final = 0
 
@@ -57,12 +58,13 @@ def content_of_stored(message: Message) -> Content:
 
 
 def destination_with(script: str, subscription: Subscription) -> Destination:
-    """Return where a subscription's deliveries go, as it is configured now, with this script instead of its own."""
+    """Return where a subscription's deliveries go, with this script instead of its own; unsigned, no values shown."""
     if is_scripted(subscription.endpoint):
         return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, {}, b"", script)
-    headers = [json.dumps(one) for one in (subscription.subscriber.headers, subscription.headers)]
-    destination = destination_of(subscription.pk, 0, subscription.endpoint, *headers, subscription.signing_secret)
-    return replace(destination, script=script)
+    endpoint = parse_endpoint(subscription.endpoint or ANYWHERE.url)
+    names = [*(subscription.subscriber.header_names or ()), *(subscription.header_names or ())]
+    headers = merged(*({name: NOT_SHOWN} for name in names))
+    return Destination(subscription.pk, 0, endpoint.method, endpoint.url, headers, b"", script)
 
 
 def try_script(content: Content, destination: Destination) -> Outcome:

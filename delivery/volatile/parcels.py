@@ -1,9 +1,12 @@
-"""A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (behaviour 2.9)."""
+"""A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (behaviour 2.9).
+
+Sealed, since Redis and whoever watches the workers can read tasks.
+"""
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 from uuid import UUID
 
 import orjson
@@ -11,7 +14,10 @@ import orjson
 from delivery.messages.storing import NewMessage
 from delivery.webhooks.forwarded_headers import forwarded, merged
 from delivery.webhooks.parts import Content, Numbers
+from subscriptions.keyring import Keyring
 
+PURPOSE: Final = "volatile message"
+"""What the keys are for that parcels are sealed with."""
 ID_PREFIX: Final = "vol_"
 MOST_SECONDS: Final = 3_600
 """A message that has waited for a worker for so long is not sent any more, whatever its time to live."""
@@ -51,13 +57,21 @@ class Parcel:
         )
 
     @classmethod
-    def unpacked(cls, packed: Mapping[str, Any]) -> Self:
-        """Return what `packed` was made of."""
-        return cls(**{**packed, "body": base64.b64decode(packed["body"])})
+    def opened(cls, parcel_id: str, sealed: str, keys: Keyring) -> Self:
+        """Return what was sealed as `parcel_id`.
 
-    def packed(self) -> dict[str, Any]:
-        """Return it as JSON takes it."""
-        return asdict(self) | {"body": base64.b64encode(self.body).decode()}
+        Raises:
+            CannotBeOpened: with none of these keys, or it is another's.
+
+        """
+        said, _, body = keys.open(base64.b64decode(sealed), parcel_id).partition(b"\n")
+        return cls(**orjson.loads(said), body=body)
+
+    def sealed(self, keys: Keyring) -> str:
+        """Return it as a text that nobody reads: what it says as a line of JSON, then the body."""
+        said = asdict(self)
+        body = said.pop("body")
+        return base64.b64encode(keys.seal(orjson.dumps(said) + b"\n" + body, self.id)).decode()
 
     @property
     def hour(self) -> int:

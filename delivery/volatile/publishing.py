@@ -9,6 +9,7 @@ from delivery.models import MessageOutcome, VolatileOutcome
 from delivery.volatile.parcels import Parcel
 from delivery.volatile.queueing import is_put
 from delivery.volatile.tallies import ACCEPTED, Counted, running_tallies
+from subscriptions.keyring import Keyring
 
 
 class NotHandedOver(Exception):
@@ -27,10 +28,10 @@ class HandedOver(NamedTuple):
     """How many subscriptions it is sent to, once each, if nothing comes between."""
 
 
-def hand_over(message: NewMessage, *, key: UUID, now: float) -> HandedOver:
+def hand_over(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> HandedOver:
     """Hand a message to the workers for all subscriptions that qualify.
 
-    `key` is to tell it from all others; `now` is the time, in seconds since 1970.
+    `key` is to tell it from all others; `now` is the time, in seconds since 1970; `keys` seal it on its way.
 
     Raises:
         Pulled: some of them are fetched from mailboxes; nobody gets it.
@@ -42,7 +43,7 @@ def hand_over(message: NewMessage, *, key: UUID, now: float) -> HandedOver:
         raise Pulled
     wanting = [match.subscription_id for match in route.matches if not match.failure]
     parcel = Parcel.of(message, wanting, key=key, now=now)
-    if parcel.subscription_ids and not is_put(parcel):
+    if parcel.subscription_ids and not is_put(parcel, keys):
         raise NotHandedOver
     _count(parcel, route)
     log_astray([parcel.id], [message], [route])

@@ -5,18 +5,19 @@ from typing import Final
 
 from delivery.volatile.parcels import MOST_SECONDS, Parcel
 from delivery.waking import wakeups
+from subscriptions.keyring import Keyring
 
 TASK: Final = "delivery.send_volatile"
 MOST_WAITING: Final = 2_000
 """Parcels that wait for a worker at most: of the largest ones so many take some 250 MB of Redis."""
 
 
-def is_put(parcel: Parcel) -> bool:
-    """Hand a parcel to the workers; tell whether that was done: not where Redis is away, or too many wait."""
+def is_put(parcel: Parcel, keys: Keyring) -> bool:
+    """Hand a parcel to the workers, sealed; tell whether that was done: not where Redis is away, or too many wait."""
     waiting = _asked(lambda: wakeups.redis_client().llen(wakeups.VOLATILE))
     if waiting is None or waiting >= MOST_WAITING:
         return False
-    return wakeups.hint(TASK, [parcel.packed()], wakeups.VOLATILE, shown=f"({parcel.id!r},)")  # no body in Flower
+    return wakeups.hint(TASK, [parcel.id, parcel.sealed(keys)], wakeups.VOLATILE, shown=f"({parcel.id!r},)")
 
 
 def is_first(parcel: Parcel) -> bool | None:

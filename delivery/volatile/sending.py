@@ -22,6 +22,7 @@ from delivery.volatile.queueing import is_first
 from delivery.volatile.tallies import Counted, running_tallies
 from delivery.waking.claiming import DEADLINE_SECONDS
 from delivery.webhooks.loading import destinations_of
+from subscriptions.keyring import CannotBeOpened, Keyring
 from subscriptions.scripts.jobs import Result
 
 MOST_ANSWER_BYTES: Final = 64 * 1024
@@ -41,6 +42,14 @@ class Sender:
         self._places = Places(under_way, most_bytes=MOST_BODY_BYTES)
         self._loop = CallLoop(deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
         self._loop.start()
+
+    def open_and_send(self, parcel_id: str, sealed: str, keys: Keyring) -> None:
+        """Send what a task has; what was sealed under a secret key that this worker does not have is lost."""
+        try:
+            self.send(Parcel.opened(parcel_id, sealed, keys))
+        except CannotBeOpened:
+            hint = "BROKER_SECRET_KEY and its fallbacks have to be the same for every process"
+            log.error("volatile.cannot_be_opened", id=parcel_id, hint=hint)  # noqa: TRY400 - the reason is known
 
     def send(self, parcel: Parcel) -> None:
         """Send a parcel to each of its subscriptions, unless somebody has done so; returns before they answer."""

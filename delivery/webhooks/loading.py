@@ -12,16 +12,19 @@ from typing import Final
 import structlog
 from django.core.exceptions import ValidationError
 
+from delivery.http.transfers import UNUSABLE
 from delivery.rules.retry_policies import TEAMFORGE_POLICY
 from delivery.webhooks.forwarded_headers import merged
 from delivery.webhooks.parts import AS_USUAL, Destination, Manner
 from delivery.webhooks.policies import policies_of
 from subscriptions.database import rows
-from subscriptions.endpoints import Endpoint, parse_endpoint
+from subscriptions.endpoints import DEFAULT_METHOD, parse_endpoint
+from subscriptions.keyring import CannotBeOpened, place_of
+from subscriptions.sealing import SIGNING_SECRET, SUBSCRIBER_HEADERS, SUBSCRIPTION_HEADERS, keyring
 from subscriptions.signing_secrets import key_of
 
 DESTINATIONS: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text, s.signing_secret, 1 / s.rate_limit,
+SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, 1 / s.rate_limit,
        s.output, s.on_trial, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
        s.script <> '', p.id, p.version
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
@@ -30,9 +33,6 @@ SELECT s.id, s.version + u.version, s.endpoint, u.headers::text, s.headers::text
 """
 
 SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = ANY(%s)"
-
-UNUSABLE: Final = Endpoint("POST", "unusable:endpoint-or-secret")
-"""Stands for what got past validation: no request can be sent there, so its line is held and no other line stops."""
 
 SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
 """Scripts kept although no line has them in hand."""
@@ -50,7 +50,7 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     for *columns, spacing, output, on_trial, strands, has_script, policy_id, _ in configured:
         policy = policies.get(policy_id, TEAMFORGE_POLICY)
         plain = destination_of(*columns, Manner(policy, spacing, output, on_trial, strands))
-        if has_script:
+        if has_script and not plain.url.startswith(UNUSABLE):
             scripted.append(plain)
         else:
             found[plain.subscription_id] = plain
@@ -104,16 +104,35 @@ def destination_of(
     subscription_id: int,
     stamp: int,
     endpoint: str,
-    subscriber_headers: str,
-    own_headers: str,
-    secret: str,
+    subscriber_id: int,
+    subscriber_headers: bytes,
+    own_headers: bytes,
+    secret: bytes,
     manner: Manner = AS_USUAL,
 ) -> Destination:
-    """Return where a subscription's requests go, as it is configured at `stamp`: the same value each time."""
+    """Return where a subscription's requests go, as it is configured at `stamp`: the same value each time.
+
+    Headers and secret are as they are stored, sealed.
+    """
     try:
-        parsed, key = parse_endpoint(endpoint), key_of(secret)
+        parsed = parse_endpoint(endpoint)
+        theirs = json.loads(_opened(SUBSCRIBER_HEADERS, subscriber_headers, subscriber_id))
+        own = json.loads(_opened(SUBSCRIPTION_HEADERS, own_headers, subscription_id))
+        key = key_of(_opened(SIGNING_SECRET, secret, subscription_id).decode())
     except ValidationError as refused:
-        log.error("subscription.unusable", subscription_id=subscription_id, reason=str(refused))  # noqa: TRY400
-        parsed, key = UNUSABLE, b""
-    headers = merged(json.loads(subscriber_headers), json.loads(own_headers))
-    return Destination(subscription_id, stamp, parsed.method, parsed.url, headers, key, "", *manner)
+        return _unusable(subscription_id, stamp, " ".join(refused.messages), manner)
+    return Destination(subscription_id, stamp, parsed.method, parsed.url, merged(theirs, own), key, "", *manner)
+
+
+def _opened(purpose: str, sealed: bytes, row_id: int) -> bytes:
+    try:
+        return keyring(purpose).open(sealed, place_of(row_id))
+    except CannotBeOpened:
+        raise ValidationError(f"the {purpose} cannot be opened: their secret key is gone; set them anew") from None
+
+
+def _unusable(subscription_id: int, stamp: int, why: str, manner: Manner) -> Destination:
+    """Return where nothing can be sent: whatever its retry policy, its line is held, and nothing is given up."""
+    log.error("subscription.unusable", subscription_id=subscription_id, reason=why)
+    plain = manner._replace(policy=TEAMFORGE_POLICY)
+    return Destination(subscription_id, stamp, DEFAULT_METHOD, f"{UNUSABLE}{why}", {}, b"", "", *plain)

@@ -11,7 +11,7 @@ class SubscriberAdmin(SwitchedAdmin[Subscriber]):
     """Who receives."""
 
     groups = (
-        (None, ("name", "description", "status", "headers")),
+        (None, ("name", "description", "status", "headers", "to_be_set_anew")),
         ("How many at a time", ("processing", "concurrency", "max_queued_to_send")),
         ("Mailbox", ("mailbox_ordered", "ack_seconds", "max_redeliveries")),
     )

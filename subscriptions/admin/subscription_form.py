@@ -1,12 +1,12 @@
 """The form of a subscription: texts that are code look like code, and are checked as such."""
 
-from django import forms
 from django.core.exceptions import ValidationError
 
+from subscriptions.admin.headed import HeadedForm
 from subscriptions.scripts.checking import check_script
 
 
-class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
+class SubscriptionForm(HeadedForm):
     """A subscription's form."""
 
     def clean_script(self) -> str:

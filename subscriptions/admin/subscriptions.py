@@ -53,7 +53,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     autocomplete_fields = ("subscriber", "event_type")
     fixed = ("subscriber", "event_type", "event_pattern")
     groups = (
-        (None, (*fixed, "status", *PAUSE, "delivery_mode", "endpoint", "headers", "position")),
+        (None, (*fixed, "status", *PAUSE, "delivery_mode", "endpoint", "headers", "position", "to_be_set_anew")),
         ("Which messages", ("header_filter_string", "filter")),
         ("What is sent", ("script", "output")),
         ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),

@@ -7,7 +7,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from subscriptions import configuring
-from subscriptions.admin.configured import ConfiguredAdmin, Record
+from subscriptions.admin.configured import Record
+from subscriptions.admin.headed import HeadedAdmin
 from subscriptions.admin.theme import STATUS_COLOURS, ActionVariant, action, after_dialog, dialog, display
 from subscriptions.models import Status
 
@@ -15,7 +16,7 @@ ACTIVATING = "New messages will qualify again, and what is pending is sent, in o
 INACTIVATING = "What is pending is kept and skipped; messages published meanwhile never reach it."
 
 
-class SwitchedAdmin(ConfiguredAdmin[Record]):
+class SwitchedAdmin(HeadedAdmin[Record]):
     """A model with a status that only people change (behaviour 1.6, 1.7)."""
 
     actions: ClassVar[tuple[str, ...]] = ("activate_chosen", "inactivate_chosen")

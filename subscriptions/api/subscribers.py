@@ -21,7 +21,7 @@ from subscriptions.models import ApiKey, Processing, Status, Subscriber
 class SubscriberSerializer(StrictModelSerializer[Subscriber]):
     """A subscriber as the API shows it and takes a new one."""
 
-    headers = HeadersField(required=False, help_text="Sent with every delivery; lists show the names only.")
+    headers = HeadersField(help_text="Sent with every delivery.")
 
     class Meta:
         model = Subscriber
@@ -36,9 +36,10 @@ class SubscriberSerializer(StrictModelSerializer[Subscriber]):
             "mailbox_ordered",
             "ack_seconds",
             "max_redeliveries",
+            "unreadable",
             *KEPT_BY_THE_BROKER,
         )
-        read_only_fields: ClassVar[tuple[str, ...]] = KEPT_BY_THE_BROKER
+        read_only_fields: ClassVar[tuple[str, ...]] = ("unreadable", *KEPT_BY_THE_BROKER)
 
 
 class SubscriberChange(SubscriberSerializer):
@@ -47,7 +48,7 @@ class SubscriberChange(SubscriberSerializer):
     elsewhere = {"status": ": POST …/activate or …/inactivate"}
 
     class Meta(SubscriberSerializer.Meta):
-        read_only_fields = ("status", *KEPT_BY_THE_BROKER)
+        read_only_fields = ("status", *SubscriberSerializer.Meta.read_only_fields)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """Return the changes: who asks for one at a time need not say that this is 1."""

@@ -32,7 +32,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     event_type: serializers.SlugRelatedField[EventType] = EventTypeField(
         queryset=EventType.objects.all(), required=False, allow_null=True, help_text="Or give `event_pattern`."
     )
-    headers = HeadersField(required=False, help_text="Override the subscriber's; lists show the names only.")
+    headers = HeadersField(help_text="Override the subscriber's.")
     retry_policy: serializers.SlugRelatedField[RetryPolicy] = NameField(
         queryset=RetryPolicy.objects.all(), required=False, allow_null=True, help_text="null: as TeamForge says."
     )
@@ -40,7 +40,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     class Meta:
         model = Subscription
         paused = ("paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
-        read_only_fields: ClassVar[tuple[str, ...]] = ("id", *paused, *KEPT_BY_THE_BROKER)
+        read_only_fields: ClassVar[tuple[str, ...]] = ("id", *paused, "unreadable", *KEPT_BY_THE_BROKER)
         sent = ("delivery_mode", "retry_policy", "rate_limit", "output", "monitor_url")
         settable = ("endpoint", "headers", "header_filter_string", "filter", "script", *sent, "position")
         fixed = ("subscriber", "event_type", "event_pattern")

@@ -8,6 +8,8 @@ import subscriptions.endpoints
 import subscriptions.filters.filter
 import subscriptions.headers
 import subscriptions.models.filter_terms
+import subscriptions.models.reserved_ids
+import subscriptions.models.sealed
 import subscriptions.names
 import subscriptions.patterns
 import subscriptions.signing_secrets
@@ -317,7 +319,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Subscriber",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "id",
+                    subscriptions.models.reserved_ids.ReservedId(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
                 ("version", models.BigIntegerField(db_default=1, default=1, editable=False)),
                 (
                     "created_at",
@@ -366,10 +373,11 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    models.JSONField(
+                    subscriptions.models.sealed.SealedHeaders(
                         blank=True,
                         default=dict,
-                        help_text="Sent with every delivery.",
+                        help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
+                        purpose="subscriber headers",
                         validators=[subscriptions.headers.validate_headers],
                     ),
                 ),
@@ -547,7 +555,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="Subscription",
             fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
+                (
+                    "id",
+                    subscriptions.models.reserved_ids.ReservedId(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
                 ("version", models.BigIntegerField(db_default=1, default=1, editable=False)),
                 (
                     "created_at",
@@ -692,10 +705,11 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    models.JSONField(
+                    subscriptions.models.sealed.SealedHeaders(
                         blank=True,
                         default=dict,
-                        help_text="Override the subscriber's headers.",
+                        help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
+                        purpose="subscription headers",
                         validators=[subscriptions.headers.validate_headers],
                     ),
                 ),
@@ -709,8 +723,10 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "signing_secret",
-                    models.CharField(
-                        editable=False, max_length=100, validators=[subscriptions.signing_secrets.validate_secret]
+                    subscriptions.models.sealed.SealedText(
+                        editable=False,
+                        purpose="signing secret",
+                        validators=[subscriptions.signing_secrets.validate_secret],
                     ),
                 ),
                 (
@@ -893,12 +909,6 @@ class Migration(migrations.Migration):
                     models.Q(("endpoint", ""), _negated=True), ("delivery_mode", "PULL"), _connector="OR"
                 ),
                 name="subscription_endpoint",
-            ),
-        ),
-        migrations.AddConstraint(
-            model_name="subscription",
-            constraint=models.CheckConstraint(
-                condition=models.Q(("signing_secret__startswith", "whsec_")), name="subscription_signing_secret"
             ),
         ),
     ]

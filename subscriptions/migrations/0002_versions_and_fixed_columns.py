@@ -118,10 +118,10 @@ MANY = """
 ALTER TABLE subscriptions_subscriber SET (vacuum_truncate = false, autovacuum_analyze_threshold = 5000);
 ALTER TABLE subscriptions_subscription SET (vacuum_truncate = false, autovacuum_analyze_threshold = 5000);
 INSERT INTO subscriptions_subscriber (id, name, description, status, headers, max_queued_to_send)
-  SELECT -n, 'n' || n, repeat('-', 200), 'ACTIVE', '{}', 500 FROM generate_series(1, 10000) n;
+  SELECT -n, 'n' || n, repeat('-', 200), 'ACTIVE', '', 500 FROM generate_series(1, 10000) n;
 INSERT INTO subscriptions_subscription (id, subscriber_id, event_pattern, endpoint, headers, header_filter_string, filter,
                                         filter_term, script, signing_secret, position, status)
-  SELECT -n, -n, 'n' || n || '.*', 'http://127.0.0.1/', '{}', '', '', '', '', 'whsec_', 0, 'ACTIVE'
+  SELECT -n, -n, 'n' || n || '.*', 'http://127.0.0.1/', '', '', '', '', '', '', 0, 'ACTIVE'
     FROM generate_series(1, 10000) n;
 SET CONSTRAINTS ALL IMMEDIATE;
 ANALYZE subscriptions_subscriber, subscriptions_subscription;

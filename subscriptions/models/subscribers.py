@@ -6,9 +6,11 @@ from django.db import models
 from django.db.models import Q
 
 from subscriptions.headers import validate_headers
+from subscriptions.models.headed import Headed
 from subscriptions.models.mailboxes import MAILBOX_LIMITS, Mailboxed
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.sealed import SealedHeaders
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+from subscriptions.sealing import SUBSCRIBER_HEADERS
 
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
@@ -40,14 +42,18 @@ class Processing(models.TextChoices):
     """Several at a time, in no order."""
 
 
-class Subscriber(Mailboxed, Versioned):
+class Subscriber(Mailboxed, Headed):
     """One application that receives: one at a time, in order (behaviour 1.3), or several (behaviour 4.13)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
-    headers = models.JSONField(
-        blank=True, default=dict, validators=[validate_headers], help_text="Sent with every delivery."
+    headers = SealedHeaders(
+        purpose=SUBSCRIBER_HEADERS,
+        blank=True,
+        default=dict,
+        validators=[validate_headers],
+        help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
     )
     max_queued_to_send = models.PositiveIntegerField(
         default=500,

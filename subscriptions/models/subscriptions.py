@@ -11,13 +11,14 @@ from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_e
 from subscriptions.filters import FilterSyntaxError, parse_filter
 from subscriptions.headers import validate_headers
 from subscriptions.models.event_types import EventKind, EventType
+from subscriptions.models.headed import Headed
 from subscriptions.models.pausable import PAUSES_ARE_WHOLE, PROBES, Pausable
+from subscriptions.models.sealed import SealedHeaders, SealedText
 from subscriptions.models.sent import KNOWN_WAYS, DeliveryMode, Sent
 from subscriptions.models.subscribers import Status, Subscriber
-from subscriptions.models.versioned import Versioned
 from subscriptions.models.wanting import ONE_WISH, Wanting
 from subscriptions.patterns import REACHED_KIND, patterns_of
-from subscriptions.signing_secrets import PREFIX as SECRET_PREFIX
+from subscriptions.sealing import SIGNING_SECRET, SUBSCRIPTION_HEADERS
 from subscriptions.signing_secrets import validate_secret
 
 
@@ -38,7 +39,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
         return [other for other in different if _canonical(other.filter) == _canonical(subscription.filter)]
 
 
-class Subscription(Wanting, Sent, Pausable, Versioned):
+class Subscription(Wanting, Sent, Pausable, Headed):
     """One subscriber's wish for one event type, or for all that a pattern names (behaviour 1.4, 1.9).
 
     Both ends are fixed.
@@ -53,15 +54,19 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
         help_text="A URL, with another method than POST as a prefix: PATCH:https://host/path. webr://: the script."
         " PULL needs none.",
     )
-    headers = models.JSONField(
-        blank=True, default=dict, validators=[validate_headers], help_text="Override the subscriber's headers."
+    headers = SealedHeaders(
+        purpose=SUBSCRIPTION_HEADERS,
+        blank=True,
+        default=dict,
+        validators=[validate_headers],
+        help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
     )
     script = models.TextField(
         blank=True,
         default="",
         help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
     )
-    signing_secret = models.CharField(max_length=100, validators=[validate_secret], editable=False)
+    signing_secret = SealedText(purpose=SIGNING_SECRET, validators=[validate_secret], editable=False)
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
 
@@ -80,9 +85,6 @@ class Subscription(Wanting, Sent, Pausable, Versioned):
             PAUSES_ARE_WHOLE,
             models.CheckConstraint(
                 name="subscription_endpoint", condition=~Q(endpoint="") | Q(delivery_mode=DeliveryMode.PULL)
-            ),
-            models.CheckConstraint(
-                name="subscription_signing_secret", condition=Q(signing_secret__startswith=SECRET_PREFIX)
             ),
         ]
 

@@ -1,6 +1,6 @@
 """What every configured thing has: a version that the database raises at each change."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from django.db import models
@@ -29,6 +29,10 @@ class Versioned(models.Model):
     def came_installed(self) -> bool:
         """Whether it came with the broker: nobody changes or deletes it."""
         return False
+
+    def resolved(self, changes: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the changes, those that refer to what it is now made out by that."""
+        return changes
 
     def change_along(self, changed: Collection[str]) -> Collection[str]:  # noqa: ARG002 - for subclasses
         """Change what goes with these changes; return the fields of that."""

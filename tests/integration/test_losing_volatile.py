@@ -1,5 +1,6 @@
 """Volatile messages that get no place, or are lost with what had them: each is counted (behaviour 2.9)."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,9 +14,11 @@ from delivery.models import Delivery, Pace, VolatileCount, VolatileOutcome
 from delivery.settling.pace_statements import LATE
 from delivery.tasks import send_volatile
 from delivery.volatile import pacing, sending, tallies
+from delivery.volatile.parcels import PURPOSE, Parcel
 from subscriptions.database import rows
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.pausable import PausedBy
+from subscriptions.sealing import keyring
 from tests import factories
 from tests.clients import Answer
 from tests.driving import retry_line_of, wait_until_done, working
@@ -23,8 +26,8 @@ from tests.publishing import publish
 from tests.receiver import Receiver, hang, wait_until
 from tests.volatile import (
     VOLATILE,
+    arguments_in,
     counted,
-    parcel_in,
     redis_away,
     tasks,
     wait_until_answered,
@@ -132,7 +135,10 @@ def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription
     before = slot()
     publish(client, **VOLATILE)
     (task,) = tasks()
-    send_volatile(parcel_in(task) | {"seconds": 0.0})
+    parcel_id, sealed = arguments_in(task)
+    keys = keyring(PURPOSE)
+    late = replace(Parcel.opened(parcel_id, sealed, keys), seconds=0.0)
+    send_volatile(parcel_id, late.sealed(keys))
     assert (counted(limited)["expired"], slot()) == (1, before)
 
 
@@ -166,7 +172,7 @@ def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
     (task,) = tasks()
     redis_away(monkeypatch)
     with capture_logs() as logs:
-        send_volatile(parcel_in(task))
+        send_volatile(*arguments_in(task))
     assert [one["event"] for one in logs] == ["volatile.not_sent"]
     assert (counted(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
 

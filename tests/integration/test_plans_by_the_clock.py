@@ -28,7 +28,7 @@ SUSPENDED = """
 INSERT INTO subscriptions_subscription (subscriber_id, event_pattern, endpoint, headers, signing_secret, paused_since,
                                         header_filter_string, filter, filter_term, script, position, status,
                                         paused_by, probe_due_at)
-SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '{}', 'whsec_', now(), '', '', '', '', 0,
+SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '', '', now(), '', '', '', '', 0,
        CASE n %% 2 WHEN 0 THEN 'ACTIVE' ELSE 'INACTIVE' END, 'POLICY',
        now() + CASE n %% 2 WHEN 0 THEN interval '1 day' ELSE interval '-1 day' END
   FROM generate_series(1, %s) n

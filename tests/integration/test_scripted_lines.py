@@ -13,6 +13,7 @@ from delivery.models import Attempt, Delivery, LineEvent
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.holding import release
 from delivery.webhooks.signatures import signature
+from subscriptions import configuring
 from subscriptions.models import Subscription
 from subscriptions.scripts import processes, waiting
 from subscriptions.signing_secrets import key_of
@@ -41,7 +42,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 def write(one: Subscription, script: str, **fields: Any) -> None:
     """Give a subscription a script, as an edit does."""
-    Subscription.objects.filter(pk=one.pk).update(script=script, **fields)
+    configuring.change(Subscription.objects.filter(pk=one.pk), changes={"script": script, **fields})
 
 
 def reasons(one: Subscription) -> list[str]:

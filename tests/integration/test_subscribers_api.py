@@ -2,6 +2,7 @@
 
 import pytest
 
+from subscriptions.models import Subscriber
 from tests import factories
 from tests.clients import client_of
 
@@ -27,6 +28,7 @@ def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> N
         "mailbox_ordered": False,
         "ack_seconds": 30,
         "max_redeliveries": None,
+        "unreadable": [],
         "version": 1,
         "created_at": body["created_at"],
         "updated_at": body["updated_at"],
@@ -34,12 +36,13 @@ def test_a_subscriber_is_active_and_has_500_in_hand_unless_told_otherwise() -> N
 
 
 @pytest.mark.behaviour("1.3")
-def test_a_subscriber_has_headers_of_its_own_that_lists_do_not_tell() -> None:
+def test_a_subscriber_has_headers_of_its_own_whose_values_are_never_told() -> None:
     client = client_of()
     made = client.post(ROOT, {"name": "shop", "headers": {"X-Team": "blue"}}, content_type=JSON)
     read, listed = client.get(f"{ROOT}/shop"), client.get(ROOT)
-    assert [made.json()["headers"], read.json()["headers"]] == [{"X-Team": "blue"}] * 2
+    assert [made.json()["headers"], read.json()["headers"]] == [{"X-Team": None}] * 2
     assert [item["headers"] for item in listed.json()["items"]] == [{"X-Team": None}]
+    assert Subscriber.objects.get().headers == {"X-Team": "blue"}
 
 
 @pytest.mark.behaviour("1.3")

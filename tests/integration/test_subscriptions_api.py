@@ -32,7 +32,7 @@ def test_a_subscription_joins_a_subscriber_to_an_event_type() -> None:
     made = client.post(ROOT, given, content_type=JSON)
     body = made.json()
     assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{ROOT}/{body['id']}", '"1"')
-    assert {name: body[name] for name in given} == given
+    assert {name: body[name] for name in given} == given | {"headers": {"X-Team": None}}
     assert len(key_of(body["signing_secret"])) == 32
     read = client.get(made["Location"]).json()
     assert read == {name: value for name, value in body.items() if name != "signing_secret"}
@@ -72,7 +72,8 @@ def test_endpoint_headers_filter_and_position_may_change() -> None:
     changes = {"endpoint": "PUT:http://b.example/", "headers": {"A": "1"}, "header_filter_string": "x", "position": 1}
     answer = client.patch(address, changes, content_type=JSON)
     assert (answer.status_code, answer["ETag"]) == (200, '"2"')
-    assert {name: answer.json()[name] for name in changes} == changes
+    assert {name: answer.json()[name] for name in changes} == changes | {"headers": {"A": None}}
+    assert Subscription.objects.get().headers == {"A": "1"}
     assert client.get(address).json() == answer.json()
 
 

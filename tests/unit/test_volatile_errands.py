@@ -14,15 +14,17 @@ from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.messages.storing import NewMessage
 from delivery.models import VolatileOutcome
 from delivery.volatile.errands import errand
-from delivery.volatile.parcels import MOST_SECONDS, Parcel
+from delivery.volatile.parcels import MOST_SECONDS, PURPOSE, Parcel
 from delivery.volatile.places import Places
 from delivery.webhooks.parts import Destination
+from subscriptions.keyring import Keyring
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made, NotRun
 
 pytestmark = pytest.mark.behaviour("2.9")
 
 NOW = 1_700_000_000.25
 SOMEBODY = 7
+KEYS = Keyring(["s"], PURPOSE)
 
 
 def parcel(ttl: float | None = None) -> Parcel:
@@ -102,18 +104,18 @@ def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome
     st.builds(
         Parcel,
         id=st.uuids().map(lambda one: f"vol_{one.hex}"),
-        event_type_id=st.integers(1),
+        event_type_id=st.integers(1, 2**63 - 1),
         event_type=st.text(),
         body=st.binary(),
         content_type=st.text(),
         headers=st.lists(st.lists(st.text(), min_size=2, max_size=2)),
-        subscription_ids=st.lists(st.integers(1)),
-        published_ms=st.integers(0),
+        subscription_ids=st.lists(st.integers(1, 2**63 - 1)),
+        published_ms=st.integers(0, 2**63 - 1),
         seconds=st.floats(1, MOST_SECONDS),
     )
 )
 def test_a_parcel_comes_out_as_it_was_put_in(one: Parcel) -> None:
-    assert Parcel.unpacked(one.packed()) == one
+    assert Parcel.opened(one.id, one.sealed(KEYS), KEYS) == one
 
 
 def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
