@@ -75,6 +75,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "broker_project.middleware.browser_headers",
+    "subscriptions.api.rate_limits.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -210,6 +211,11 @@ UPLOADS_BYTES = number("BROKER_UPLOADS_MEBIBYTES", least=8, default=64, most=100
 """How much of bodies over 64 KiB a web process holds until they are answered."""
 UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", least=1, default=20, most=3600)
 """How long a body may take; a large one has more, as long as it keeps coming."""
+REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", least=0, default=0, most=10_000_000)
+"""How many requests a key may send to each web process, unless it has a limit of its own; 0: any number."""
+FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", least=0, default=600, most=10_000_000)
+"""How many requests from one address may come without a key, or with a wrong one, before they are no longer looked
+at; as many replies to callbacks that there are not. 0: any number."""
 WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
 """Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
@@ -281,6 +287,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "subscriptions.api.schema.document_problems",
+        "subscriptions.api.documented_limits.document_limits",
     ],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],

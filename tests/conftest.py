@@ -13,6 +13,7 @@ from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
 from delivery.waking import wakeups
+from subscriptions.api import rate_limits
 from subscriptions.scripts import once, processes, runner, seats, waiting
 from tests.driving import Worker, working
 from tests.emptying import emptied, prepared
@@ -43,6 +44,12 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "TOTAL_SECONDS", PATIENCE)
     for module in (once, runner, waiting):
         monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
+
+
+@pytest.fixture(autouse=True)
+def _unknown_callers() -> None:
+    """Hold nothing against anybody that other tests have done."""
+    rate_limits.forget()
 
 
 @pytest.fixture

@@ -11,9 +11,12 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.callbacks.replying import reply
+from delivery.callbacks.replying import UnknownCallback, reply
 from subscriptions.api.parsing import RawParser, body_of
+from subscriptions.api.rate_limits import count_failure, refuse_guessing
 
+TOKENS: Final = "tokens"
+"""What is guessed at."""
 UNNAMED: Final = "application/octet-stream"
 """The content type of a reply that says none."""
 
@@ -42,11 +45,16 @@ class Reply(APIView):
 
         Answered once it is durable. It is then posted to the publisher's CallbackURL until that takes it.
         """
-        taken = reply(
-            token,
-            body_of(request, limit=settings.MAX_BODY_BYTES),
-            request.META.get("CONTENT_TYPE") or UNNAMED,
-            list(request.headers.items()),
-            days=settings.CALLBACK_DAYS,
-        )
+        refuse_guessing(request, at=TOKENS)
+        try:
+            taken = reply(
+                token,
+                body_of(request, limit=settings.MAX_BODY_BYTES),
+                request.META.get("CONTENT_TYPE") or UNNAMED,
+                list(request.headers.items()),
+                days=settings.CALLBACK_DAYS,
+            )
+        except UnknownCallback:
+            count_failure(request, at=TOKENS)
+            raise
         return Response({"id": taken.id}, status.HTTP_201_CREATED if taken.is_new else status.HTTP_200_OK)

@@ -8,10 +8,13 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing, welcome
 from subscriptions.authenticating import key_for
 from subscriptions.models import ApiKey
 
 SCHEME: Final = "Bearer"
+KEYS: Final = "keys"
+"""What is guessed at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +32,29 @@ class ApiKeyAuthentication(BaseAuthentication):
         """Return who calls, None without an `Authorization` header; one query."""
         header = request.META.get("HTTP_AUTHORIZATION")
         if header is None:
+            refuse_guessing(request, at=KEYS)
+            count_failure(request, at=KEYS)
             return None
-        scheme, _, token = header.partition(" ")
-        if scheme.lower() != SCHEME.lower():
-            raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
-        key = key_for(token.strip(), now=timezone.now())
-        if key is None:
-            raise AuthenticationFailed("This API key is unknown, revoked or expired.")
+        key = _key_in(header, request)
+        count_request(request, key)
         return KeyHolder(key), key
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002 - DRF's signature
         """Return the value of `WWW-Authenticate`."""
         return SCHEME
+
+
+def _key_in(header: str, request: Request) -> ApiKey:
+    scheme, _, token = header.partition(" ")
+    if scheme.lower() != SCHEME.lower():
+        raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
+    guess = hash(token)
+    if guess not in welcome:
+        refuse_guessing(request, at=KEYS)
+    key = key_for(token.strip(), now=timezone.now())
+    if key is None:
+        welcome.discard(guess)
+        count_failure(request, at=KEYS)
+        raise AuthenticationFailed("This API key is unknown, revoked or expired.")
+    welcome.add(guess)
+    return key

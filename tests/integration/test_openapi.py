@@ -109,3 +109,15 @@ def test_what_one_receipt_is_refused_with_names_it_and_says_where_its_delivery_s
 def test_a_poll_that_may_not_wait_is_told_when_to_come_again() -> None:
     operation = Client().get("/api/v1/openapi.json").json()["paths"]["/api/v1/mailboxes/{name}/next"]["post"]
     assert operation["responses"]["204"]["headers"]["Retry-After"]["schema"] == {"type": "integer"}
+
+
+def test_every_operation_says_what_limits_answer_and_how_a_key_stands() -> None:
+    document = Client().get("/api/v1/openapi.json").json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            answers = operation["responses"]
+            expected = {"429", "431", "503"} | ({"408", "413"} if "requestBody" in operation else set())
+            assert expected <= {*answers}, path
+            told = [one.get("headers", {}) for one in answers.values() if "$ref" not in one]
+            assert {"RateLimit" in headers for headers in told} == {"security" in operation}, path
+    assert {*document["components"]["responses"]["TooManyRequests"]["headers"]} >= {"RateLimit", "Retry-After"}

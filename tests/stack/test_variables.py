@@ -31,6 +31,8 @@ WRONG = [
     ("BROKER_MAILBOX_DAYS", "99999999999"),
     ("BROKER_WEB_THREADS", "0"),
     ("BROKER_RETENTION_DAYS", "36501"),
+    ("BROKER_REQUESTS_PER_MINUTE", "-1"),
+    ("BROKER_FAILURES_PER_MINUTE", "ten"),
     ("BROKER_UPLOAD_SECONDS", "0"),
     ("BROKER_UPLOADS_MEBIBYTES", "7"),
     ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
