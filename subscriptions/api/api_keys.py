@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from subscriptions import key_issuing
+from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.pagination import Order
 from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.preconditions import expected_versions
@@ -51,13 +52,13 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
     subscriber = NameField[Subscriber](
         required=False, allow_null=True, queryset=Subscriber.objects.all(), help_text="Whose, if kind is SUBSCRIBER."
     )
-
     scopes = serializers.ListField(
         child=OneOfField(Scope.choices),
         required=False,
         allow_empty=False,
         help_text="What it opens of what its kind may; without it all of that but `keys`.",
     )
+    expires_at = MomentField(required=False, allow_null=True, help_text="Null: never.")
 
     class Meta:
         model = ApiKey

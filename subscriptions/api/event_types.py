@@ -1,6 +1,6 @@
 """Event types: read by every key, configured by management."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from drf_spectacular.utils import extend_schema_field
@@ -15,11 +15,20 @@ from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
 from subscriptions.api.scopes import event_types_for
 from subscriptions.api.strictness import StrictModelSerializer
 from subscriptions.models import ApiKey, EventType
+from subscriptions.schemas import BrokenSchema, compiled
 
 
 @extend_schema_field({"type": ["object", "null"], "description": "A JSON Schema; null: none."})
 class SchemaField(serializers.JSONField):
-    """A JSON Schema; whether it is one, the model says."""
+    """A JSON Schema; whether it goes with the rest, the model says."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the schema; refuse what is none."""
+        try:
+            compiled(data)
+        except BrokenSchema as broken:
+            raise serializers.ValidationError(str(broken)) from None
+        return data
 
 
 class EventTypeSerializer(StrictModelSerializer[EventType]):

@@ -1,0 +1,77 @@
+"""HTTP written byte by byte over one kept connection: what `requests` would mend or refuse gets there as it is."""
+
+import json
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+TIMEOUT: Final = 20.0
+PROBLEM: Final = "application/problem+json"
+
+Headers = Iterable[tuple[str, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def problem(self) -> tuple[int, str]:
+        """Return status and code of a problem document, which has to be a whole one."""
+        assert self.headers["content-type"] == PROBLEM, (self.status, self.body[:300])
+        said = self.json
+        assert said.keys() >= {"type", "title", "status", "detail", "code"}, said
+        assert (said["status"], said["type"]) == (self.status, f"urn:broker:{said['code']}")
+        return self.status, said["code"]
+
+
+class Wire:
+    """A connection to a web server, opened again whenever that has closed it."""
+
+    def __init__(self, web: str) -> None:
+        parts = urlsplit(web)
+        self._address = (parts.hostname or "", parts.port or 0)
+        self.host = parts.netloc
+        self._socket: socket.socket | None = None
+
+    def close(self) -> None:
+        if self._socket:
+            self._socket.close()
+            self._socket = None
+
+    def ask(self, method: str, path: bytes, headers: Headers, body: bytes = b"") -> Answer:
+        """Send one request; a `Content-Length` goes with it unless the headers say how long it is."""
+        named = {name.lower() for name, _ in headers}
+        framing = () if {"content-length", "transfer-encoding"} & named else (("Content-Length", b"%d" % len(body)),)
+        host = () if "host" in named else (("Host", self.host.encode()),)
+        lines = [name.encode("latin-1") + b": " + value for name, value in (*host, *headers, *framing)]
+        request = b"\r\n".join((method.encode() + b" " + path + b" HTTP/1.1", *lines, b"", body))
+        if self._socket:
+            try:
+                return self._exchanged(method, request)
+            except (OSError, HTTPException):  # closed since: nothing of this one has been read
+                self.close()
+        return self._exchanged(method, request)
+
+    def _exchanged(self, method: str, request: bytes) -> Answer:
+        self._socket = self._socket or socket.create_connection(self._address, TIMEOUT)
+        self._socket.sendall(request)
+        response = HTTPResponse(self._socket, method=method)
+        response.begin()
+        answer = Answer(
+            response.status, {name.lower(): value for name, value in response.getheaders()}, response.read()
+        )
+        if response.will_close:
+            self.close()
+        return answer
