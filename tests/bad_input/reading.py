@@ -116,7 +116,7 @@ ADDRESSES: Final = [
 METHODS: Final = [
     Row(f"{method} {path}", method, f"/api/v1/{path}", 405, "method_not_allowed", key="management")
     for path, methods in {
-        "event-types": ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "LINK", "get"),
+        "event-types": ("PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "LINK"),
         "event-types/<topic>": ("PUT", "POST", "OPTIONS"),
         "events": ("GET", "PUT", "DELETE", "OPTIONS"),
         "events/<topic>": ("GET", "PUT", "PATCH", "DELETE"),

@@ -40,6 +40,7 @@ class Shop:
     names: dict[str, str] = field(default_factory=dict)
     """What `<name>` stands for in a row."""
     tables: list[str] = field(default_factory=list)
+    last_seen: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def ask(self, row: Row) -> Answer:
         """Send what a row says."""
@@ -54,13 +55,16 @@ class Shop:
 
     def refusal(self, row: Row) -> tuple[int, str]:
         """Return status and code of the answer, which has to leave everything as it was."""
-        before = self.stored()
         refused = self.ask(row).problem
-        after = self.stored()
-        assert after == before, {
-            table: (before[table], after[table]) for table in after if after[table] != before[table]
-        }
+        self.assert_unchanged()
         return refused
+
+    def assert_unchanged(self) -> None:
+        """Find everything stored as it was when this was asked last; tell what is not."""
+        before, after = dict(self.last_seen), self.stored()
+        self.last_seen.update(after)
+        changed = {table: (before[table], rows) for table, rows in after.items() if before[table] != rows}
+        assert changed == {}, "rows before and after, by table"
 
     def create(self, collection: str, **fields: object) -> Any:
         return self.broker.management.create(collection, **fields)
@@ -90,6 +94,7 @@ def shop_at(broker: Broker) -> Iterator[Shop]:
         shop = Shop(broker, Wire(broker.web), books)
         shop.tables.extend(table for (table,) in books.execute(TABLES, [OF_THE_BROKERS_OWN]))
         _furnish(shop)
+        shop.last_seen.update(shop.stored())
         yield shop
         shop.wire.close()
         broker.inactivate_all()
