@@ -131,6 +131,7 @@ TOKEN: Final = "x" * 43
 OPERATIONS: Final[Mapping[tuple[str, str], tuple[Takes, str]]] = {
     ("POST", "api-keys"): (Takes.FIELDS, "api-keys"),
     ("POST", "api-keys/{id}/revoke"): (Takes.NOTHING, "api-keys/<key of neighbour>/revoke"),
+    ("POST", "api-keys/{id}/rotate"): (Takes.OPTIONS, "api-keys/<key of neighbour>/rotate"),
     ("POST", "callbacks/{token}"): (Takes.REPLY, f"callbacks/{TOKEN}"),
     ("POST", "deliveries/{id}/release"): (Takes.NOTHING, "deliveries/<delivery>/release"),
     ("POST", "deliveries/{id}/resubmit"): (Takes.OPTIONS, "deliveries/<delivery>/resubmit"),

@@ -2,8 +2,6 @@
 
 from typing import Final
 
-import orjson
-
 from tests.bad_input.rows import Row, nested, text
 
 INVALID: Final = (400, "invalid")
@@ -29,7 +27,7 @@ BROKEN_ENDPOINTS: Final = (
     *("http://[::1", "http://[shop]/", "http://[1.2.3.4]/", "http://::1/"),
     *("http://me@shop.example/", "http://me:secret@shop.example/", "http://@shop.example/", "http://a@b@c/"),
     *("http://shop.example\\@127.0.0.1/", "http://shop.example\\hook", "\\\\shop.example\\hook"),
-    *("http://shop.example/a b", "http://shop.example/\n", "http://shop.example/\r\nX: y", "http://shop.example/\t"),
+    *("http://shop.example/a b", "http://shop.example/\r\nX: y", "http://shop.example/\t"),
     *("http://shop.example/\x00", "http://shop.example/\x7f", "http://shop.example/é", "http://\uff53hop.example/"),
     *("http://shop.example:0/", "http://shop.example:99999/", "http://shop.example:-1/", "http://shop.example:+80/"),
     *("http://shop.example:8_0/", "http://shop.example:\uff18\uff10/", "http://shop.example:http/"),
@@ -55,12 +53,13 @@ BROKEN_FILTERS: Final = {
     "an index too large": "$$->'Body'->99999999999999999999 = '1'",
 }
 
+NO_VALUES: Final[tuple[object, ...]] = (5, True, None, [], {}, "a\nb", "a\r\nX-B: b", "\0", "é", "x" * 8192)
 BROKEN_HEADERS: Final = (
     *([], "X-A: a", 5),
     *({name: "a"} for name in ("", " ", "a b", "a:", "X-A\n", "\0", "é", "x" * 129)),
     *({name: "a"} for name in ("Host", "content-length", "Transfer-Encoding", "Connection", "Cookie", "webhook-id")),
     *({name: "a"} for name in ("Broker-TTL", "CallbackURL", "Keep-Alive", "TE", "Trailer", "Upgrade", "Expect")),
-    *({"X-A": value} for value in (5, True, None, [], {}, "a\nb", "a\r\nX-B: b", "\0", "é", "x" * 8192)),
+    *({"X-A": value} for value in NO_VALUES),
     *({f"X-{n}": "a" for n in range(51)}, {"X-A": "a", "x-a": "b"}),
 )
 
@@ -117,6 +116,7 @@ SUBSCRIPTIONS: Final = [
 ]
 
 NAMES: Final = ("", " ", "../up", "a/b", "-a", ".a", "a b", "a\n", "a\0", "%00", "é", "\U0001f600", "x" * 256)
+DEEP_SCHEMA: Final = b'{"name": "Bad.Schema", "schema": {"enum": ' + nested(300) + b"}}"
 OTHERS: Final = [
     *(
         _created(f"the name {name[:20]!r}", collection, name=name)
@@ -132,7 +132,7 @@ OTHERS: Final = [
     _created("a sample that is no JSON", "event-types", name="Bad.Sample", sample="{"),
     _created("a schema that is none", "event-types", name="Bad.Schema", schema={"type": "text"}),
     _created("a schema from elsewhere", "event-types", name="Bad.Schema", schema={"$ref": "http://shop.example/"}),
-    _created("a schema of 300 levels", "event-types", name="Bad.Schema", schema={"enum": orjson.loads(nested(300))}),
+    Row("a schema of 300 levels", "POST", "/api/v1/event-types", *INVALID, body=DEEP_SCHEMA),
     _created("event types that are none", "publishers", name="bad-shop", event_types=["There.Is.None"]),
     _created("nobody at a time", "subscribers", name="bad-shop", processing="CONCURRENT", concurrency=0),
     _created("several at a time, in order", "subscribers", name="bad-shop", concurrency=2),
@@ -167,7 +167,7 @@ VERSIONS: Final = [
     for tag in ('"0"', '"99"', 'W/"1"', '"a"', "1", '"', '"' + "9" * 40 + '"', " ")
 ]
 
-BROKEN_MESSAGES: Final = {
+BROKEN_MESSAGES: Final[dict[str, dict[str, object]]] = {
     "a body that is no JSON": {"body": "{"},
     "no base64": {"body_base64": "!"},
     "two bodies": {"body": "1", "body_base64": "MQ=="},

@@ -14,9 +14,13 @@ def _asked(what: str, call: str, refusal: tuple[int, str] = INVALID, /, **said: 
     return Row(what, "POST", f"{MAILBOX}/{call}", *refusal, body=text(said), key="subscriber")
 
 
+NO_MAXIMA: Final[tuple[object, ...]] = (0, -1, 101, 2**63, "5", 1.0, True, None, [])
+NO_WAITS: Final[tuple[object, ...]] = (-1, -0.001, 20.001, 21, 1e300, "1", True, None, [])
+NO_TRUTHS: Final[tuple[object, ...]] = (1, "true", None, [])
+
 FETCHES: Final = [
-    *(_asked(f"max {most!r}", "next", max=most) for most in (0, -1, 101, 2**63, "5", 1.0, True, None, [])),
-    *(_asked(f"wait {wait!r}", "next", wait=wait) for wait in (-1, -0.001, 20.001, 21, 1e300, "1", True, None, [])),
+    *(_asked(f"max {most!r}", "next", max=most) for most in NO_MAXIMA),
+    *(_asked(f"wait {wait!r}", "next", wait=wait) for wait in NO_WAITS),
 ]
 
 RECEIPTS: Final = [
@@ -40,7 +44,7 @@ RECEIPTS: Final = [
         _asked(f"{seconds!r} seconds", "extend", receipt="a", seconds=seconds)
         for seconds in (0, -1, 43_201, 1.5, "5", True)
     ),
-    *(_asked(f"untried: {said!r}", "nack", receipt="a", untried=said) for said in (1, "true", None, [])),
+    *(_asked(f"untried: {said!r}", "nack", receipt="a", untried=said) for said in NO_TRUTHS),
 ]
 
 CALLBACKS: Final = [

@@ -23,15 +23,22 @@ def _event(
     to: str = "<topic>",
     body: bytes = b"{}",
     key: str = "publisher",
-    **headers: str | bytes,
+    **headers: Any,
 ) -> Row:
     """Return one event that is refused; headers are named with `_` for `-`, but for `FILTER_STRING`."""
-    named = {name if name == "FILTER_STRING" else name.replace("_", "-"): value for name, value in headers.items()}
+    named: dict[str, str | bytes] = {
+        name if name == "FILTER_STRING" else name.replace("_", "-"): value for name, value in headers.items()
+    }
     return Row(what, "POST", f"{EVENTS}/{to}", *refusal, body=body, headers=named, key=key)
 
 
+def _same(value: str, *names: str) -> dict[str, Any]:
+    """Return headers that all have the same value."""
+    return dict.fromkeys(names, value)
+
+
 def _batch(what: str, refusal: tuple[int, str], body: bytes, **headers: str) -> Row:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named: dict[str, str | bytes] = {name.replace("_", "-"): value for name, value in headers.items()}
     return Row(what, "POST", EVENTS, *refusal, body=body, headers=named, key="publisher")
 
 
@@ -84,7 +91,19 @@ HEADERS: Final = [
         _event(f"to {name[:20]!r}", METADATA, Broker_Destination=name)
         for name in (" ", "a b", "../up", "a,b", "x" * 256, "-a")
     ),
-    _event("headers of 33 KiB", METADATA, **{f"X-{n}": "a" * 8000 for n in range(5)}),
+    *(
+        _event(f"{name} that is not ASCII", (400, "unreadable_header"), **_same("\u00e9", name))
+        for name in (
+            "Idempotency_Key",
+            "FILTER_STRING",
+            "Broker_TTL",
+            "Broker_Destination",
+            "CallbackURL",
+            "ce_id",
+            "X_A",
+        )
+    ),
+    _event("headers of 33 KiB", METADATA, **_same("a" * 8000, *(f"X-{n}" for n in range(5)))),
     _event("a header of 8 KiB", METADATA, X_Long="a" * 8193),
 ]
 

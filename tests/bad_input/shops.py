@@ -55,9 +55,9 @@ class Shop:
 
     def refusal(self, row: Row) -> tuple[int, str]:
         """Return status and code of the answer, which has to leave everything as it was."""
-        refused = self.ask(row).problem
+        answer = self.ask(row)
         self.assert_unchanged()
-        return refused
+        return answer.problem
 
     def assert_unchanged(self) -> None:
         """Find everything stored as it was when this was asked last; tell what is not."""
