@@ -27,6 +27,7 @@ from broker_project.variables import (
     text,
     web_address,
 )
+from subscriptions.reach import Reach
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -218,6 +219,8 @@ FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", least=0, default=600,
 at; as many replies to callbacks that there are not. 0: any number."""
 WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
 """Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
+REACH = Reach(networks("BROKER_ALLOWED_NETWORKS", default=""))
+"""Where requests may go: to no network that is not the internet's, but for those named here."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
 QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16, most=10_000)

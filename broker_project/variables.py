@@ -1,6 +1,5 @@
 """Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +7,8 @@ from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
+
+from subscriptions.networks import Network, networks_in
 
 env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
@@ -105,11 +106,11 @@ def web_address(name: str, default: str) -> str:
     return value
 
 
-def networks(name: str, default: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+def networks(name: str, default: str) -> tuple[Network, ...]:
     """Return networks, of which a single address is one too."""
     value: str = env.str(name, default=default)
     try:
-        return tuple(ipaddress.ip_network(one.strip()) for one in value.split(",") if one.strip())
+        return networks_in(value)
     except ValueError:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.") from None
 
@@ -121,6 +122,7 @@ def hosts_of(address: str) -> list[str]:
 
 
 HINTS = {
+    "BROKER_ALLOWED_NETWORKS": "networks such as 10.20.0.0/16,fd12:3456::/32, without bits behind the prefix",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
     "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",

@@ -34,7 +34,8 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name=queueing.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (behaviour 2.9)."""
-    sending.running_sender(under_way=settings.VOLATILE_UNDER_WAY).open_and_send(parcel_id, sealed, keyring(PURPOSE))
+    sender = sending.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_UNDER_WAY)
+    sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
 
 
 @shared_task(name="delivery.sweep")
@@ -47,7 +48,7 @@ def sweep() -> None:
 @shared_task(name="delivery.attend")
 def attend() -> None:
     """Do once what becomes due by the clock alone, as every worker does."""
-    attending.attend(but=attending.OF_ONE_THREAD)
+    attending.attend()
 
 
 @shared_task(name="delivery.maintain")
@@ -90,4 +91,5 @@ def _worker() -> running.Worker:
         until_summarized=settings.SUMMARIES,
         under_way=settings.QUEUE_UNDER_WAY,
         terms=callback_terms(),
+        reach=settings.REACH,
     )

@@ -10,17 +10,21 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
+from subscriptions.hosts import BrokenHost, Host, host_in
+from subscriptions.reach import Reach
+
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
 DEFAULT_METHOD: Final = "POST"
 SCRIPTED: Final = "webr://"
 """Begins the endpoints that are scripts."""
 
-_PREFIX = re.compile(rf"^({'|'.join(METHODS)}):(?=https?://)")
+_PREFIX = re.compile(rf"({'|'.join(METHODS)}):(?=https?://)")
 _OF_ENDPOINTS: Final = (
     f"an absolute http:// or https:// URL, if need be with one of {', '.join(METHODS)} and ':' before it"
 )
-_VISIBLE = re.compile(r"^[\x21-\x7e]+$")
+_OF_MONITORS: Final = "an absolute http:// or https:// URL"
+_VISIBLE = re.compile(r"[\x21-\x7e]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def parse_endpoint(text: str) -> Endpoint:
     _check_text(text)
     prefix = _PREFIX.match(text)
     url = text[prefix.end() :] if prefix else text
-    _check_url(url, wanted=_OF_ENDPOINTS)
+    _host_of(url, wanted=_OF_ENDPOINTS)
     return Endpoint(prefix.group(1) if prefix else DEFAULT_METHOD, url)
 
 
@@ -63,34 +67,53 @@ def validate_monitor_url(text: str) -> None:
     _check_text(text)
     if _PREFIX.match(text):
         raise _refused("Leave the method out: a monitor is asked with GET.")
-    _check_url(text, wanted="an absolute http:// or https:// URL")
+    _host_of(text, wanted=_OF_MONITORS)
+
+
+def check_reach(text: str, reach: Reach) -> None:
+    """Raise `ValidationError` where an endpoint or a monitor names an address itself to which nothing is sent.
+
+    What a name stands for is seen when it is connected to, each time.
+    """
+    if not text or is_scripted(text):
+        return
+    host = _host_of(parse_endpoint(text).url, wanted=_OF_ENDPOINTS)
+    if host.address and (refusal := reach.refusal(str(host.address))):
+        raise _refused(
+            f"Nothing is sent to {host.name} ({refusal}): give a public address, or let BROKER_ALLOWED_NETWORKS name "
+            "its network."
+        )
 
 
 def _check_text(text: str) -> None:
     if len(text) > MAX_ENDPOINT_LENGTH:
         raise _refused(f"An endpoint has at most {MAX_ENDPOINT_LENGTH} characters, this one {len(text)}.")
-    if not _VISIBLE.match(text) or "\\" in text:
-        raise _refused("Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint.")
+    if not _VISIBLE.fullmatch(text) or "\\" in text:
+        raise _refused(
+            "Percent-encode spaces, backslashes, control and non-ASCII characters in the endpoint; write a host in "
+            "another script in its ASCII form, xn--…."
+        )
 
 
-def _check_url(url: str, *, wanted: str) -> None:
-    """Raise `ValidationError` unless `url` is absolute, http or https, with a host, a sane port and no login.
+def _host_of(url: str, *, wanted: str) -> Host:
+    """Return whom `url` names; raises `ValidationError` unless it is absolute, http or https, and without a login.
 
     `wanted` says what is given here.
     """
     try:
         parts = urlsplit(url)
-        port = parts.port
     except ValueError as broken:
         raise _refused(f"The endpoint is not a URL: {broken}.") from None
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    if parts.scheme not in {"http", "https"} or not parts.netloc:
         raise _refused(f"Give {wanted}.")
-    if parts.username is not None or parts.password is not None:
+    if "@" in parts.netloc:
         raise _refused("Leave the login out of the URL; set an Authorization header instead.")
-    if port == 0:
-        raise _refused("Port 0 cannot be connected to.")
     if parts.fragment:
         raise _refused("Leave the #fragment out: it is never sent.")
+    try:
+        return host_in(parts.netloc)
+    except BrokenHost as broken:
+        raise _refused(str(broken)) from None
 
 
 def _refused(text: str) -> ValidationError:

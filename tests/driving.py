@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
+from django.conf import settings
 from django.db import Error, connection
 from django.db.models.functions import Now
 
@@ -22,6 +23,8 @@ from delivery.lines.strands import DrivenLine
 from delivery.messages.publishing import publish
 from delivery.messages.storing import Accepted, NewMessage
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.probing import probing
+from delivery.probing.monitors import Monitors
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.lines import settle
 from delivery.settling.settlements import Settlement
@@ -48,11 +51,12 @@ class Worker(threading.Thread):
         self.driver = Driver(
             worker=name,
             on_failure=lambda: self.failures.append("driver"),
-            **{"under_way": UNDER_WAY, "terms": callback_terms(), **options},
+            **{"under_way": UNDER_WAY, "terms": callback_terms(), "reach": settings.REACH, **options},
         )
         self.failures: list[str] = []
         self._stopping = threading.Event()
-        self._attendant = Attendant(self._stopping, on_failure=self.failures.append)
+        reach = options.get("reach", settings.REACH)
+        self._attendant = Attendant(self._stopping, reach, on_failure=self.failures.append)
 
     def run(self) -> None:
         self.driver.start()
@@ -90,7 +94,15 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
 
 def lone_worker(name: str) -> running.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
-    return running.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms())
+    return running.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms(), reach=settings.REACH)
+
+
+MONITORS = Monitors(settings.REACH)
+
+
+def probe() -> int:
+    """Probe as an attendant does, with the one memory that tests have for it."""
+    return probing.probe(MONITORS)
 
 
 # --- publishing ------------------------------------------------------------------------------------

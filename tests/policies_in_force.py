@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
 from delivery.models import Delivery, Lane, Line
-from delivery.probing.probing import probe
 from delivery.rules.outcomes import Answered, Decision, Unreachable
 from delivery.rules.retry_policies import TEAMFORGE_POLICY, History, judge, policy_of
 from delivery.rules.retry_policies import RetryPolicy as Policy
@@ -19,7 +18,7 @@ from subscriptions.models.pausable import PausedBy
 from subscriptions.retry_terms import ACTIONS, Action, InTheEnd
 from tests.anything_goes import answers, which, workers
 from tests.coming_and_going import ComingAndGoing
-from tests.driving import outside
+from tests.driving import outside, probe
 from tests.factories import retry_policy
 from tests.stepping import Database, Request, SteppedWorker
 

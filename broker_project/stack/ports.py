@@ -5,6 +5,8 @@ import socket
 from pathlib import Path
 
 LOOPBACK = "127.0.0.1"
+LOOPBACK_NETWORKS = "127.0.0.0/8,::1/128"
+"""Where endpoints may be on a developer's machine, and in tests."""
 HANDED_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """The first and the last port that Linux gives to those who connect to others."""
 LOWEST = 15_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from broker_project.stack.application import Application, python
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
-from broker_project.stack.ports import LOOPBACK, hold
+from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
@@ -46,6 +46,7 @@ def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str,
         "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
         "BROKER_PUBLIC_URL": url,
         "BROKER_DEVELOPMENT": "1",
+        "BROKER_ALLOWED_NETWORKS": LOOPBACK_NETWORKS,
         "BROKER_LAKE": str(kept.folder / "lake"),
         "BROKER_LOG_FORMAT": "console",
         "DJANGO_SETTINGS_MODULE": "broker_project.settings",
@@ -84,6 +85,8 @@ def _start(
     installation = kept.secret("installation")[:8]
     flower_port = kept.port("Flower", FLOWER_PORT)  # late: nobody can hold it until Flower listens
     application = Application(environment, web_port, flower_port, flower_login, installation)
+    allowed = environment["BROKER_ALLOWED_NETWORKS"] or "no private network"
+    say(f"endpoints may be on the internet and on {allowed}, as BROKER_ALLOWED_NETWORKS says")
     say("starting web, workers, beat and Flower ...")
     supervisor.start(*application.services())
     web, flower = (f"http://{LOOPBACK}:{port}" for port in (web_port, flower_port))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from broker_project.stack.folder_lock import is_alive, is_locked
 from broker_project.stack.folders import STATE, StackFolder
+from broker_project.stack.ports import LOOPBACK_NETWORKS
 from broker_project.stack.servers import running
 from broker_project.stack.steps import Result, Step, side_by_side, started
 
@@ -18,6 +19,7 @@ RUNS = STATE / "test"
 TEST_SETTINGS = {
     "BROKER_SECRET_KEY": "only-for-tests",
     "BROKER_DEVELOPMENT": "1",
+    "BROKER_ALLOWED_NETWORKS": LOOPBACK_NETWORKS,
     "DJANGO_SETTINGS_MODULE": "broker_project.settings",
 }
 PRODUCTION_SETTINGS = {

@@ -35,6 +35,7 @@ register(
         failures.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
         failures.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
         failures.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
+        failures.EndpointNotAllowed: ProblemType(502, "endpoint_not_allowed", "Endpoint not allowed"),
         failures.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
         failures.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
         failures.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
@@ -53,7 +54,7 @@ RESPONSES: Final = {
         _PROBLEM, "SYNC: a script or a filter failed (`script_failed`, `filter_failed`)."
     ),
     (502, PROBLEM_JSON): OpenApiResponse(
-        _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `answer_too_large`)."
+        _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `endpoint_not_allowed`, `answer_too_large`)."
     ),
     (503, PROBLEM_JSON): OpenApiResponse(
         _PROBLEM,
@@ -76,7 +77,9 @@ def refuse_unsuitable(request: Request) -> None:
 
 def answer_to(message: NewMessage, *, publisher_id: int | None) -> HttpResponseBase:
     """Make a SYNC call and return what its publisher is answered."""
-    caller = running_caller(deadline_seconds=settings.SYNC_SECONDS, most_answer_bytes=settings.MAX_BODY_BYTES)
+    caller = running_caller(
+        reach=settings.REACH, deadline_seconds=settings.SYNC_SECONDS, most_answer_bytes=settings.MAX_BODY_BYTES
+    )
     try:
         return _answer(call(message, publisher_id=publisher_id, caller=caller))
     except CallFailed as failed:

@@ -11,6 +11,7 @@ from delivery.calls.failures import (
     AnswerTooLarge,
     CallFailed,
     CallUndecided,
+    EndpointNotAllowed,
     EndpointTimedOut,
     EndpointUnreachable,
     ScriptFailed,
@@ -111,6 +112,8 @@ def undecided(subscription_id: int, failure: str) -> Ended:
 
 def _unanswered(result: RequestNotCompleted, answer: Answer) -> Ended:
     failure: CallFailed = EndpointUnreachable(f"The endpoint gave no answer: {kind_of(result.reason)}.")
+    if result.is_refused:
+        failure = EndpointNotAllowed("Nothing was sent: the endpoint's address is not allowed.")
     if result.timed_out:
         failure = EndpointTimedOut(f"The endpoint has not answered within {answer.duration_ms / 1000:.1f} s.")
     return Ended(

@@ -13,6 +13,7 @@ from requests import PreparedRequest
 from delivery.calls.failures import TooManyCalls
 from delivery.calls.loop import CallLoop, Wanted, nothing
 from delivery.http.transfers import Answer
+from subscriptions.reach import Reach
 from subscriptions.scripts.jobs import Job, Result
 
 MOST_WAITING: Final = 64
@@ -27,13 +28,13 @@ SPARE_SECONDS: Final = 5.0
 class Caller:
     """A process's calls: each in the thread of whoever waits for it, so many at a time."""
 
-    def __init__(self, *, deadline_seconds: float, most_answer_bytes: int) -> None:
+    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> None:
         self.most_answer_bytes = most_answer_bytes
         self._patience = deadline_seconds + SPARE_SECONDS
         self._waiting: Counter[int] = Counter()
         self._waiting_lock = threading.Lock()
         # A byte more than an answer may have tells the one that has too many.
-        self.loop = CallLoop(deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes + 1)
+        self.loop = CallLoop(reach=reach, deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes + 1)
         self.loop.start()
 
     @contextmanager
@@ -83,15 +84,16 @@ def _check_room(waiting: int, most: int, what: str) -> None:
         raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
 
 
-_callers: dict[tuple[int, float, int], Caller] = {}
+_callers: dict[tuple[int, Reach, float, int], Caller] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_caller(*, deadline_seconds: float, most_answer_bytes: int) -> Caller:
+def running_caller(*, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> Caller:
     """Return this process's caller; made when first asked for, since no thread survives a fork."""
-    key = (os.getpid(), deadline_seconds, most_answer_bytes)
+    key = (os.getpid(), reach, deadline_seconds, most_answer_bytes)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
-            caller = _callers[key] = Caller(deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes)
+            caller = Caller(reach=reach, deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes)
+            _callers[key] = caller
             atexit.register(caller.loop.stop)
         return _callers[key]

@@ -19,6 +19,10 @@ class EndpointUnreachable(CallFailed):
     """No usable answer: no connection, a broken one, or something that is not HTTP."""
 
 
+class EndpointNotAllowed(CallFailed):
+    """Nothing was sent: the endpoint's address is one that requests do not go to."""
+
+
 class AnswerTooLarge(CallFailed):
     """The endpoint answered, with more bytes than are passed on."""
 

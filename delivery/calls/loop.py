@@ -10,6 +10,7 @@ from requests import PreparedRequest
 
 from delivery.http.client import HttpClient
 from delivery.http.transfers import Answer, RequestNotCompleted
+from subscriptions.reach import Reach
 from subscriptions.scripts.jobs import Job, Lost, Result
 from subscriptions.scripts.runner import ScriptRunner
 
@@ -24,8 +25,9 @@ log = structlog.get_logger(__name__)
 class CallLoop(threading.Thread):
     """Asks endpoints and runs scripts for any number of threads; what fails fails its own call only."""
 
-    def __init__(self, *, deadline_seconds: float, most_answer_bytes: int) -> None:
+    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> None:
         super().__init__(name="calls", daemon=True)
+        self._reach = reach
         self._deadline_seconds = deadline_seconds
         self._most_answer_bytes = most_answer_bytes
         self._lock = threading.Lock()
@@ -95,7 +97,9 @@ class CallLoop(threading.Thread):
         token.set_result(came)
 
     def _new_loop(self) -> tuple[HttpClient, ScriptRunner]:
-        client = HttpClient(deadline_seconds=self._deadline_seconds, most_answer_bytes=self._most_answer_bytes)
+        client = HttpClient(
+            reach=self._reach, deadline_seconds=self._deadline_seconds, most_answer_bytes=self._most_answer_bytes
+        )
         scripts = ScriptRunner()
         client.watch_too(scripts.fileno())
         return client, scripts

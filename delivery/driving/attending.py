@@ -5,8 +5,10 @@ at once, in any number of processes, and any of them may be killed.
 """
 
 import threading
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from functools import partial
 from time import monotonic
+from types import MappingProxyType
 from typing import Final
 
 import structlog
@@ -17,9 +19,11 @@ from delivery.announcements import announcing
 from delivery.mailboxes import expiring as unread
 from delivery.mailboxes import returning
 from delivery.probing import probing
+from delivery.probing.monitors import Monitors
 from delivery.settling import expiring
 from delivery.waking import delaying
 from subscriptions.database import forget_connection
+from subscriptions.reach import Reach
 
 EVERY_SECONDS: Final = 1.0
 SELDOM_SECONDS: Final = 5.0
@@ -37,29 +41,29 @@ CHORES: Final[dict[str, Chore]] = {
     "announce": announcing.announce,
     "replay": replaying.go_on,
     "backfill": backfilling.go_on,
-    "probe": probing.probe,
 }
 
+PROBE: Final = "probe"
 SELDOM: Final = frozenset({"expire_unread", "tell_of_held_lines"})
 """What takes a look at all there is, and is in no hurry; unless it has found something."""
-OF_ONE_THREAD: Final = frozenset({"probe"})
-"""What remembers whom it has asked: for the attendant alone."""
-
 log = structlog.get_logger(__name__)
 
 
 def attend(
     *,
     but: Container[str] = (),
+    own: Mapping[str, Chore] = MappingProxyType({}),
     is_stopping: Callable[[], bool] = lambda: False,
     on_failure: Callable[[str], object] = lambda _: None,
 ) -> int:
-    """Do each chore once, but for some; return how much was done.
+    """Do each chore once, but for some, and those of the caller's `own`; return how much was done.
 
     One that fails, by its name on `on_failure`, stops no other.
     """
     return sum(
-        _done(name, chore, on_failure) for name, chore in CHORES.items() if name not in but and not is_stopping()
+        _done(name, chore, on_failure)
+        for name, chore in {**CHORES, **own}.items()
+        if name not in but and not is_stopping()
     )
 
 
@@ -76,10 +80,16 @@ def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
 
 
 class Attendant(threading.Thread):
-    """A thread that attends every second, and again at once while there is more to do: a slice of each in turn."""
+    """A thread that attends every second, and again at once while there is more to do: a slice of each in turn.
 
-    def __init__(self, stopping: threading.Event, on_failure: Callable[[str], object] = lambda _: None) -> None:
+    It alone probes, since it remembers whom it has asked.
+    """
+
+    def __init__(
+        self, stopping: threading.Event, reach: Reach, on_failure: Callable[[str], object] = lambda _: None
+    ) -> None:
         super().__init__(name="attendant", daemon=True)
+        self._own = {PROBE: partial(probing.probe, Monitors(reach))}
         self._stopping = stopping
         self._on_failure = on_failure
 
@@ -89,12 +99,12 @@ class Attendant(threading.Thread):
         while not self._stopping.wait(0.0 if done else EVERY_SECONDS):
             done = self._attend(but=SELDOM)
             if monotonic() >= seldom_at:
-                found = self._attend(but=CHORES.keys() - SELDOM)
+                found = self._attend(but={PROBE, *CHORES.keys() - SELDOM})
                 done, seldom_at = done + found, 0.0 if found else monotonic() + SELDOM_SECONDS
         forget_connection()
 
     def _attend(self, *, but: Container[str]) -> int:
-        return attend(but=but, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
+        return attend(but=but, own=self._own, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
 
     def wait_until_stopped(self) -> None:
         """Wait a little for what was begun: the database undoes it where the process ends before it."""

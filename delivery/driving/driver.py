@@ -16,6 +16,7 @@ from delivery.lines.pacing import Paces
 from delivery.lines.strands import DrivenLine
 from delivery.waking.claiming import DEADLINE_SECONDS
 from subscriptions.database import forget_connection
+from subscriptions.reach import Reach
 from subscriptions.scripts.runner import ScriptRunner
 
 MOST_UNDER_WAY: Final = 4_000
@@ -37,6 +38,7 @@ class Driver(threading.Thread):
         worker: str,
         under_way: int,
         terms: CallbackTerms,
+        reach: Reach,
         on_failure: Callable[[], object] = lambda: None,
         deadline_seconds: float = DEADLINE_SECONDS,
     ) -> None:
@@ -45,7 +47,7 @@ class Driver(threading.Thread):
         self.under_way = under_way
         """Messages that each QUEUE sender has under way at a time."""
         self._on_failure = on_failure
-        self._client = HttpClient(deadline_seconds=deadline_seconds)
+        self._client = HttpClient(reach=reach, deadline_seconds=deadline_seconds)
         self._scripts = ScriptRunner()
         self._client.watch_too(self._scripts.fileno())
         self._releaser = Releaser(on_failure)

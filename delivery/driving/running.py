@@ -20,6 +20,7 @@ from delivery.waking import wakeups
 from delivery.waking.claiming import DEADLINE_SECONDS, end_leases_of
 from delivery.waking.sweeping import due_by_queue
 from subscriptions.database import forget_connection, rows
+from subscriptions.reach import Reach
 
 SWEEP_SECONDS: Final = 1.0
 NAME_SECONDS: Final = 2.0
@@ -39,16 +40,25 @@ class Worker(threading.Thread):
     """
 
     def __init__(
-        self, name: str, *, keep_days: int, under_way: int, terms: CallbackTerms, until_summarized: bool = False
+        self,
+        name: str,
+        *,
+        keep_days: int,
+        under_way: int,
+        terms: CallbackTerms,
+        reach: Reach,
+        until_summarized: bool = False,
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = Driver(worker=self.worker, under_way=under_way, terms=terms, on_failure=self._on_failure)
+        self.driver = Driver(
+            worker=self.worker, under_way=under_way, terms=terms, reach=reach, on_failure=self._on_failure
+        )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
-        self._attendant = Attendant(self._stopping)
+        self._attendant = Attendant(self._stopping, reach)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
@@ -127,7 +137,9 @@ _workers: list[Worker] = []
 _lock = threading.Lock()
 
 
-def worker(name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms) -> Worker:
+def worker(
+    name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms, reach: Reach
+) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 
     `under_way`: messages that each QUEUE sender has under way at a time.
@@ -135,7 +147,12 @@ def worker(name: str, *, keep_days: int, until_summarized: bool, under_way: int,
     with _lock:
         if not _workers:
             started = Worker(
-                name, keep_days=keep_days, until_summarized=until_summarized, under_way=under_way, terms=terms
+                name,
+                keep_days=keep_days,
+                until_summarized=until_summarized,
+                under_way=under_way,
+                terms=terms,
+                reach=reach,
             )
             _workers.append(started)
             _workers[0].start()

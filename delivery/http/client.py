@@ -14,6 +14,7 @@ import requests
 from delivery.http.connections import Connections
 from delivery.http.sockets import Sockets
 from delivery.http.transfers import MAX_ANSWER_BYTES, Answer, Transfer
+from subscriptions.reach import Reach
 
 KEPT_CONNECTIONS: Final = 4_096
 """Above the lines under way: fewer costs a new connection for most requests."""
@@ -29,7 +30,8 @@ class HttpClient:
     Owned by one thread; only `interrupt` may be called from others. Create it after forking.
     """
 
-    def __init__(self, *, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+        self._reach = reach
         self._deadline_ms = int(deadline_seconds * 1000)
         self._most_answer_bytes = most_answer_bytes
         self._multi = pycurl.CurlMulti()
@@ -91,7 +93,7 @@ class HttpClient:
 
     def _new_transfer(self) -> Transfer:
         deadline_ms, most = self._deadline_ms, self._most_answer_bytes
-        return Transfer(self._connections, deadline_ms=deadline_ms, most_answer_bytes=most)
+        return Transfer(self._connections, self._reach, deadline_ms=deadline_ms, most_answer_bytes=most)
 
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS

@@ -10,7 +10,9 @@ import pycurl
 import requests
 
 from delivery.http.connections import Connections
+from delivery.http.gates import Gate
 from delivery.http.header_lines import lines_of
+from subscriptions.reach import Reach
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
@@ -25,7 +27,8 @@ UNUSABLE: Final = "unusable://"
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
 
 
-OK: Final = 0
+OK: Final[int] = pycurl.PREREQFUNC_OK
+ABORT: Final[int] = pycurl.PREREQFUNC_ABORT
 
 NOTHING: Final = requests.PreparedRequest()
 
@@ -33,14 +36,15 @@ NOTHING: Final = requests.PreparedRequest()
 class RequestNotCompleted(requests.ConnectionError):
     """No complete answer came back; `was_sent` says whether the endpoint may have got the request.
 
-    `timed_out`: it may have, and the deadline has passed since.
+    `timed_out`: it may have, and the deadline has passed since. `is_refused`: nothing is sent to its address.
     """
 
-    def __init__(self, reason: str, *, was_sent: bool, timed_out: bool = False) -> None:
+    def __init__(self, reason: str, *, was_sent: bool, timed_out: bool = False, is_refused: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.was_sent = was_sent
         self.timed_out = timed_out
+        self.is_refused = is_refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +64,13 @@ class Transfer:
     _token: Hashable
     burst: int
 
-    def __init__(self, connections: Connections, *, deadline_ms: int, most_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, reach: Reach, *, deadline_ms: int, most_answer_bytes: int) -> None:
         self._connections = connections
+        self._gate = Gate(reach)
         self._most_answer_bytes = most_answer_bytes
         self.handle = new_handle(deadline_ms=deadline_ms)
         self.handle.transfer = self
+        self.handle.setopt(pycurl.OPENSOCKETFUNCTION, self._gate.open_socket)
         self.handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
         self.handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
         self.handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
@@ -109,25 +115,29 @@ class Transfer:
         self._too_much = self._was_begun = self._has_head = self._is_interim = self.is_stale = False
         self._refused = ""
         """Why nothing can be sent, or the head of the answer was not taken."""
+        self._gate.begin()
 
     def note_socket(self, descriptor: int, _purpose: int) -> int:
         """Note a socket that was opened for this request."""
+        self._gate.copied()
         self._opened.append(descriptor)
         return OK
 
-    def may_be_sent(self, _address: str, host: str, _port: int, port: int) -> int:
+    def may_be_sent(self, address: str, host: str, _port: int, port: int) -> int:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
         The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11). Over a kept
-        connection on which something has come it does not go out at all: `is_stale`.
+        connection on which something has come, or to an address that is out of reach by now, it does not go out at
+        all: `is_stale`.
         """
+        is_in_reach = self._gate.lets_out(address)
         if self._opened:
             self._connections.opened((host, port), self._opened)
         elif not self._was_begun:
-            self.is_stale = self._connections.has_unread((host, port))
-        verdict: int = pycurl.PREREQFUNC_ABORT if self._was_begun or self.is_stale else pycurl.PREREQFUNC_OK
-        self._was_begun = not self.is_stale
-        return verdict
+            self.is_stale = not is_in_reach or self._connections.has_unread((host, port))
+        goes_out = is_in_reach and not self._was_begun and not self.is_stale
+        self._was_begun |= goes_out
+        return OK if goes_out else ABORT
 
     def take_head(self, line: bytes) -> int:
         """Keep a line of the answer's head, up to the cap; refuse one without a proper status."""
@@ -165,8 +175,10 @@ class Transfer:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
             reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
             timed_out = was_sent and number == pycurl.E_OPERATION_TIMEDOUT
-            told = self._refused or reason or f"libcurl error {number}"
-            result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out)
+            ours = "" if was_sent else self._gate.reason()
+            is_refused = bool(ours) and self._gate.has_refused
+            told = self._refused or ours or reason or f"libcurl error {number}"
+            result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out, is_refused=is_refused)
         return Answer(self._token, result, bytes(self._head), duration_ms)
 
     def _response(self, status: int) -> requests.Response:

@@ -25,7 +25,7 @@ def outcome_of(sent: Sent) -> Outcome:
     if isinstance(result, requests.Response):
         answered_at = sent.started_at + timedelta(milliseconds=sent.answer.duration_ms)
         return Answered(result.status_code, retry_after_seconds(sent.answer.head, at=answered_at))
-    return Unreachable(result.reason, was_sent=result.was_sent)
+    return Unreachable(result.reason, was_sent=result.was_sent, is_refused=result.is_refused)
 
 
 def settlement_of(

@@ -542,6 +542,7 @@ class Migration(migrations.Migration):
                 ("delivered", models.BigIntegerField(db_default=0, default=0)),
                 ("refused", models.BigIntegerField(db_default=0, default=0)),
                 ("no_answer", models.BigIntegerField(db_default=0, default=0)),
+                ("not_allowed", models.BigIntegerField(db_default=0, default=0)),
                 ("skipped", models.BigIntegerField(db_default=0, default=0)),
                 ("expired", models.BigIntegerField(db_default=0, default=0)),
                 ("dropped", models.BigIntegerField(db_default=0, default=0)),

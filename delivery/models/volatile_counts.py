@@ -22,6 +22,9 @@ class VolatileOutcome(StrEnum):
     NO_ANSWER = "no_answer"
     """It did not answer."""
 
+    NOT_ALLOWED = "not_allowed"
+    """Nothing is sent to its address."""
+
     SKIPPED = "skipped"
     """The subscription was not sent by then, or its script brought nothing to send."""
 
@@ -51,6 +54,7 @@ class VolatileCount(models.Model):
     delivered = models.BigIntegerField(default=0, db_default=0)
     refused = models.BigIntegerField(default=0, db_default=0)
     no_answer = models.BigIntegerField(default=0, db_default=0)
+    not_allowed = models.BigIntegerField(default=0, db_default=0)
     skipped = models.BigIntegerField(default=0, db_default=0)
     expired = models.BigIntegerField(default=0, db_default=0)
     dropped = models.BigIntegerField(default=0, db_default=0)

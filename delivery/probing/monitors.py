@@ -13,6 +13,7 @@ from delivery.calls.loop import CallLoop
 from delivery.http.header_lines import EncodedRequest
 from delivery.http.transfers import RequestNotCompleted
 from delivery.webhooks.requests import USER_AGENT
+from subscriptions.reach import Reach
 
 DEADLINE_SECONDS: Final = 5.0
 MOST_ANSWER_BYTES: Final = 1
@@ -31,7 +32,8 @@ class Asked(NamedTuple):
 class Monitors:
     """The monitors that a process has asked, and what has come of it; for one thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
         self._loop: CallLoop | None = None
         self._process = 0
         self._asked: dict[int, Asked] = {}
@@ -64,7 +66,9 @@ class Monitors:
         """Return the loop of this process: no thread survives a fork."""
         if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
             self._asked, self._process = {}, os.getpid()
-            self._loop = CallLoop(deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
+            self._loop = CallLoop(
+                reach=self._reach, deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES
+            )
             self._loop.start()
             atexit.register(self._loop.stop)
         return self._loop

@@ -66,15 +66,12 @@ class Due(NamedTuple):
     """Whether its subscriber's main line has something of it that can be tried now."""
 
 
-monitors: Final = Monitors()
-
-
-def probe() -> int:
+def probe(monitors: Monitors) -> int:
     """Begin a trial of each subscription whose probe is due, or ask its monitor URL; return how many those were.
 
     One of which nothing waits that could be tried goes on at once, or what waits apart would wait for ever.
     """
-    _end_what_monitors_say_works()
+    _end_what_works(monitors)
     with transaction.atomic():
         due = [Due(*columns) for columns in rows(BEGIN)]
         tried = [one for one in due if not one.monitor_url]
@@ -89,7 +86,7 @@ def probe() -> int:
     return len(due)
 
 
-def _end_what_monitors_say_works() -> None:
+def _end_what_works(monitors: Monitors) -> None:
     """Let those go on whose monitors have answered; of one that somebody has locked the answer is kept."""
     working = monitors.working()
     if working:

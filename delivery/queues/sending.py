@@ -12,8 +12,8 @@ from delivery.lines.steps import Ended, Reply, Rest, Send, Sent, Step
 from delivery.lines.strands import DrivenLine, Story, Strand
 from delivery.lines.taking import next_in_hand
 from delivery.queues.groups import Endpoint, GroupInHand
-from delivery.rules.outcomes import QUEUE, Decision, Unreachable, decide
-from delivery.rules.pauses import aside_pause
+from delivery.rules.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
+from delivery.rules.pauses import LONGEST_PAUSE_SECONDS, aside_pause
 from delivery.rules.retry_policies import Verdict
 
 Shuffle = Callable[[list[Endpoint]], object]
@@ -44,7 +44,7 @@ def _offered(
     leaves out those for which half of the strands wait in vain.
     """
     crowds = strand.line.crowds
-    uncertain = group.uncertain
+    uncertain, hopeless = group.uncertain, 0
     left = group.in_turn(shuffle, crowds)
     for tried in count():
         if strand.line.stopping:
@@ -58,12 +58,18 @@ def _offered(
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
         left = [one for one in left[1:] if not crowds.are_full(one.subscription_id)]
-        again = None if left else aside_pause(group.cycles + 1)
+        hopeless += decision.final_status is not None or is_out_of_reach(outcome)
+        again = None if left else _pause(group, hopeless)
         ended = settlement_of(strand.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
     return ended
+
+
+def _pause(group: GroupInHand, hopeless: int) -> float:
+    """Return the seconds until the next cycle; `hopeless`: how many have ended, or are out of our reach."""
+    return LONGEST_PAUSE_SECONDS if hopeless == len(group.endpoints) else aside_pause(group.cycles + 1)
 
 
 def _asked(line: DrivenLine, delivery: InHand, ended: Ended | None) -> Generator[Step, Reply, Reply]:

@@ -27,6 +27,8 @@ class Unreachable:
     reason: str
     was_sent: bool = False
     """Whether the request may have reached the endpoint, so that its outcome is unknown."""
+    is_refused: bool = False
+    """Whether it was not sent because nothing is sent to the endpoint's address."""
 
     def __str__(self) -> str:
         return f"no answer: {self.reason}"
@@ -108,6 +110,11 @@ QUEUE: Final = RetryRules(
 
 CALLBACK: Final = replace(TEAMFORGE, otherwise=Decision.HOLD_THE_LINE)
 """The same for the reply to a callback, with which nothing else waits: whatever does not end it holds it (6.8)."""
+
+
+def is_out_of_reach(outcome: Outcome) -> bool:
+    """Tell whether the endpoint is where nothing is sent: trying again soon does not help."""
+    return isinstance(outcome, Unreachable) and outcome.is_refused
 
 
 def decide(outcome: Outcome, rules: RetryRules) -> Decision:

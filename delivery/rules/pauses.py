@@ -23,3 +23,11 @@ def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> fl
     if retry_after is not None:
         return min(max(retry_after, FIRST_PAUSE_SECONDS), LONGEST_RETRY_AFTER_SECONDS)
     return max(FIRST_PAUSE_SECONDS, aside_pause(failures) * (1.0 - JITTER * chance))
+
+
+def refused_pause(*, chance: float) -> float:
+    """Return the seconds until what was not sent, its address being out of reach, is tried again: waiting is no help.
+
+    Whoever gives another endpoint makes it due at once.
+    """
+    return LONGEST_PAUSE_SECONDS * (1.0 - JITTER * chance)

@@ -7,6 +7,8 @@ filter has read or a script has thrown.
 import re
 from typing import Final
 
+from subscriptions.reach import NOT_ALLOWED
+
 NO_ANSWER: Final = "no answer: "
 USED_UP: Final = "retries used up: "
 """What is put before the last outcome of what has been tried as often as it may be."""
@@ -15,12 +17,13 @@ SUSPENDED: Final = "suspended: "
 UNKNOWN: Final = "the connection or the answer broke"
 
 KINDS: Final = {
+    re.compile(NOT_ALLOWED): "its address is not allowed",
     re.compile(r"Could not resolve "): "the name of its host was not resolved",
     re.compile(r".* (timed out|Timeout was reached)"): "timed out",
     re.compile(r"Failed to connect "): "no connection",
     re.compile(r"(TLS|SSL|OpenSSL)\b"): "TLS failed",
 }
-"""By how libcurl's text begins; the names in it have no spaces."""
+"""By how libcurl's text begins, or ours; the names in it have no spaces."""
 _OWN: Final = re.compile(
     r"expired|answered \d{3}|delivery \d+ was taken|cancelled [A-Za-z ]+|not taken in time"
     r"|unread for \d+ days?|redeliveries used up: not acknowledged \d+ times?|purged[A-Za-z ]*"

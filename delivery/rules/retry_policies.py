@@ -4,8 +4,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide
-from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.rules.outcomes import (
+    CALLBACK,
+    TEAMFORGE,
+    Answered,
+    Decision,
+    Outcome,
+    RetryRules,
+    decide,
+    is_out_of_reach,
+)
+from delivery.rules.pauses import aside_pause, hold_pause, refused_pause
 from delivery.rules.spacings import Spacing
 from subscriptions import retry_terms
 from subscriptions.retry_terms import Action, InTheEnd, Terms
@@ -98,6 +107,8 @@ def _is_used_up(policy: RetryPolicy, history: History) -> bool:
 
 
 def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
+    if is_out_of_reach(outcome):
+        return policy.spacing.longest_pause(chance=chance) if policy.spacing else refused_pause(chance=chance)
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
     if policy.spacing:
         holds = decision in HOLDING

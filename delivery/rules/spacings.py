@@ -30,6 +30,10 @@ class Spacing:
             return pause
         return max(pause, min(retry_after, LONGEST_RETRY_AFTER_SECONDS if holds else self.longest))
 
+    def longest_pause(self, *, chance: float) -> float:
+        """Return the longest of the pauses, shortened like each of them."""
+        return max(self.schedule, default=self.longest) * (1.0 - self.jitter * chance)
+
     def _unshortened(self, retry: int) -> float:
         if self.schedule:
             return self.schedule[min(retry, len(self.schedule)) - 1]

@@ -54,5 +54,7 @@ def outcome_of(answer: Answer) -> VolatileOutcome:
     if not isinstance(answer.result, RequestNotCompleted):
         is_success = answer.result.status_code in SUCCESSES
         return VolatileOutcome.DELIVERED if is_success else VolatileOutcome.REFUSED
+    if answer.result.is_refused:
+        return VolatileOutcome.NOT_ALLOWED
     is_from_network = answer.token is not None
     return VolatileOutcome.NO_ANSWER if is_from_network else VolatileOutcome.LOST

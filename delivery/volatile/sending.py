@@ -23,6 +23,7 @@ from delivery.volatile.tallies import Counted, running_tallies
 from delivery.waking.claiming import DEADLINE_SECONDS
 from delivery.webhooks.loading import destinations_of
 from subscriptions.keyring import CannotBeOpened, Keyring
+from subscriptions.reach import Reach
 from subscriptions.scripts.jobs import Result
 
 MOST_ANSWER_BYTES: Final = 64 * 1024
@@ -38,9 +39,9 @@ log = structlog.get_logger(__name__)
 class Sender:
     """A process's requests for volatile messages: so many under way at most, and none of them twice."""
 
-    def __init__(self, *, under_way: int) -> None:
+    def __init__(self, *, reach: Reach, under_way: int) -> None:
         self._places = Places(under_way, most_bytes=MOST_BODY_BYTES)
-        self._loop = CallLoop(deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
+        self._loop = CallLoop(reach=reach, deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES)
         self._loop.start()
 
     def open_and_send(self, parcel_id: str, sealed: str, keys: Keyring) -> None:
@@ -119,10 +120,11 @@ _senders: dict[int, Sender] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_sender(*, under_way: int) -> Sender:
+def running_sender(*, reach: Reach, under_way: int) -> Sender:
     """Return this process's sender; made when first asked for."""
     with _start_lock:
-        return _senders.get(os.getpid()) or _senders.setdefault(os.getpid(), Sender(under_way=under_way))
+        process = os.getpid()
+        return _senders.get(process) or _senders.setdefault(process, Sender(reach=reach, under_way=under_way))
 
 
 def stop() -> None:

@@ -24,7 +24,7 @@ THROUGH_SECONDS = 60.0
 
 COUNTS = """
     SELECT subscription_id, sum(accepted)::int, sum(delivered)::int,
-           sum(filtered + refused + no_answer + skipped + expired + dropped + lost)::int
+           sum(filtered + refused + no_answer + not_allowed + skipped + expired + dropped + lost)::int
     FROM delivery_volatilecount count JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
     WHERE event_type.name = %(event_type)s GROUP BY subscription_id
 """

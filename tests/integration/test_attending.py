@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from django.conf import settings
 
 from delivery import tasks
 from delivery.driving import attending
@@ -54,7 +55,7 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
 
     only(monkeypatch, chore=chore)
     stopping = threading.Event()
-    attendant = Attendant(stopping)
+    attendant = Attendant(stopping, settings.REACH)
     attendant.start()
     wait_until(lambda: len(calls) == 4)
     stopping.set()
@@ -102,7 +103,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
     only(monkeypatch, often=often, tell_of_held_lines=seldom)
     monkeypatch.setattr(attending, "SELDOM_SECONDS", ONE_DAY)
     stopping = threading.Event()
-    attendant = Attendant(stopping)
+    attendant = Attendant(stopping, settings.REACH)
     attendant.start()
     wait_until(lambda: calls.count("often") == 4)
     stopping.set()
@@ -111,14 +112,16 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
     assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
 
 
-def test_the_task_leaves_to_the_attendant_what_it_remembers(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    probes, others = iter([1]), iter([1])
-    only(monkeypatch, probe=lambda: next(probes), other=lambda: next(others))
+def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
+    storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed, stopping = threading.Event(), threading.Event()
+    monkeypatch.setattr(attending.probing, "probe", lambda _monitors: probed.set() or 0)
+    only(monkeypatch)
     tasks.attend()
-    assert ([*probes], [*others]) == ([1], [])
-
-
-def test_where_nothing_is_due_nothing_is_done(storage: None) -> None:
-    broken: list[str] = []
-    assert attend(on_failure=broken.append) == 0
-    assert broken == []
+    assert not probed.is_set()
+    attendant = Attendant(stopping, settings.REACH)
+    attendant.start()
+    assert probed.wait(PATIENCE)
+    stopping.set()
+    attendant.join(PATIENCE)

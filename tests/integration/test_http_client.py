@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import requests
+from django.conf import settings
 
 from delivery.http.client import HttpClient
 from delivery.http.header_lines import EncodedRequest
@@ -16,7 +17,7 @@ LONG = 30.0
 
 @pytest.fixture
 def client() -> Iterator[HttpClient]:
-    client = HttpClient(deadline_seconds=LONG)
+    client = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
     yield client
     client.close()
 

@@ -48,7 +48,7 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     settings.VOLATILE_UNDER_WAY = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    places = sending.running_sender(under_way=4)._places
+    places = sending.running_sender(reach=settings.REACH, under_way=4)._places
     publish(client, **VOLATILE)
     work()
     wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])

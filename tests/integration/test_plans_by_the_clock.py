@@ -7,13 +7,12 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from delivery.models import Delivery
-from delivery.probing.probing import probe
 from delivery.settling.expiring import expire_overdue
 from delivery.waking.delaying import begin_delayed
 from subscriptions.database import forget_connection
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
-from tests.driving import line_of, publish_bodies, statuses
+from tests.driving import line_of, probe, publish_bodies, statuses
 from tests.plans import explaining, too_much
 
 WAITING = 20_000

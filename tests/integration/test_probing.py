@@ -9,17 +9,19 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.models import Announcement, Delivery, LineEvent
-from delivery.probing import monitors, probing
-from delivery.probing.probing import probe
+from delivery.probing import monitors
+from delivery.probing.probing import LOOK_SECONDS
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.pausing import pause, resume
 from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
 from tests.driving import (
+    MONITORS,
     activate,
     inactivate,
     line_of,
+    probe,
     publish_numbered,
     retry_line_of,
     statuses,
@@ -53,9 +55,9 @@ def monitored(suspended: Subscription, receiver: Receiver) -> Iterator[Subscript
     """The same, with a monitor."""
     Subscription.objects.filter(pk=suspended.pk).update(monitor_url=receiver.url("/health"))
     yield suspended
-    if probing.monitors._loop:
-        probing.monitors._loop.stop()
-    probing.monitors._asked.clear()
+    if MONITORS._loop:
+        MONITORS._loop.stop()
+    MONITORS._asked.clear()
 
 
 def make_probe_due(subscription: Subscription) -> None:
@@ -119,7 +121,7 @@ def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Su
     for asked in (1, 2):
         make_probe_due(monitored)
         probe_until(lambda asked=asked: len(receiver.of("/health")) == asked)
-        probe_until(lambda: not probing.monitors._asked)
+        probe_until(lambda: not MONITORS._asked)
         assert (pause_of(monitored), len(receiver.of("/hook"))) == (("POLICY", False, True), 1)
     make_probe_due(monitored)
     probe_until(lambda: pause_of(monitored) == ("", False, False))
@@ -139,8 +141,8 @@ def test_a_monitor_that_says_nothing_holds_nobody_up_and_is_asked_once_at_a_time
     monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitors, "DEADLINE_SECONDS", 3600.0)
-    if probing.monitors._loop:
-        probing.monitors._loop.stop()
+    if MONITORS._loop:
+        MONITORS._loop.stop()
     receiver.on("/health", hang)
     for _ in range(3):
         make_probe_due(monitored)
@@ -154,7 +156,7 @@ def test_a_monitor_that_cannot_be_reached_ends_nothing(monitored: Subscription, 
     receiver.close_port()
     make_probe_due(monitored)
     assert probe() == 1
-    probe_until(lambda: not probing.monitors._asked)
+    probe_until(lambda: not MONITORS._asked)
     assert pause_of(monitored) == ("POLICY", False, True)
 
 
@@ -166,7 +168,7 @@ def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Rece
     wait_until(lambda: receiver.of("/health"))
     pause([monitored.pk], reason="")
     gate.open()
-    probe_until(lambda: not probing.monitors._asked)
+    probe_until(lambda: not MONITORS._asked)
     assert pause_of(monitored) == ("HAND", False, False)
 
 
@@ -215,7 +217,7 @@ def test_a_trial_is_looked_after_soon_however_seldom_it_is_tried_and_is_one_chan
     make_probe_due(suspended)
     before = version_of(suspended)
     assert (probe(), version_of(suspended)) == (1, before + 1)
-    soon = Now() + timedelta(seconds=probing.LOOK_SECONDS)
+    soon = Now() + timedelta(seconds=LOOK_SECONDS)
     assert Subscription.objects.filter(pk=suspended.pk, probe_due_at__lte=soon).exists()
     make_probe_due(suspended)
     assert (probe(), pause_of(suspended), version_of(suspended)) == (1, ("POLICY", True, True), before + 1)
@@ -227,7 +229,7 @@ def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscripti
     before = version_of(monitored)
     make_probe_due(monitored)
     probe()
-    probe_until(lambda: not probing.monitors._asked)
+    probe_until(lambda: not MONITORS._asked)
     assert version_of(monitored) == before
 
 
@@ -240,7 +242,7 @@ def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscriptio
     resume([monitored.pk])
     Subscription.objects.filter(pk=monitored.pk).update(paused_since=Now(), paused_by=PausedBy.POLICY)
     gate.open()
-    probe_until(lambda: not probing.monitors._asked)
+    probe_until(lambda: not MONITORS._asked)
     assert pause_of(monitored) == ("POLICY", False, False)
 
 
@@ -251,12 +253,12 @@ def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_loc
     make_probe_due(monitored)
     probe()
     elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [monitored.pk])
-    wait_until(lambda: all(one.answer.done() for one in probing.monitors._asked.values()))
+    wait_until(lambda: all(one.answer.done() for one in MONITORS._asked.values()))
     for _ in range(2):
         assert (probe(), pause_of(monitored)) == (0, ("POLICY", False, True))
     elsewhere.rollback()
     assert (probe(), pause_of(monitored)) == (0, ("", False, False))
-    assert (len(receiver.of("/health")), probing.monitors._asked) == (1, {})
+    assert (len(receiver.of("/health")), MONITORS._asked) == (1, {})
 
 
 @pytest.mark.behaviour("5.3", "5.6")

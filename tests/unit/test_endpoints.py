@@ -1,9 +1,11 @@
-"""Which URLs a monitor may have."""
+"""Which URLs an endpoint and a monitor may have, however disguised what they name is."""
 
 import pytest
 from django.core.exceptions import ValidationError
 
-from subscriptions.endpoints import validate_monitor_url
+from subscriptions.endpoints import check_reach, parse_endpoint, validate_endpoint, validate_monitor_url
+from subscriptions.networks import networks_in
+from subscriptions.reach import Reach
 
 
 @pytest.mark.behaviour("5.6")
@@ -29,3 +31,117 @@ def test_a_monitor_is_an_http_or_https_url(url: str) -> None:
 def test_what_cannot_be_asked_is_no_monitor(url: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         validate_monitor_url(url)
+
+
+NOT_FOUR_NUMBERS = "Write an IPv4 address as four decimal numbers"
+NO_NAME = "Give a host name of letters"
+BROKEN = [
+    ("http://0x7f.1/", NOT_FOUR_NUMBERS),
+    ("http://0x7f000001/", NOT_FOUR_NUMBERS),
+    ("http://2130706433/", NOT_FOUR_NUMBERS),
+    ("http://017700000001/", NOT_FOUR_NUMBERS),
+    ("http://0177.0.0.1/", NOT_FOUR_NUMBERS),
+    ("http://127.1/", NOT_FOUR_NUMBERS),
+    ("http://127.0.0.1./", NOT_FOUR_NUMBERS),
+    ("http://1.2.3.4.5/", NOT_FOUR_NUMBERS),
+    ("http://256.1.1.1/", NOT_FOUR_NUMBERS),
+    ("http://a.example.0X7F/", NOT_FOUR_NUMBERS),
+    ("http://me:secret@a.example/", "Leave the login out"),
+    ("http://me@a.example/", "Leave the login out"),
+    ("http://@a.example/", "Leave the login out"),
+    ("http://127.0.0.1@a.example/", "Leave the login out"),
+    ("http://a.example\\@b.example/", "Percent-encode"),
+    ("http:\\\\a.example/", "Percent-encode"),
+    ("http://a.example/\n", "Percent-encode"),
+    ("http://a.example\n", "Percent-encode"),
+    ("\nhttp://a.example/", "Percent-encode"),
+    ("http://a.example/\x00", "Percent-encode"),
+    ("http://a.ex\tample/", "Percent-encode"),
+    ("http://b\u00fccher.example/", "ASCII form, xn--"),
+    ("http://\u2460.example/", "ASCII form, xn--"),
+    ("http://a.example:0/", "port from 1 to 65535"),
+    ("http://a.example:99999/", "port from 1 to 65535"),
+    ("http://a.example:/", "port from 1 to 65535"),
+    ("http://a.example:+80/", "port from 1 to 65535"),
+    ("http://a.example:80:90/", "port from 1 to 65535"),
+    ("http://a.example:80a/", "port from 1 to 65535"),
+    ("http://a.example/" + "a" * 2032, "at most 2048 characters, this one 2049"),
+    ("http:///path", "Give an absolute"),
+    ("http:a.example", "Give an absolute"),
+    ("//a.example/", "Give an absolute"),
+    ("http://:80/", NO_NAME),
+    ("http://?a=b", "Give an absolute"),
+    ("ftp://a.example/", "Give an absolute"),
+    ("file:///etc/passwd", "Give an absolute"),
+    ("gopher://a.example/", "Give an absolute"),
+    ("http://my_host.example/", NO_NAME),
+    ("http://.a.example/", NO_NAME),
+    ("http://a..example/", NO_NAME),
+    ("http://-a.example/", NO_NAME),
+    ("http://a.example../", NO_NAME),
+    ("http://" + "a" * 64 + ".example/", NO_NAME),
+    ("http://" + "a." * 130 + "example/", NO_NAME),
+    ("http://127%2e0.0.1/", NOT_FOUR_NUMBERS),
+    ("http://a%00.example/", NO_NAME),
+    ("http://[fe80::1%25eth0]/", "Leave the zone out"),
+    ("http://[fe80::1%eth0]/", "Leave the zone out"),
+    ("http://[::1/", "not a URL"),
+    ("http://::1]/", "not a URL"),
+    ("http://::1/", "port from 1"),
+    ("http://[]/", r"not a URL|no IPv6 address|Write the host"),
+    ("http://[127.0.0.1]/", r"not a URL|no IPv6 address|Write the host"),
+    ("http://[v1.a]/", "no IPv6 address"),
+    ("http://[::1]a/", r"not a URL|no IPv6 address|Write the host"),
+    ("http://a[::1]/", r"not a URL|no IPv6 address|Write the host"),
+]
+
+
+@pytest.mark.behaviour("1.5")
+@pytest.mark.parametrize(("url", "says"), BROKEN)
+def test_what_is_broken_or_disguised_is_no_endpoint_and_no_monitor(url: str, says: str) -> None:
+    for validate in (validate_endpoint, validate_monitor_url):
+        with pytest.raises(ValidationError, match=says):
+            validate(url)
+
+
+@pytest.mark.behaviour("1.5")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.example",
+        "https://A.Example.:8443/x/?y=[z]&a@b:c",
+        "https://xn--bcher-kva.example/",
+        "http://3com.example/",
+        "http://123.example/",
+        "http://my-host/",
+        "http://192.0.2.1:65535/",
+        "http://[2001:db8::1]:80/",
+        "HTTP://a.example/",
+        "http://a.example/" + "a" * 2031,
+    ],
+)
+def test_what_is_no_disguise_is_an_endpoint(url: str) -> None:
+    assert parse_endpoint(url).url == url
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://169.254.169.254/latest/meta-data/", "cloud metadata"),
+        ("PATCH:http://10.0.0.1/", "private network"),
+        ("http://[::ffff:127.0.0.1]/", "IPv4-mapped"),
+        ("http://[::1]:8080/", "loopback"),
+        ("http://[fe80::1]/", "link-local"),
+        ("http://localhost/", "loopback"),
+        ("http://LocalHost.:80/", "loopback"),
+        ("http://a.localhost/", "loopback"),
+    ],
+)
+def test_an_address_to_which_nothing_is_sent_is_refused_at_once(url: str, says: str) -> None:
+    with pytest.raises(ValidationError, match=says):
+        check_reach(url, Reach())
+
+
+@pytest.mark.parametrize("url", ["", "webr://here", "http://8.8.8.8/", "http://db.internal/", "POST:http://127.0.0.1/"])
+def test_what_may_be_sent_to_is_not(url: str) -> None:
+    check_reach(url, Reach(networks_in("127.0.0.0/8")))

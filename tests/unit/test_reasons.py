@@ -26,6 +26,7 @@ SECRET = "db-7.internal.example"
         ("The endpoint answered 200 with fewer bytes than it promised.",) * 2,
         ("The endpoint answered with the status 999, which cannot be passed on.",) * 2,
         (f"no answer: Could not resolve host: {SECRET}", "no answer: the name of its host was not resolved"),
+        (f"no answer: Address not allowed ({SECRET})", "no answer: its address is not allowed"),
         (f"no answer: Failed to connect to {SECRET}:80 after 0 ms: Could not connect", "no answer: no connection"),
         (f"no answer: Failed to connect to {SECRET}:80 after 9 ms: Timeout was reached", "no answer: timed out"),
         ("no answer: Operation timed out after 10 milliseconds with 0 bytes received", "no answer: timed out"),

@@ -1,0 +1,188 @@
+"""To which addresses requests go: a table of networks that are refused, and a setting that allows some of them."""
+
+from ipaddress import ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from subscriptions.networks import REFUSED, networks_in
+from subscriptions.reach import Reach
+
+PUBLIC = [
+    "1.1.1.1",
+    "8.8.8.8",
+    "93.184.215.14",
+    "100.63.255.255",
+    "100.128.0.0",
+    "172.15.255.255",
+    "172.32.0.0",
+    "192.0.1.0",
+    "198.17.255.255",
+    "198.20.0.0",
+    "223.255.255.255",
+    "126.255.255.255",
+    "128.0.0.0",
+    "168.63.129.15",
+    "2606:4700:4700::1111",
+    "2a00:1450:4001::1",
+    "2001:200::1",
+    "2003::1",
+    "2620:fe::fe",
+]
+
+REFUSALS = [
+    ("0.0.0.0", "this host"),
+    ("0.1.2.3", "this host"),
+    ("10.0.0.0", "private network"),
+    ("10.255.255.255", "private network"),
+    ("100.64.0.0", "carrier-grade NAT"),
+    ("100.127.255.255", "carrier-grade NAT"),
+    ("127.0.0.1", "loopback"),
+    ("127.255.255.254", "loopback"),
+    ("169.254.0.1", "link-local"),
+    ("172.16.0.0", "private network"),
+    ("172.31.255.255", "private network"),
+    ("192.0.0.8", "reserved"),
+    ("192.0.2.1", "documentation"),
+    ("192.88.99.1", "6to4 relay"),
+    ("192.168.0.1", "private network"),
+    ("198.18.0.1", "benchmark"),
+    ("198.19.255.255", "benchmark"),
+    ("198.51.100.7", "documentation"),
+    ("203.0.113.7", "documentation"),
+    ("224.0.0.1", "multicast"),
+    ("239.255.255.255", "multicast"),
+    ("240.0.0.1", "reserved"),
+    ("255.255.255.255", "broadcast"),
+    ("169.254.169.254", "cloud metadata"),
+    ("169.254.170.2", "cloud metadata"),
+    ("100.100.100.200", "cloud metadata"),
+    ("168.63.129.16", "cloud metadata"),
+    ("192.0.0.192", "cloud metadata"),
+    ("fd00:ec2::254", "cloud metadata"),
+    ("fd20:ce::254", "cloud metadata"),
+    ("::", "this host"),
+    ("::1", "loopback"),
+    ("::7f00:1", "IPv4-compatible"),
+    ("::8.8.8.8", "IPv4-compatible"),
+    ("::ffff:127.0.0.1", "IPv4-mapped"),
+    ("::ffff:8.8.8.8", "IPv4-mapped"),
+    ("::ffff:0:127.0.0.1", "IPv4-translated"),
+    ("64:ff9b::7f00:1", "NAT64"),
+    ("64:ff9b::8.8.8.8", "NAT64"),
+    ("64:ff9b:1::1", "NAT64"),
+    ("100::1", "discard-only"),
+    ("2001::1", "Teredo"),
+    ("2001:2::1", "benchmark"),
+    ("2001:10::1", "ORCHID"),
+    ("2001:20::1", "ORCHID"),
+    ("2001:1ff::1", "reserved"),
+    ("2001:db8::1", "documentation"),
+    ("2002:7f00:1::1", "6to4"),
+    ("2002:808:808::1", "6to4"),
+    ("3ffe::1", "reserved"),
+    ("3fff::1", "documentation"),
+    ("4000::1", "reserved"),
+    ("5f00::1", "reserved"),
+    ("8000::1", "reserved"),
+    ("fc00::1", "private network"),
+    ("fdff::1", "private network"),
+    ("fe80::1", "link-local"),
+    ("fe80::1%eth0", "link-local"),
+    ("fec0::1", "site-local"),
+    ("ff02::1", "multicast"),
+    ("", "not an IP address"),
+    ("127.1", "not an IP address"),
+    ("example.com", "not an IP address"),
+]
+
+EMBEDDING = "::ffff:0:0/96,::ffff:0:0:0/96,::/96,64:ff9b::/96,64:ff9b:1::/48,2002::/16,2001::/32"
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_requests_go_to_what_is_public(address: str) -> None:
+    assert Reach().refusal(address) == ""
+
+
+@pytest.mark.parametrize(("address", "kind"), REFUSALS)
+def test_requests_do_not_go_where_nobodys_endpoint_is(address: str, kind: str) -> None:
+    assert Reach().refusal(address) == kind
+
+
+@pytest.mark.parametrize("network", [network for network, _ in REFUSED], ids=str)
+def test_of_each_network_the_first_and_the_last_address_are_refused(network: object) -> None:
+    ends = ip_network(str(network))
+    assert all(Reach().refusal(str(one)) for one in (ends.network_address, ends.broadcast_address))
+
+
+@given(st.ip_addresses(v=6))
+def test_only_what_is_given_out_is_public(address: object) -> None:
+    if ip_address(str(address)) not in ip_network("2000::/3"):
+        assert Reach().refusal(str(address))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "address"),
+    [
+        ("127.0.0.0/8", "127.0.0.1"),
+        ("10.20.0.0/16", "10.20.255.1"),
+        ("::1/128", "::1"),
+        ("::1", "::1"),
+        ("fd12:3456::/32", "fd12:3456::7"),
+        ("169.254.0.0/16", "169.254.1.1"),
+        ("169.254.169.254", "169.254.169.254"),
+        ("fd00:ec2::254/128", "fd00:ec2::254"),
+        ("0.0.0.0/0", "10.0.0.1"),
+        (" 10.1.0.0/16 , 127.0.0.1 ,", "127.0.0.1"),
+    ],
+)
+def test_a_setting_allows_networks_that_are_refused(allowed: str, address: str) -> None:
+    assert Reach().refusal(address)
+    assert Reach(networks_in(allowed)).refusal(address) == ""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "address"),
+    [
+        ("127.0.0.0/8", "::1"),
+        ("127.0.0.0/8", "::ffff:127.0.0.1"),
+        ("127.0.0.0/8", "64:ff9b::7f00:1"),
+        ("10.20.0.0/16", "10.21.0.1"),
+        ("169.254.0.0/16", "169.254.169.254"),
+        ("0.0.0.0/0", "169.254.169.254"),
+        ("0.0.0.0/0", "168.63.129.16"),
+        ("fc00::/7", "fd00:ec2::254"),
+    ],
+)
+def test_it_allows_no_more_than_it_names_and_metadata_by_its_own_address_alone(allowed: str, address: str) -> None:
+    assert Reach(networks_in(allowed)).refusal(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "kind"),
+    [
+        ("::ffff:10.0.0.1", "private network"),
+        ("::ffff:0:10.0.0.1", "private network"),
+        ("::10.0.0.1", "private network"),
+        ("64:ff9b::a00:1", "private network"),
+        ("64:ff9b::a9fe:a9fe", "cloud metadata"),
+        ("64:ff9b:1::a00:1", "private network"),
+        ("2002:a00:1::1", "private network"),
+        ("2001:0:a00:1::f7f7:f7f7", "private network"),
+        ("2001:0:808:808::f5ff:fffe", "private network"),
+        ("::ffff:8.8.8.8", ""),
+        ("64:ff9b::808:808", ""),
+        ("64:ff9b:1::808:808", ""),
+        ("2002:808:808::1", ""),
+        ("2001:0:808:808::f7f7:f7f7", ""),
+    ],
+)
+def test_where_an_address_has_another_inside_that_one_is_judged_too(address: str, kind: str) -> None:
+    assert Reach(networks_in(EMBEDDING)).refusal(address) == kind
+
+
+@pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "localhost", "127.0.0.0/8;::1", "fe80::1%eth0/64"])
+def test_what_is_no_network_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match=text.split("/", maxsplit=1)[0]):
+        networks_in(text)
