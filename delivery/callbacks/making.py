@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from django.core.exceptions import ValidationError
+
 from delivery.callbacks.terms import MOST_DEPTH, CallbackTerms
 from delivery.callbacks.tokens import TOKEN_BYTES, hash_of, is_own, sealed_token, token_in, token_of
 from delivery.intake.refusals import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.database import rows
+from subscriptions.endpoints import check_reach
 
 OURS: Final = """
 WITH RECURSIVE chain AS (
@@ -81,7 +84,7 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
     for position, url in urls.items():
         try:
             own = ours.get(tokens.get(url, b""))
-            targets[position] = _passed_on(own) if own else _external(url, terms.public_url)
+            targets[position] = _passed_on(own) if own else _external(url, terms)
         except Refusal as refusal:
             refusals[position] = refusal
     if refusals:
@@ -109,11 +112,15 @@ def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms
     rows(MAKE, {**columns, "publisher": publisher_id, "days": terms.days})
 
 
-def _external(url: str, public_url: str) -> CallbackTarget:
-    if not public_url:
+def _external(url: str, terms: CallbackTerms) -> CallbackTarget:
+    if not terms.public_url:
         raise KindNotServed("Callbacks are not served: this broker has not been told its address, BROKER_PUBLIC_URL.")
-    if is_own(url, public_url):
+    if is_own(url, terms.public_url):
         raise UnsuitableCallback("The CallbackURL is one of this broker's own addresses, but no callback has it.")
+    try:
+        check_reach(url, terms.reach)
+    except ValidationError as refused:
+        raise UnsuitableCallback(f"The CallbackURL cannot be used. {refused.message}") from None
     return CallbackTarget(url)
 
 

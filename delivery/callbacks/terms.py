@@ -7,6 +7,7 @@ from django.conf import settings
 
 from delivery.callbacks.tokens import PURPOSE
 from subscriptions.keyring import Keyring
+from subscriptions.reach import Reach
 from subscriptions.sealing import keyring
 
 MOST_DEPTH: Final = 10
@@ -23,8 +24,10 @@ class CallbackTerms:
     """Tokens are sealed with."""
     days: int
     """How long an endpoint may take to reply, and the reply to be delivered."""
+    reach: Reach
+    """Where replies may go."""
 
 
 def callback_terms() -> CallbackTerms:
     """Return the terms that the settings say; for interfaces, which hand them on."""
-    return CallbackTerms(settings.PUBLIC_URL, keyring(PURPOSE), settings.CALLBACK_DAYS)
+    return CallbackTerms(settings.PUBLIC_URL, keyring(PURPOSE), settings.CALLBACK_DAYS, settings.REACH)

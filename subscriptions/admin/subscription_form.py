@@ -1,13 +1,29 @@
 """The form of a subscription: texts that are code look like code, and are checked as such."""
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 
 from subscriptions.admin.headed import HeadedForm
+from subscriptions.endpoints import check_reach
 from subscriptions.scripts.checking import check_script
 
 
 class SubscriptionForm(HeadedForm):
     """A subscription's form."""
+
+    def clean_endpoint(self) -> str:
+        """Refuse a new address to which nothing is sent."""
+        return self._within_reach("endpoint")
+
+    def clean_monitor_url(self) -> str:
+        """Refuse a new address to which nothing is sent."""
+        return self._within_reach("monitor_url")
+
+    def _within_reach(self, name: str) -> str:
+        url: str = self.cleaned_data[name]
+        if name in self.changed_data:
+            check_reach(url, settings.REACH)
+        return url
 
     def clean_script(self) -> str:
         """Refuse a new script that is no JavaScript."""

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar
 
+from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 
@@ -10,6 +11,7 @@ from subscriptions.api.own_fields import OwnSubscriberField
 from subscriptions.api.permissions import key_of
 from subscriptions.api.resources import KEPT_BY_THE_BROKER
 from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, KeyKind, RetryPolicy, Subscriber, Subscription
 from subscriptions.names import is_own
 from subscriptions.scripts.checking import check_script
@@ -45,6 +47,16 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
         settable = ("endpoint", "headers", "header_filter_string", "filter", "script", *sent, "position")
         fixed = ("subscriber", "event_type", "event_pattern")
         fields: ClassVar[tuple[str, ...]] = (*fixed, *settable, "status", *read_only_fields)
+
+    def validate_endpoint(self, endpoint: str) -> str:
+        """Refuse an address to which nothing is sent."""
+        check_reach(endpoint, settings.REACH)
+        return endpoint
+
+    def validate_monitor_url(self, url: str) -> str:
+        """Refuse an address to which nothing is sent."""
+        check_reach(url, settings.REACH)
+        return url
 
     def validate_script(self, source: str) -> str:
         """Refuse what is no JavaScript."""

@@ -1,13 +1,14 @@
 """Callbacks from end to end: a job, its endpoint's reply, and the publisher who hears of it (behaviour 6.7 to 6.9)."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.callbacks.terms import CallbackTerms, callback_terms
+from delivery.callbacks.terms import callback_terms
 from delivery.callbacks.tokens import PURPOSE
 from delivery.lines.judging import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
@@ -151,11 +152,11 @@ def test_a_group_whose_address_cannot_be_made_is_not_sent_until_its_secret_is_ba
 ) -> None:
     publish_job(client, receiver.url(DONE))
     terms = callback_terms()
-    with working(terms=CallbackTerms(terms.public_url, Keyring(["another secret"], PURPOSE), terms.days)):
+    with working(terms=replace(terms, keys=Keyring(["another secret"], PURPOSE))):
         wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
     assert not receiver.of(WORK)
     QueueGroup.objects.update(due_at=None)
     rotated = Keyring(["another secret", settings.SECRET_KEY], PURPOSE)
-    with working(terms=CallbackTerms(terms.public_url, rotated, terms.days)):
+    with working(terms=replace(terms, keys=rotated)):
         address = address_in(receiver)
     assert reply(address).status_code == 201

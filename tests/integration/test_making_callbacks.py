@@ -14,6 +14,7 @@ from delivery.callbacks.tokens import PURPOSE, hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.keyring import Keyring
 from subscriptions.models import EventKind, EventType, Publisher
+from subscriptions.reach import Reach
 from tests import factories
 from tests.calling_back import JOB, REPLY_TO, address_of, called_back, job_type, post, publish_job
 from tests.clients import client_of
@@ -72,7 +73,7 @@ def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: 
         ("https://me:secret@shop.example.org/", "has a login"),
         ("https://me@shop.example.org/", "has a login"),
         ("https://shop.example.org/#there", "#fragment"),
-        ("https://shop.example.org:0/", "Port 0"),
+        ("https://shop.example.org:0/", "port from 1"),
         ("https://shop.example.org/" + "x" * 2048, "at most 2048"),
         ("https://", "http:// or https://"),
         (f"{settings.PUBLIC_URL}/api/v1/callbacks/{'A' * 43}", "no callback has it"),
@@ -234,5 +235,5 @@ def test_an_address_survives_a_rotation_of_the_secret(client: Client, job: Event
 def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, job: EventType) -> None:
     publish_job(client)
     keys = Keyring([settings.SECRET_KEY], PURPOSE)
-    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, days=1))
+    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, Reach()))
     assert address.startswith("https://broker.example.org/b/api/v1/callbacks/")

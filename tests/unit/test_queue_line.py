@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.lines.crowds import Crowds
 from delivery.lines.hands import Hand, InHand
 from delivery.lines.runs import Run
-from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Step
+from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from delivery.lines.strands import HANGS_SECONDS, DrivenLine, Strand
 from delivery.queues.groups import Endpoint, GroupInHand
 from delivery.queues.sending import queue_line
@@ -17,7 +18,7 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.settlements import Settlement
 from delivery.waking.claiming import Claim
 from tests.hands import CONTENT, DESTINATION
-from tests.unit.test_topic_line import answered, unanswered
+from tests.unit.test_topic_line import NOW, answered, unanswered
 
 DELIVERED, PENDING, REJECTED = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING, DeliveryStatus.REJECTED
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
@@ -205,3 +206,27 @@ def test_a_sender_that_is_stopped_asks_nobody_else() -> None:
     line.stopping = True
     step = line.strands[0].advance(answered(500))
     assert (type(step), ended(step)) == (Rest, (2, PENDING, None))
+
+
+def refused() -> Sent:
+    result = RequestNotCompleted("Address not allowed (loopback)", was_sent=False, is_refused=True)
+    return Sent(Answer(None, result, b"", 0), NOW)
+
+
+@pytest.mark.behaviour("6.5")
+@pytest.mark.parametrize(
+    ("answers", "again"),
+    [
+        ([refused()], 60.0),
+        ([refused(), refused()], 60.0),
+        ([refused(), answered(404)], 60.0),
+        ([answered(500), refused()], 2.0),
+        ([refused(), unanswered(was_sent=True)], 2.0),
+    ],
+)
+def test_what_only_waits_for_those_out_of_reach_waits_for_long(answers: list[Sent], again: float) -> None:
+    line = a_sender()
+    step = begin(line, group(7, *range(1, len(answers) + 1), cycles=1))
+    for one in answers:
+        step = line.strands[0].advance(one)
+    assert ended(step)[2] == again

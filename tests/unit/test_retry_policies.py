@@ -220,6 +220,19 @@ def test_a_pause_grows_until_it_is_the_longest_however_slowly(factor: float, ret
     assert judge(Answered(500), policy, replace(FIRST, attempts=retry - 1), chance=0.0).pause == pause
 
 
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("name", "chance", "pause"),
+    [(T, 0.0, 60.0), (T, 1.0, 48.0), (W, 0.0, 600.0), (M, 0.0, 10.0), (S, 0.0, max(PRESETS[S].schedule))],
+)
+def test_what_is_not_sent_for_its_address_waits_for_the_longest_pause_at_once(
+    name: str, chance: float, pause: float
+) -> None:
+    verdict = judge(Unreachable("no", is_refused=True), policy_of(PRESETS[name]), FIRST, chance=chance)
+    plain = judge(Unreachable("no"), policy_of(PRESETS[name]), FIRST, chance=chance)
+    assert (verdict.decision, verdict.pause) == (plain.decision, pytest.approx(pause))
+
+
 @given(
     outcome=st.sampled_from(NINE_OUTCOMES) | st.builds(Answered, st.integers(0, 999), st.floats(0, 1e12)),
     terms=st.sampled_from([*PRESETS.values()]),
