@@ -44,7 +44,7 @@ def _offered(
     leaves out those for which half of the strands wait in vain.
     """
     crowds = strand.line.crowds
-    uncertain, hopeless = group.uncertain, 0
+    uncertain, ended_count, refused = group.uncertain, 0, 0
     left = group.in_turn(shuffle, crowds)
     for tried in count():
         if strand.line.stopping:
@@ -58,8 +58,9 @@ def _offered(
         outcome = outcome_of(sent)
         decision = decide(outcome, QUEUE)
         left = [one for one in left[1:] if not crowds.are_full(one.subscription_id)]
-        hopeless += decision.final_status is not None or is_out_of_reach(outcome)
-        again = None if left else _pause(group, hopeless)
+        ended_count += decision.final_status is not None
+        refused += is_out_of_reach(outcome)
+        again = None if left else _pause(group, ended=ended_count, refused=refused)
         ended = settlement_of(strand.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
@@ -67,9 +68,10 @@ def _offered(
     return ended
 
 
-def _pause(group: GroupInHand, hopeless: int) -> float:
-    """Return the seconds until the next cycle; `hopeless`: how many have ended, or are out of our reach."""
-    return LONGEST_PAUSE_SECONDS if hopeless == len(group.endpoints) else aside_pause(group.cycles + 1)
+def _pause(group: GroupInHand, *, ended: int, refused: int) -> float:
+    """Return the seconds until the next cycle, by how many have ended and to how many nothing is sent."""
+    is_hopeless = refused and ended + refused == len(group.endpoints)
+    return LONGEST_PAUSE_SECONDS if is_hopeless else aside_pause(group.cycles + 1)
 
 
 def _asked(line: DrivenLine, delivery: InHand, ended: Ended | None) -> Generator[Step, Reply, Reply]:
