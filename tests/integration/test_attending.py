@@ -8,6 +8,7 @@ from django.conf import settings
 from delivery import tasks
 from delivery.driving import attending
 from delivery.driving.attending import Attendant, Chore, attend
+from delivery.probing import probing
 from subscriptions.database import rows
 from tests.driving import lone_worker
 from tests.receiver import PATIENCE, wait_until
@@ -116,7 +117,12 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
     storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probed, stopping = threading.Event(), threading.Event()
-    monkeypatch.setattr(attending.probing, "probe", lambda _monitors: probed.set() or 0)
+
+    def probe(_monitors: object) -> int:
+        probed.set()
+        return 0
+
+    monkeypatch.setattr(probing, "probe", probe)
     only(monkeypatch)
     tasks.attend()
     assert not probed.is_set()

@@ -7,7 +7,8 @@ from django.test import Client
 
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
-from subscriptions.reach import Reach, networks_in
+from subscriptions.networks import networks_in
+from subscriptions.reach import Reach
 from tests import factories
 from tests.calling_back import job_type, publish_job
 from tests.clients import client_of

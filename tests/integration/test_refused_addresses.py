@@ -17,7 +17,8 @@ from delivery.probing.monitors import Monitors
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions import configuring
 from subscriptions.models import EventKind, EventType, Subscription
-from subscriptions.reach import Reach, networks_in
+from subscriptions.networks import networks_in
+from subscriptions.reach import Reach
 from tests import factories
 from tests.asking import PATH
 from tests.calling_back import called_back, job_type, post
