@@ -9,7 +9,7 @@ from django.db.models import Q
 
 from subscriptions.database import rows
 from subscriptions.key_tokens import could_be_token, digest_of
-from subscriptions.models import ApiKey, Subscriber
+from subscriptions.models import ApiKey, Publisher, Subscriber
 
 log = structlog.get_logger(__name__)
 
@@ -20,10 +20,13 @@ COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "scopes", "requ
 """What a request needs to know of its key; anything else would be read when asked for."""
 SUBSCRIBER: Final = ("id", "mailbox_ordered", "ack_seconds", "max_redeliveries", "name")
 """And of its subscriber, if it has one, in the order of the model: what a mailbox's calls are about."""
+PUBLISHER: Final = ("id", "max_open_messages")
+"""And of its publisher."""
 
 USABLE: Final = """
 SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.scopes, k.requests_per_minute, k.last_used_at,
-       s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name
+       s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name,
+       (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
   FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id
  WHERE k.digest = %(digest)s AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > %(now)s)
    AND (k.retires_at IS NULL OR k.retires_at > %(now)s)
@@ -43,9 +46,12 @@ def key_for(token: str, *, now: dt.datetime) -> ApiKey | None:
     if not found:
         _log_refusal(token)
         return None
-    key = ApiKey.from_db(DEFAULT_DB_ALIAS, COLUMNS, found[0][: len(COLUMNS)])
+    *columns, max_open = found[0]
+    key = ApiKey.from_db(DEFAULT_DB_ALIAS, COLUMNS, columns[: len(COLUMNS)])
     if key.subscriber_id is not None:
-        key.subscriber = Subscriber.from_db(DEFAULT_DB_ALIAS, SUBSCRIBER, found[0][len(COLUMNS) :])
+        key.subscriber = Subscriber.from_db(DEFAULT_DB_ALIAS, SUBSCRIBER, columns[len(COLUMNS) :])
+    elif key.publisher_id is not None:
+        key.publisher = Publisher.from_db(DEFAULT_DB_ALIAS, PUBLISHER, [key.publisher_id, max_open])
     if key.last_used_at is None or key.last_used_at <= now - USE_IS_NOTED_EVERY:
         _note_use(key, now)
     return key

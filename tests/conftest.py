@@ -12,6 +12,7 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
+from delivery.messages import open_messages
 from delivery.waking import wakeups
 from subscriptions.api import rate_limits
 from subscriptions.scripts import once, processes, runner, seats, waiting
@@ -50,6 +51,7 @@ def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 def _unknown_callers() -> None:
     """Hold nothing against anybody that other tests have done."""
     rate_limits.forget()
+    open_messages.forget()
 
 
 @pytest.fixture

@@ -119,6 +119,7 @@ def published_by(request: Request, message: NewMessage) -> Accepted:
             key_hours=settings.IDEMPOTENCY_KEY_HOURS,
             senders=settings.QUEUE_SENDERS,
             callbacks=callback_terms(),
+            most_open=_most_open(request),
         )
     except RefusedItems as refused:
         raise refused.refusals[0] from None
@@ -134,4 +135,10 @@ def accepted_by(request: Request, drafts: Sequence[Draft | Refusal]) -> list[Acc
         most_bytes=settings.MAX_BODY_BYTES,
         senders=settings.QUEUE_SENDERS,
         callbacks=callback_terms(),
+        most_open=_most_open(request),
     )
+
+
+def _most_open(request: Request) -> int | None:
+    publisher = key_of(request).publisher
+    return None if publisher is None else publisher.max_open_messages

@@ -7,6 +7,7 @@ from delivery.intake import refusals
 from delivery.intake.idempotency import PublishUnderWayError
 from delivery.intake.refusals import SchemaViolated
 from delivery.looking.trying import ScriptsBusy
+from delivery.messages.open_messages import TooManyOpenMessages
 from delivery.messages.publishing import KeyReusedError
 from delivery.settling.holding import NotHeld
 from subscriptions.api.problems import ProblemType, register, type_of
@@ -51,6 +52,13 @@ register(
         CallbackExpired: ProblemType(410, "callback_expired", "Callback expired"),
         CallbackAnswered: ProblemType(409, "callback_answered", "Callback answered"),
         ScriptsBusy: ProblemType(503, "scripts_busy", "Scripts busy", retry_after=1),
+        TooManyOpenMessages: ProblemType(
+            429,
+            "too_many_open_messages",
+            "Too many open messages",
+            members=lambda refused: {"limit": refused.limit, "open": refused.present},
+            retry_after=1,
+        ),
         NotHeld: ProblemType(409, "not_held", "Not held"),
         KeyReusedError: ProblemType(
             422,

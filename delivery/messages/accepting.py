@@ -33,6 +33,7 @@ def accept(
     most_bytes: int,
     senders: int,
     callbacks: CallbackTerms,
+    most_open: int | None = None,
 ) -> list[Accepted]:
     """Store all the drafts, in their order, or none; return an answer for each.
 
@@ -40,11 +41,18 @@ def accept(
 
     Raises:
         RefusedItems: some cannot be accepted, SYNC events among them; it says which and why.
-        PublishUnderWayError, KeyReusedError: see `publishing.publish`.
+        PublishUnderWayError, KeyReusedError, TooManyOpenMessages: see `publishing.publish`.
 
     """
     messages = checked(drafts, publisher_id=publisher_id, most_bytes=most_bytes, kinds=STORED)
-    return publish(messages, publisher_id=publisher_id, key_hours=key_hours, senders=senders, callbacks=callbacks)
+    return publish(
+        messages,
+        publisher_id=publisher_id,
+        key_hours=key_hours,
+        senders=senders,
+        callbacks=callbacks,
+        most_open=most_open,
+    )
 
 
 def checked(

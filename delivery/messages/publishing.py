@@ -8,6 +8,7 @@ from django.db import transaction
 from delivery.callbacks.making import CallbackTarget, Wanted, make_callbacks, targets_of
 from delivery.callbacks.terms import CallbackTerms
 from delivery.intake.idempotency import Answered, Earlier, claim_keys, remember
+from delivery.messages.open_messages import room_for
 from delivery.messages.storing import Accepted, NewMessage, store
 
 
@@ -20,23 +21,34 @@ class KeyReusedError(Exception):
 
 
 def publish(
-    messages: Sequence[NewMessage], *, publisher_id: int | None, key_hours: int, senders: int, callbacks: CallbackTerms
+    messages: Sequence[NewMessage],
+    *,
+    publisher_id: int | None,
+    key_hours: int,
+    senders: int,
+    callbacks: CallbackTerms,
+    most_open: int | None = None,
 ) -> list[Accepted]:
     """Store the messages in their order, all or none, and wake the lines that got something.
 
-    Returns one answer a message, in order, once everything is durable.
+    Returns one answer a message, in order, once everything is durable. `most_open` is how many messages of the
+    publisher may have unfinished deliveries.
 
     Raises:
         PublishUnderWayError: a publish with one of the idempotency keys is still running.
         KeyReusedError: a key stands for another publish.
         RefusedItems: some have a callback URL that no reply can be sent to.
+        TooManyOpenMessages: with the new ones there would be more open than `most_open`.
 
     """
     with transaction.atomic():
         known = _known(messages, publisher_id)
         new = [position for position in range(len(messages)) if position not in known]
         targets = _targets(messages, new, callbacks)
-        stored = dict(zip(new, store([messages[position] for position in new], publisher_id, senders), strict=True))
+        with room_for(len(new), publisher_id=publisher_id, limit=most_open) as opened:
+            accepted = store([messages[position] for position in new], publisher_id, senders)
+            opened.update(one.id for one in accepted if one.deliveries)
+        stored = dict(zip(new, accepted, strict=True))
         wanted = {stored[n].id: Wanted(messages[n].event_type_id, target) for n, target in targets.items()}
         make_callbacks(wanted, publisher_id, callbacks)
         remember(publisher_id, [*_answered(messages, stored)], hours=key_hours)
