@@ -16,9 +16,10 @@ from delivery.messages import open_messages
 from delivery.waking import wakeups
 from subscriptions.api import rate_limits
 from subscriptions.scripts import once, processes, runner, seats, waiting
+from tests.brokers import Brokers
 from tests.driving import Worker, working
 from tests.emptying import emptied, prepared
-from tests.real_broker import Broker, running_broker
+from tests.real_broker import Broker
 from tests.receiver import PATIENCE, Receiver, receiving
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
@@ -94,7 +95,14 @@ def worker(storage: None) -> Iterator[Worker]:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A whole broker, with stores and processes of its own."""
-    with running_broker(tmp_path_factory.mktemp("broker")) as running:
-        yield running
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """Whole brokers, with stores and processes of their own, one after the other."""
+    made = Brokers(lambda: tmp_path_factory.mktemp("broker"))
+    yield made
+    made.forsake()
+
+
+@pytest.fixture
+def broker(brokers: Brokers) -> Broker:
+    """The broker that runs for all tests, until a case has failed at it."""
+    return brokers.broker()

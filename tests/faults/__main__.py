@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import fnmatch
 import io
 import json
 import os
@@ -14,7 +15,8 @@ import pytest
 
 from broker_project.stack import command_line
 from broker_project.stack.testing import prepared
-from tests.faults.verdicts import VERDICT, Verdict
+from tests.faults.tables import markdown, summary
+from tests.faults.verdicts import AUDITS, VERDICT, Verdict
 
 FOLDER = Path(__file__).parent
 CONFIGURATION = FOLDER.parents[1] / "pyproject.toml"
@@ -28,6 +30,8 @@ class Cases:
     wanted: Sequence[str] = ()
     """All, when there is none."""
     file: Path | None = None
+    table: Path | None = None
+    """As `file`, for people."""
     known: list[str] = field(default_factory=list)
     """Every case there is."""
     unknown: list[str] = field(default_factory=list)
@@ -36,17 +40,20 @@ class Cases:
     """By what pytest calls them."""
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Leave those wanted, in that order, each to be audited."""
+        """Leave those wanted, in that order."""
         cases = {item.stash[VERDICT].case: item for item in items}
         self.known = [*cases]
-        self.unknown = [name for name in self.wanted if name not in cases]
-        chosen = dict.fromkeys(self.wanted or cases)
-        items[:] = [] if self.unknown else [cases[name] for name in chosen]
-        for item in items:
-            item.add_marker("audited")
+        self.unknown = [name for name in self.wanted if not fnmatch.filter(cases, name)]
+        usual = [name for name, item in cases.items() if not item.get_closest_marker("on_request")]
+        chosen = [name for wanted in self.wanted for name in fnmatch.filter(cases, wanted)] or usual
+        items[:] = [] if self.unknown else [cases[name] for name in dict.fromkeys(chosen)]
         self._names = {item.nodeid: item.stash[VERDICT].case for item in items}
         self.verdicts = {name: Verdict(name, reason=NOT_RUN) for name in self._names.values()}
         self.write()
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        """Have every case audited."""
+        config.stash[AUDITS] = True
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say what is going on."""
@@ -62,10 +69,17 @@ class Cases:
             self.verdicts[verdict.case] = verdict
             self.write()
 
+    def pytest_sessionfinish(self) -> None:
+        """Say what has not passed, and how much was audited, now that all has been."""
+        self.write()
+        print(f"\n\n{summary([*self.verdicts.values()])}")
+
     def write(self) -> None:
         """Write down all verdicts so far; what has not been run has not passed."""
         if self.file:
             self.file.write_text(json.dumps([verdict.as_object() for verdict in self.verdicts.values()], indent=1))
+        if self.table:
+            self.table.write_text(markdown([*self.verdicts.values()]))
 
     @property
     def all_passed(self) -> bool:
@@ -76,7 +90,7 @@ class Cases:
 def faults(*arguments: str) -> int:
     """Run the cases that are named, or all; return 0 if all passed."""
     options = parser().parse_args(arguments)
-    cases = Cases(options.case, options.json)
+    cases = Cases(options.case, options.json, options.markdown)
     try:
         cases.write()
     except OSError as problem:
@@ -109,8 +123,9 @@ def list_of_cases() -> list[str]:
 def parser() -> argparse.ArgumentParser:
     """Return what the command understands."""
     made = argparse.ArgumentParser("./broker faults", description="Break a running broker, and judge by logs alone.")
-    made.add_argument("case", nargs="*", help="only these, in this order")
+    made.add_argument("case", nargs="*", help="only these, in this order; queue/* are all that begin so")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every case there")
+    made.add_argument("--markdown", type=Path, metavar="FILE", help="write them there as tables")
     made.add_argument("--list", action="store_true", help="print the names of the cases")
     return made
 

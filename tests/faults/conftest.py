@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.auditing import Since
+from tests.brokers import Brokers
+from tests.faults.auditing import Made
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
@@ -13,20 +14,27 @@ from tests.faults.mailbox_load import Box
 from tests.faults.mailbox_loading import mailbox_loaded
 from tests.faults.queue_load import Jobs, queue_loaded
 from tests.faults.replying import Replying, replying_to
-from tests.faults.verdicts import VERDICT, Verdict, name_of
+from tests.faults.verdicts import AUDITS, FAILED, VERDICT, Verdict, name_of
 from tests.real_broker import Broker
 from tests.receiver import Receiver
 
 
 @pytest.fixture(autouse=True)
-def _audited(broker: Broker, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let the broker's own audit judge what the case has left, after everything else: it has to find no fault."""
-    history = Since(broker)
+def _apart(brokers: Brokers, request: pytest.FixtureRequest) -> None:
+    """Begin with another broker where a case before has failed: it may have left anything behind."""
+    if request.session.stash.get(FAILED, False):
+        brokers.forsake()
+        request.session.stash[FAILED] = False
+
+
+@pytest.fixture(autouse=True)
+def _audited(_apart: None, broker: Broker, brokers: Brokers, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Owe an audit of what the case has left, if there is one in the end."""
+    history = brokers.history()
+    before = history.since.newest()
     yield
-    if request.node.get_closest_marker("audited"):
-        audit = history.audit()
-        request.node.stash[VERDICT].take(audit)
-        assert not audit.problem
+    if request.config.stash.get(AUDITS, False):
+        history.owed.append((request.node.stash[VERDICT], Made(before, history.since.newest())))
 
 
 @pytest.fixture
@@ -105,8 +113,11 @@ def pytest_runtest_makereport(
     """Print the verdict at the end of a case, and hand it on with the report."""
     report = yield
     verdict = item.stash[VERDICT]
+    if report.when != "teardown":  # the last one waits for the audit of all
+        verdict.seconds = round(verdict.seconds + report.duration, 1)
     if call.excinfo:
         verdict.fail(report.when or "", call.excinfo.exconly())
+        item.session.stash[FAILED] = True
     if report.when == "teardown":
         report.user_properties.append(("verdict", verdict))
         print(f"\n{verdict}", end="", flush=True)

@@ -72,7 +72,6 @@ def of_type(load: Load, wanted: str) -> dict[int, Published]:
 
 @pytest.mark.behaviour("5.8")
 @pytest.mark.behaviour("11.3")
-@pytest.mark.audited
 @pytest.mark.case("replay-killed")
 def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
@@ -101,7 +100,6 @@ def test_workers_are_killed_during_a_replay(load: Load, figures: Report, verdict
 
 @pytest.mark.behaviour("5.8")
 @pytest.mark.behaviour("11.3")
-@pytest.mark.audited
 @pytest.mark.case("backfill-killed")
 def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(EVENTS)
@@ -134,7 +132,6 @@ def test_workers_are_killed_during_a_backfill_while_all_publish(load: Load, figu
 
 @pytest.mark.behaviour("5.8")
 @pytest.mark.behaviour("11.3")
-@pytest.mark.audited
 @pytest.mark.case("backfill-ended-killed")
 def test_workers_are_killed_while_a_backfill_is_ended(load: Load, figures: Report, verdict: Verdict) -> None:
     load.publish(KEPT)

@@ -22,18 +22,22 @@ class Verdict:
     """What the broker's own audit says; None: it was not asked."""
     reason: str = ""
     """Why it did not pass."""
+    seconds: float = 0.0
+    """How long it took, without the audit."""
 
     def __str__(self) -> str:
         more = "".join(f", {name} {value:g}" for name, value in self.measured.items())
         audit = f", {self.audit}" if self.audit else ""
-        return f"{self.case}: {self.figures}{more}{audit}, passed {f'no: {self.reason}' if self.reason else 'yes'}"
+        passed = f"passed no: {self.reason}" if self.reason else "passed yes"
+        return f"{self.case}: {self.figures}{more}{audit}, seconds {self.seconds:g}, {passed}"
 
     def as_object(self) -> dict[str, object]:
         """Return it as an object for JSON."""
         why = {"reason": self.reason} if self.reason else {}
         more = {"measured": self.measured} if self.measured else {}
         audit = self.audit.as_object() if self.audit else {}
-        return {"case": self.case, **asdict(self.figures), **audit, **more, "passed": not self.reason, **why}
+        ended = {"seconds": self.seconds, "passed": not self.reason}
+        return {"case": self.case, **asdict(self.figures), **audit, **more, **ended, **why}
 
     def take(self, audit: Audit) -> None:
         """Add what the audit says; what it cannot explain does not pass."""
@@ -47,6 +51,10 @@ class Verdict:
 
 
 VERDICT = pytest.StashKey[Verdict]()
+AUDITS = pytest.StashKey[bool]()
+"""Whether every case of this run is audited in the end."""
+FAILED = pytest.StashKey[bool]()
+"""Whether a case of this run has failed at the broker that runs."""
 
 
 def name_of(item: pytest.Item) -> str:

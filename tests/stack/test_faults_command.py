@@ -113,7 +113,7 @@ def test_cases_that_pass_are_all_that_is_needed(folder: Path) -> None:
     )
     assert (verdicts[1]["acknowledged"], verdicts[1]["lost"], verdicts[1]["pause"]) == (3, 0, 0.5)
     assert "fine: acknowledged 3, delivered 0, lost 0, recovered 0, unexpected 0, duplicated 0, inverted 0" in printed
-    assert "pause 0.5, passed yes" in printed
+    assert "pause 0.5, seconds 0, passed yes" in printed
 
 
 def test_a_case_that_fails_is_written_down_with_its_reason(folder: Path) -> None:

@@ -16,7 +16,7 @@ def of(audit: Audit) -> Verdict:
 
 def test_what_is_explained_passes_and_is_shown() -> None:
     assert str(of(FINE)).endswith(
-        "audited 9, numbered 5, explained 2 (not active; released), unexplained 0, passed yes"
+        "audited 9, numbered 5, explained 2 (not active; released), unexplained 0, seconds 0, passed yes"
     )
     shown = {"audited": 9, "numbered": 5, "explained": 2, "unexplained": 0, "explanations": ["not active", "released"]}
     assert of(FINE).as_object().items() >= {"passed": True, **shown}.items()
