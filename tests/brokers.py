@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
+import pytest
 
 from tests.faults.auditing import Audit, Made, NotSummarized, Since
-from tests.faults.verdicts import Verdict
+from tests.faults.verdicts import FAILED, Verdict
 from tests.real_broker import Broker, running_broker
 
 
@@ -65,3 +66,10 @@ class Brokers:
             broker = self._until_the_end.enter_context(running_broker(self._folder()))
             self._running = broker, History(Since(broker))
         return self._running
+
+
+def begin_anew(brokers: Brokers, session: pytest.Session) -> None:
+    """Leave the broker that runs where a case has failed at it."""
+    if session.stash.get(FAILED, False):
+        brokers.forsake()
+        session.stash[FAILED] = False

@@ -100,7 +100,8 @@ def faults(*arguments: str) -> int:
         if options.list:
             print(*list_of_cases(), sep="\n")
             return 0
-        status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short"], plugins=[cases])
+        random = [f"--random-seconds={options.seconds}", f"--random-seed={options.seed}"]
+        status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short", *random], plugins=[cases])
     if cases.unknown:
         return _mistaken(f"unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}")
     return 0 if status == 0 and cases.all_passed else 1
@@ -126,6 +127,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("case", nargs="*", help="only these, in this order; queue/* are all that begin so")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every case there")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write them there as tables")
+    made.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long `random` breaks things")
+    made.add_argument("--seed", type=int, default=1, metavar="N", help="what decides what `random` breaks when")
     made.add_argument("--list", action="store_true", help="print the names of the cases")
     return made
 

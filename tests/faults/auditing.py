@@ -88,12 +88,12 @@ class Since:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._at, self._before = broker.ask(NOW)[0]
+        self._at, self.before = broker.ask(NOW)[0]
 
     def audit(self) -> Audit:
         """Summarize what has happened until now, and return what the audit found; what has not ended is left out."""
         self.summarize()
-        return self.found(Made(self._before, self.newest()))
+        return self.found(Made(self.before, self.newest()))
 
     def summarize(self) -> None:
         """Summarize what has happened until now, for all who ask then."""

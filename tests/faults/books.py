@@ -17,6 +17,13 @@ TOLD = """
       JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
      WHERE u.name = %(name)s AND e.sequence IS NOT NULL
 """
+SET_ASIDE = """
+    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int
+      FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
+      JOIN subscriptions_subscription s ON s.id = d.subscription_id
+      JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+     WHERE u.name = %(name)s AND d.times_set_aside > 0
+"""
 
 
 def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, dict[int, int]]:
@@ -25,6 +32,11 @@ def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, dict[int, int
     for number, status, attempts in broker.ask(ENDED, name=subscribed.name):
         found[status][number] = attempts
     return dict(found)
+
+
+def set_aside(broker: Broker, subscribed: Subscribed) -> set[int]:
+    """Return the events that were set aside at some time."""
+    return {number for (number,) in broker.ask(SET_ASIDE, name=subscribed.name)}
 
 
 def untold_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[int]) -> set[int]:

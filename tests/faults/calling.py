@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from dataclasses import dataclass, field
 import requests
 
 from tests.faults.endpoints import body_of, number_in
+from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import Receiver, answer
@@ -38,6 +40,8 @@ class Call:
     status: int | None = None
     """None: no answer at all."""
     body: bytes = b""
+    begun: float = field(default_factory=time.monotonic)
+    ended: float = float("inf")
     message_id: str = ""
     """Under which it was recorded, as the answer says; empty: it was not."""
 
@@ -52,9 +56,13 @@ class Calling:
     """Callers at work, and what they were answered."""
 
     broker: Broker
-    receiver: Receiver
     event_type: str
     calls: list[Call] = field(default_factory=list)
+    every: float = CALL_EVERY
+    taken: list[int] = field(default_factory=list)
+    """The numbers of the requests that the endpoint got."""
+    cut: list[Fault] = field(default_factory=list)
+    """When whoever called may have had no answer, since the web process was killed."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _enough: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -80,7 +88,7 @@ class Calling:
 
     def figures(self) -> Figures:
         """Return what became of the calls: lost is what was answered neither by the endpoint nor as documented."""
-        taken = [number_in(request.body) for request in self.receiver.of(PATH)]
+        taken = [*self.taken]
         books: dict[int, list[tuple[str, int]]] = {}
         for number, status, status_code in self.broker.ask(BOOKS, event_type=self.event_type):
             books.setdefault(number, []).append((status, status_code))
@@ -89,16 +97,22 @@ class Calling:
         return Figures(
             acknowledged=len(fine),
             delivered=len({*taken}),
-            lost=sum(call.status != 200 and not call.is_refused_as_documented for call in self.calls),
+            lost=sum(not self._is_accounted_for(call) for call in self.calls),
             recovered=len({*taken} - fine),
             duplicated=len(taken) - len({*taken}),
             altered=sum(call.body != body_of(call.number) for call in self.answered()),
             misrecorded=sum(books.get(number) != [("DELIVERED", 200)] for number in recorded | books.keys()),
         )
 
+    def _is_accounted_for(self, call: Call) -> bool:
+        """Say whether it was answered, or else cut off."""
+        if call.status is None:
+            return any(fault.begun <= call.ended and call.begun <= fault.ended for fault in self.cut)
+        return call.status == 200 or call.is_refused_as_documented
+
     def _call_on(self) -> None:
         session = self.broker.publisher()
-        while not self._enough.wait(CALL_EVERY):
+        while not self._enough.wait(self.every):
             call = Call(next(self._numbers))
             self.calls.append(call)
             self._make(call, session)
@@ -110,21 +124,26 @@ class Calling:
             answered = session.post(address, body_of(call.number), headers=headers, timeout=TIMEOUT)
         except requests.RequestException:
             return
+        finally:
+            call.ended = time.monotonic()
         call.status, call.body = answered.status_code, answered.content
         call.message_id = answered.headers.get("Broker-Message-Id", "")
 
 
 @contextmanager
-def called(broker: Broker, receiver: Receiver) -> Iterator[Calling]:
+def called(broker: Broker, receiver: Receiver, *, every: float = CALL_EVERY) -> Iterator[Calling]:
     """Give a SYNC event type whose endpoint sends back what it gets; leave no caller for the next test."""
 
-    async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        return await answer(200, receiver.log[-1].body)(reader, writer)
-
-    receiver.on(PATH, send_back)
     event_type = broker.event_type("Test.Question", "SYNC")
     broker.subscribe(receiver.url(PATH), event_type)
-    calling = Calling(broker, receiver, event_type)
+    calling = Calling(broker, event_type, every=every)
+
+    async def send_back(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        body = receiver.log[-1].body
+        calling.taken.append(number_in(body))
+        return await answer(200, body)(reader, writer)
+
+    receiver.on(PATH, send_back)
     try:
         yield calling
     finally:

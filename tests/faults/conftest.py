@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Brokers
+from tests.brokers import Brokers, begin_anew
 from tests.faults.auditing import Made
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
@@ -22,9 +22,7 @@ from tests.receiver import Receiver
 @pytest.fixture(autouse=True)
 def _apart(brokers: Brokers, request: pytest.FixtureRequest) -> None:
     """Begin with another broker where a case before has failed: it may have left anything behind."""
-    if request.session.stash.get(FAILED, False):
-        brokers.forsake()
-        request.session.stash[FAILED] = False
+    begin_anew(brokers, request.session)
 
 
 @pytest.fixture(autouse=True)

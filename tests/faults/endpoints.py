@@ -48,7 +48,7 @@ class Endpoint:
         receiver.on(f"/{name}", self)
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        exchange = exchange_of(self._receiver.log[-1])  # it is logged right before we are asked
+        exchange = self._noted(self._receiver.log[-1])  # it is logged right before we are asked
         self.exchanges.append(exchange)
         is_late = self.is_slow and exchange.number % SLOW_EVERY == 0
         await asyncio.sleep(SLOW_SECONDS if is_late else ANSWER_SECONDS)
@@ -64,6 +64,10 @@ class Endpoint:
 
     def accepted(self) -> set[int]:
         return {one.number for one in self.exchanges if one.status == 200}
+
+    def _noted(self, request: Received) -> Exchange:
+        """Return what is written down of a request."""
+        return exchange_of(request)
 
     def _status(self, number: int) -> int:
         if self.is_busy:

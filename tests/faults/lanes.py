@@ -6,10 +6,20 @@ Under a policy that sets nothing aside and holds nothing, only first tries are m
 from collections.abc import Collection, Sequence
 
 from broker_project.stack.demo.records import Published
-from tests.faults.exchanges import Exchange, Fault, extra_copies, misnumbered, out_of_order, overlapping, unexplained
+from tests.faults.exchanges import (
+    Exchange,
+    Fault,
+    extra_copies,
+    misnumbered,
+    most_of_a_fault,
+    out_of_order,
+    overlapping,
+    unexplained,
+)
 from tests.faults.figures import Figures, renamed
 from tests.faults.jobs import extra_copies as copies_in_any_order
 from tests.faults.jobs import unexplained as unexplained_in_any_order
+from tests.faults.several import copies_of
 
 
 def lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
@@ -51,4 +61,5 @@ def figures_of_lanes(
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         most_of_a_line=max(len([*extra_copies(own)]), len([*copies_in_any_order(apart)])),
+        most_of_a_fault=max((max(most_of_a_fault(own, [one]), copies_of(apart, one)) for one in faults), default=0),
     )

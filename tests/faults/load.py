@@ -10,7 +10,7 @@ from broker_project.stack.children import Child
 from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures, figures
-from tests.faults.publishers import Call, Publisher
+from tests.faults.publishers import PUBLISH_EVERY, Call, Publisher, begun_by, published_by, stop_all
 from tests.real_broker import Broker, Subscribed
 from tests.receiver import Receiver, wait_until
 
@@ -45,9 +45,9 @@ class Load:
         self.endpoints[subscribed] = Endpoint(name, self.receiver, fails=fails)
         return self.endpoints[subscribed]
 
-    def publisher(self, size: int) -> Publisher:
+    def publisher(self, size: int, every: float = PUBLISH_EVERY) -> Publisher:
         """Add a publisher that does nothing yet."""
-        self.publishers.append(Publisher(self.broker, self.event_types, self._numbers, size))
+        self.publishers.append(Publisher(self.broker, self.event_types, self._numbers, size, every=every))
         return self.publishers[-1]
 
     def start(self) -> None:
@@ -107,12 +107,9 @@ class Load:
 
     def stop(self) -> None:
         """Stop publishing and wait until everything is through, or has had time enough."""
-        for publisher in self.publishers:
-            publisher.enough.set()
-        for publisher in filter(Publisher.is_alive, self.publishers):
-            publisher.join(THROUGH_SECONDS)
+        stop_all(self.publishers)
         until = time.monotonic() + THROUGH_SECONDS
-        while not self._is_through() and time.monotonic() < until:
+        while not self.is_through() and time.monotonic() < until:
             time.sleep(0.05)
         self.unfinished = self.broker.unfinished(self.endpoints.keys())
 
@@ -123,8 +120,8 @@ class Load:
     def figures(self) -> Figures:
         """Return what became of it all."""
         return figures(
-            [event for publisher in self.publishers for event in publisher.published],
-            {number for publisher in self.publishers for number in publisher.begun},
+            published_by(self.publishers),
+            begun_by(self.publishers),
             {endpoint.name: endpoint.exchanges for endpoint in self.endpoints.values()},
             steady=[one.name for one in self.endpoints.values() if self.fault_at and one.name.startswith("steady")],
             fault_at=self.fault_at,
@@ -132,8 +129,9 @@ class Load:
             unfinished=self.unfinished,
         )
 
-    def _is_through(self) -> bool:
-        wanted = {event.number for publisher in self.publishers for event in publisher.published}
+    def is_through(self) -> bool:
+        """Say whether all that was acknowledged has been taken, and nothing is on its way."""
+        wanted = {event.number for event in published_by(self.publishers)}
         accepted = all(wanted <= endpoint.accepted() for endpoint in self.endpoints.values())
         return accepted and self.broker.has_finished(self.endpoints.keys())
 

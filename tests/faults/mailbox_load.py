@@ -15,7 +15,7 @@ from tests.faults.load import THROUGH_SECONDS, WARM
 from tests.faults.mailbox_clients import Client, Manner
 from tests.faults.mailbox_figures import figures_of_mailbox
 from tests.faults.mailbox_process import read, started
-from tests.faults.publishers import Publisher
+from tests.faults.publishers import Publisher, begun_by
 from tests.faults.queue_load import OPEN, WINNERS
 from tests.real_broker import Broker
 from tests.receiver import wait_until
@@ -94,6 +94,10 @@ class Box:
         """Return everything that clients have written down."""
         return [*self._records, *(record for path in self._logs for record in read(path))]
 
+    def answers(self) -> int:
+        """Return how much clients in this process have written down."""
+        return len(self._records)
+
     def handed(self) -> list[Handed]:
         return [one for one in self.records() if isinstance(one, Handed)]
 
@@ -112,9 +116,13 @@ class Box:
         """Stop publishing, and the odd clients; wait until everything is through, or has had time enough."""
         self.stop_publishing(*odd)
         until = time.monotonic() + THROUGH_SECONDS
-        while self._open() and time.monotonic() < until:
+        while self.open() and time.monotonic() < until:
             time.sleep(0.05)
-        self.unfinished = self._open()
+        self.read_books()
+
+    def read_books(self) -> None:
+        """Read what the broker says of the messages."""
+        self.unfinished = self.open()
         self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
         self.look_for_dropped()
 
@@ -131,10 +139,9 @@ class Box:
 
     def figures(self) -> Figures:
         """Return what became of it all."""
-        begun = {number for publisher in self.publishers for number in publisher.begun}
         return figures_of_mailbox(
             self.acknowledged(),
-            begun,
+            begun_by(self.publishers),
             self.records(),
             sent=by_the_clock(self.endpoint.exchanges),
             winners=self.winners,
@@ -142,6 +149,7 @@ class Box:
             unfinished=self.unfinished,
         )
 
-    def _open(self) -> int:
+    def open(self) -> int:
+        """Return how many deliveries have not ended."""
         ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
         return int(count)

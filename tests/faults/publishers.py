@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import requests
@@ -13,6 +13,8 @@ from tests.faults.endpoints import body_of
 from tests.real_broker import TIMEOUT, Broker
 
 PUBLISH_EVERY = 0.05
+LONGEST_CALL = 60.0
+"""Until a call is taken, repeated for as long as that may be."""
 REPEAT_AFTER = 0.1
 """What was not answered 2xx is published again, under the same idempotency key."""
 
@@ -34,7 +36,16 @@ class Call:
 class Publisher(threading.Thread):
     """Publishes until told that it is enough, one call after the other, each repeated until it is answered 2xx."""
 
-    def __init__(self, broker: Broker, event_types: Sequence[str], numbers: Iterator[int], size: int) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        event_types: Sequence[str],
+        numbers: Iterator[int],
+        size: int,
+        *,
+        every: float = PUBLISH_EVERY,
+        terms: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(name=f"publisher of {size}", daemon=True)
         self.published: list[Published] = []
         self.begun: list[int] = []
@@ -45,13 +56,16 @@ class Publisher(threading.Thread):
         self._event_types = itertools.cycle(event_types)
         self._numbers = numbers
         self._size = size
+        self._every = every
+        self._terms = terms or {}
+        """Headers of each call that publishes one event."""
 
     @property
     def repeated(self) -> int:
         return sum(call.status is None or call.status // 100 != 2 for call in self.calls)
 
     def run(self) -> None:
-        while not self.enough.wait(PUBLISH_EVERY):
+        while not self.enough.wait(self._every):
             self.publish()
 
     def publish(self) -> None:
@@ -70,7 +84,7 @@ class Publisher(threading.Thread):
 
     def _one(self, items: list[tuple[int, str]]) -> bool:
         ((number, event_type),) = items
-        headers = {"Content-Type": "application/json", "Idempotency-Key": f"event-{number}"}
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"event-{number}", **self._terms}
         return self._is_taken(f"{self._address}/{event_type}", body_of(number), headers)
 
     def _batch(self, items: list[tuple[int, str]]) -> bool:
@@ -90,3 +104,21 @@ class Publisher(threading.Thread):
         self.calls.append(Call(begun, time.monotonic(), answered.status_code))
         assert answered.ok or answered.status_code in {409, 503}, answered.text
         return answered.ok
+
+
+def stop_all(publishers: Sequence[Publisher]) -> None:
+    """Let each end the call that it has begun."""
+    for publisher in publishers:
+        publisher.enough.set()
+    for publisher in filter(Publisher.is_alive, publishers):
+        publisher.join(LONGEST_CALL)
+
+
+def published_by(publishers: Iterable[Publisher]) -> list[Published]:
+    """Return every event whose publish was answered 2xx."""
+    return [event for publisher in publishers for event in publisher.published]
+
+
+def begun_by(publishers: Iterable[Publisher]) -> set[int]:
+    """Return the number of every event that somebody began to publish."""
+    return {number for publisher in publishers for number in publisher.begun}

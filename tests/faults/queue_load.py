@@ -12,7 +12,7 @@ from tests.faults.exchanges import Exchange, Fault
 from tests.faults.figures import Figures
 from tests.faults.jobs import figures_of_jobs
 from tests.faults.load import THROUGH_SECONDS, WARM
-from tests.faults.publishers import Publisher
+from tests.faults.publishers import PUBLISH_EVERY, Publisher, begun_by, stop_all
 from tests.real_broker import Broker
 from tests.receiver import LOOPBACK, Receiver, wait_until
 
@@ -85,14 +85,15 @@ class Jobs:
 
     def stop(self) -> None:
         """Stop publishing and wait until everything is through, or has had time enough; read the books."""
-        for publisher in self.publishers:
-            publisher.enough.set()
-        for publisher in self.publishers:
-            publisher.join(THROUGH_SECONDS)
+        stop_all(self.publishers)
         until = time.monotonic() + THROUGH_SECONDS
-        while self._open() and time.monotonic() < until:
+        while self.open() and time.monotonic() < until:
             time.sleep(0.05)
-        self.unfinished = self._open()
+        self.read_books()
+
+    def read_books(self) -> None:
+        """Read what the broker says of the jobs."""
+        self.unfinished = self.open()
         self.winners = dict(self.broker.ask(WINNERS, event_type=self.event_type))
 
     def requests(self) -> list[Exchange]:
@@ -101,10 +102,9 @@ class Jobs:
 
     def figures(self) -> Figures:
         """Return what became of it all."""
-        begun = {number for publisher in self.publishers for number in publisher.begun}
         return figures_of_jobs(
             self.acknowledged(),
-            begun,
+            begun_by(self.publishers),
             self.requests(),
             winners=self.winners,
             faults=self.faults,
@@ -115,20 +115,21 @@ class Jobs:
         for endpoint in self.endpoints:
             endpoint.is_stuck = whether
 
-    def _open(self) -> int:
+    def open(self) -> int:
+        """Return how many deliveries have not ended."""
         ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
         return int(count)
 
 
 @contextmanager
-def queue_loaded(broker: Broker, receiver: Receiver) -> Iterator[Jobs]:
+def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_EVERY) -> Iterator[Jobs]:
     """Give a QUEUE with two endpoints that do their work and one that is down; leave no work for the next test."""
     event_type, numbers = broker.event_type("Test.Job", "QUEUE"), itertools.count(1)
     endpoints = [Endpoint(f"worker-{number + 1}", receiver) for number in range(WORKERS)]
     for endpoint in endpoints:
         broker.subscribe(receiver.url(f"/{endpoint.name}"), event_type)
     broker.subscribe(f"http://{LOOPBACK}:{any_free()}/down", event_type)
-    publishers = [Publisher(broker, [event_type], numbers, size) for size in (1, BATCH)]
+    publishers = [Publisher(broker, [event_type], numbers, size, every=every) for size in (1, BATCH)]
     jobs = Jobs(broker, event_type, endpoints, publishers)
     try:
         yield jobs

@@ -51,9 +51,9 @@ def _listed(verdicts: Sequence[Verdict]) -> Iterator[str]:
     yield _row("---", "---", *("---:" for _ in names))
     for verdict in verdicts:
         counts = [getattr(verdict.figures, name) for name in FIGURES]
-        unexplained = verdict.audit.unexplained if verdict.audit else "–"
+        unexplained = verdict.audit.unexplained if verdict.audit else "-"
         passed = "**no**" if verdict.reason else "yes"
-        measured = (verdict.figures.pause or "–", unexplained, f"{verdict.seconds:g}")
+        measured = (verdict.figures.pause or "-", unexplained, f"{verdict.seconds:g}")
         yield _row(f"`{verdict.case}`", passed, *counts, *measured)
 
 

@@ -4,43 +4,18 @@ import pytest
 import requests
 
 from tests.faults.endpoints import Endpoint
-from tests.faults.exchanges import Exchange, Fault, misnumbered, overlapping
-from tests.faults.figures import Figures, Report, renamed
-from tests.faults.jobs import extra_copies, unexplained, was_under_way
+from tests.faults.exchanges import misnumbered, overlapping
+from tests.faults.figures import Report
 from tests.faults.killing import kill_again_and_again, kill_all
 from tests.faults.load import AFTERWARDS, THROUGH_SECONDS, Load
+from tests.faults.publishers import begun_by, published_by
+from tests.faults.several import figures_of_several
 from tests.faults.verdicts import Verdict
 from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import wait_until
 
 AT_A_TIME = 8
 KILLS = 4
-
-
-def copies_of(requests: list[Exchange], fault: Fault) -> int:
-    """Return how many copies repeat what was under way during the fault."""
-    pairs = extra_copies(requests)
-    return sum(copy.at > fault.begun and was_under_way(repeated, fault) for copy, repeated in pairs)
-
-
-def judged(load: Load, requests: list[Exchange]) -> Figures:
-    """Judge the requests of a subscriber that gets everything in no order."""
-    acknowledged = {event.number for publisher in load.publishers for event in publisher.published}
-    begun = {number for publisher in load.publishers for number in publisher.begun}
-    accepted = {one.number for one in requests if one.status == 200}
-    copies = [copy for copy, _ in extra_copies(requests)]
-    return Figures(
-        acknowledged=len(acknowledged),
-        delivered=len(accepted),
-        lost=len(acknowledged - accepted),
-        recovered=len(accepted - acknowledged),
-        unexpected=sum(one.number not in begun for one in requests),
-        duplicated=len(copies),
-        unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
-        not_under_way=len(unexplained(requests, load.faults)),
-        altered=sum(one.altered for one in requests),
-        most_of_a_fault=max(copies_of(requests, fault) for fault in load.faults),
-    )
 
 
 def send_one_by_one(broker: Broker, subscribed: Subscribed) -> None:
@@ -73,7 +48,8 @@ def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
     seen = figures()
     wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
 
-    own = judged(load, endpoint.exchanges)
+    published, begun = published_by(load.publishers), begun_by(load.publishers)
+    own = figures_of_several(published, begun, endpoint.exchanges, faults=load.faults)
     verdict.figures += own
     first = next(place for place, one in enumerate(endpoint.exchanges) if one.sequence)
     one_by_one = endpoint.exchanges[first:]

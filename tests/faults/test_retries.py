@@ -1,11 +1,10 @@
 """Workers killed while deliveries are tried again apart, or wait with their subscription: all comes, as it should."""
 
-import math
 import time
 
 import pytest
 
-from subscriptions.retry_terms import ACTIONS, Action
+from tests.faults.apart import APART, RETRIES, is_doomed, times_refused
 from tests.faults.books import by_status
 from tests.faults.endpoints import Endpoint
 from tests.faults.figures import Report
@@ -18,15 +17,6 @@ from tests.faults.verdicts import Verdict
 from tests.real_broker import Broker, Subscribed
 from tests.receiver import wait_until
 
-RETRIES = 3
-APART = {
-    **dict.fromkeys(ACTIONS, Action.RETRY_APART),
-    "first_pause": 1.0,
-    "factor": 1.0,
-    "longest_pause": 1.0,
-    "most_retries": RETRIES,
-    "in_the_end": "FAIL",
-}
 PROBE_SECONDS = 2.0
 SUSPENDING = {
     "on_unavailable": "HOLD",
@@ -37,16 +27,6 @@ SUSPENDING = {
     "probe_seconds": PROBE_SECONDS,
 }
 KILLS = 4
-
-
-def is_doomed(number: int) -> bool:
-    """Say whether an event is never taken."""
-    return number % 20 == 1
-
-
-def times_refused(number: int) -> float:
-    """Every second event is taken the second or third time."""
-    return math.inf if is_doomed(number) else number % 4 if number % 2 == 0 else 0
 
 
 @pytest.mark.behaviour("11.3")

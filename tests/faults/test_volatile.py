@@ -1,9 +1,7 @@
 """Volatile messages while workers and Redis are restarted: lost they may be, sent twice never, and each is counted."""
 
-import itertools
 import json
 import signal
-import threading
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,48 +12,14 @@ from tests.faults.breaking import away, flush_redis, restarted, send
 from tests.faults.figures import Report
 from tests.faults.load import Load
 from tests.faults.verdicts import Verdict
-from tests.real_broker import TIMEOUT, Broker
+from tests.faults.volatile_load import COUNTS, STORED, Publishing
+from tests.real_broker import Broker
 from tests.receiver import Receiver, wait_until
 
 PATHS = ("/volatile-1", "/volatile-2")
 AROUND = 50
 """Messages before and after each fault."""
 THROUGH_SECONDS = 60.0
-
-COUNTS = """
-    SELECT subscription_id, sum(accepted)::int, sum(delivered)::int,
-           sum(filtered + refused + no_answer + not_allowed + skipped + expired + dropped + lost)::int
-    FROM delivery_volatilecount count JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
-    WHERE event_type.name = %(event_type)s GROUP BY subscription_id
-"""
-STORED = """
-    SELECT count(*)::int FROM delivery_message message JOIN subscriptions_eventtype event_type
-        ON event_type.id = message.event_type_id WHERE event_type.name = %(event_type)s
-"""
-
-
-class Publishing(threading.Thread):
-    """Publishes one numbered volatile message after the other."""
-
-    def __init__(self, broker: Broker, event_type: str) -> None:
-        super().__init__(daemon=True)
-        self._address = f"{broker.web}/api/v1/events/{event_type}"
-        self._session = broker.publisher()
-        self._session.headers["Broker-Durability"] = "volatile"
-        self.answers: list[int] = []
-        """The status that each number was answered with."""
-        self.enough = threading.Event()
-
-    def run(self) -> None:
-        for number in itertools.count():
-            if self.enough.wait(0.005):
-                return
-            answer = self._session.post(self._address, json={"number": number}, timeout=TIMEOUT)
-            self.answers.append(answer.status_code)
-
-    def stop(self) -> None:
-        self.enough.set()
-        self.join(TIMEOUT)
 
 
 @pytest.fixture

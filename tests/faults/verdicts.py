@@ -58,8 +58,8 @@ FAILED = pytest.StashKey[bool]()
 
 
 def name_of(item: pytest.Item) -> str:
-    """Return what a case is called: as its mark says, else as its function, always in words with hyphens."""
+    """Return what a case is called: as its mark says with its parameters, else as its function in hyphened words."""
     mark = item.get_closest_marker("case")
     if mark and mark.args:
-        return str(mark.args[0])
+        return str(mark.args[0]).format(**item.callspec.params if hasattr(item, "callspec") else {})
     return item.name.removeprefix("test_").rstrip("]").replace("[", "-").replace("_", "-")
