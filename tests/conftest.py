@@ -28,11 +28,9 @@ hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let real payloads be sent, summaries be compared with SQL over a long history, and faults come at random."""
+    """Let real payloads be sent through a real broker, and summaries be compared with SQL over a long history."""
     parser.addoption("--payloads", type=Path, metavar="FILE", help='real payloads: {"event", "body"}, one a line')
     parser.addoption("--history", type=int, default=4_000, metavar="N", help="attempts that summaries are made of")
-    parser.addoption("--random-seconds", type=float, default=60.0, metavar="N", help="how long to break at random")
-    parser.addoption("--random-seed", type=int, default=1, metavar="N", help="what decides when what is broken")
 
 
 def pytest_configure() -> None:

@@ -16,14 +16,14 @@ import pytest
 from broker_project.stack import command_line
 from broker_project.stack.testing import prepared
 from tests.faults.tables import markdown, summary
-from tests.faults.verdicts import AUDITS, VERDICT, Verdict
+from tests.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, Verdict
 
 FOLDER = Path(__file__).parent
 CONFIGURATION = FOLDER.parents[1] / "pyproject.toml"
 NOT_RUN = "it was not run to its end"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Cases:
     """A plugin for pytest: chooses the cases, and keeps a file with what became of them up to date."""
 
@@ -32,6 +32,7 @@ class Cases:
     file: Path | None = None
     table: Path | None = None
     """As `file`, for people."""
+    random: Random = field(default_factory=Random)
     known: list[str] = field(default_factory=list)
     """Every case there is."""
     unknown: list[str] = field(default_factory=list)
@@ -52,8 +53,9 @@ class Cases:
         self.write()
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Have every case audited."""
+        """Have every case audited, and say how `random` is to go."""
         config.stash[AUDITS] = True
+        config.stash[RANDOM] = self.random
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say what is going on."""
@@ -90,7 +92,7 @@ class Cases:
 def faults(*arguments: str) -> int:
     """Run the cases that are named, or all; return 0 if all passed."""
     options = parser().parse_args(arguments)
-    cases = Cases(options.case, options.json, options.markdown)
+    cases = Cases(options.case, options.json, options.markdown, Random(options.seconds, options.seed))
     try:
         cases.write()
     except OSError as problem:
@@ -100,8 +102,7 @@ def faults(*arguments: str) -> int:
         if options.list:
             print(*list_of_cases(), sep="\n")
             return 0
-        random = [f"--random-seconds={options.seconds}", f"--random-seed={options.seed}"]
-        status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short", *random], plugins=[cases])
+        status = pytest.main([str(FOLDER), "-c", str(CONFIGURATION), "--tb=short"], plugins=[cases])
     if cases.unknown:
         return _mistaken(f"unknown: {', '.join(cases.unknown)}; the cases: {', '.join(cases.known)}")
     return 0 if status == 0 and cases.all_passed else 1
@@ -127,8 +128,12 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("case", nargs="*", help="only these, in this order; queue/* are all that begin so")
     made.add_argument("--json", type=Path, metavar="FILE", help="write the figures of every case there")
     made.add_argument("--markdown", type=Path, metavar="FILE", help="write them there as tables")
-    made.add_argument("--seconds", type=float, default=60.0, metavar="N", help="how long `random` breaks things")
-    made.add_argument("--seed", type=int, default=1, metavar="N", help="what decides what `random` breaks when")
+    made.add_argument(
+        "--seconds", type=float, default=Random.seconds, metavar="N", help="how long `random` breaks things"
+    )
+    made.add_argument(
+        "--seed", type=int, default=Random.seed, metavar="N", help="what decides what `random` breaks when"
+    )
     made.add_argument("--list", action="store_true", help="print the names of the cases")
     return made
 

@@ -50,9 +50,18 @@ class Verdict:
         self.reason = self.reason or f"{part}: {' '.join(problem.split())}"[:LONGEST_REASON]
 
 
+@dataclass(frozen=True)
+class Random:
+    """How long things are broken at random, and what decides which."""
+
+    seconds: float = 60.0
+    seed: int = 1
+
+
 VERDICT = pytest.StashKey[Verdict]()
 AUDITS = pytest.StashKey[bool]()
 """Whether every case of this run is audited in the end."""
+RANDOM = pytest.StashKey[Random]()
 FAILED = pytest.StashKey[bool]()
 """Whether a case of this run has failed at the broker that runs."""
 

@@ -11,6 +11,7 @@ from tests.faults.everything.gathering import everything
 from tests.faults.everything.memory import memory_of
 from tests.faults.everything.storms import Storm
 from tests.faults.everything.surviving import PATIENCE, WARM, together
+from tests.faults.verdicts import RANDOM, Random
 from tests.receiver import Receiver
 
 CALM_SECONDS = 240.0
@@ -29,19 +30,18 @@ def test_random_faults(
     capfd: pytest.CaptureFixture[str],
     pytestconfig: pytest.Config,
 ) -> None:
-    seconds, seed = float(pytestconfig.getoption("random_seconds")), int(pytestconfig.getoption("random_seed"))
-    broker = brokers.broker()
+    random, broker = pytestconfig.stash.get(RANDOM, Random()), brokers.broker()
 
     def say(what: str) -> None:
         with capfd.disabled():
             print(f"\n{time.strftime('%H:%M:%S')} {what}", end="", flush=True)
 
-    say(f"seed {seed}, {seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
+    say(f"seed {random.seed}, {random.seconds:g} s; memory in MiB at the start: {dict(memory_of(broker))}")
     with everything(broker, receiver, tmp_path) as everybody:
         everybody.start()
         assert everybody.go_on(WARM, PATIENCE) == []
-        storm = Storm(everybody, seed, say)
-        storm.rage(seconds)
+        storm = Storm(everybody, random.seed, say)
+        storm.rage(random.seconds)
         stuck = everybody.go_on(WARM, CALM_SECONDS)
         left = everybody.stop(CALM_SECONDS)
         say(f"broken in {storm.steps} steps: {dict(storm.happened)}; memory in MiB: {dict(memory_of(broker))}")
