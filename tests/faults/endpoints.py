@@ -41,6 +41,7 @@ class Endpoint:
         """Whether it takes much longer for every twentieth event."""
         self.is_stuck = False
         """Whether it lets every request wait until it is no longer so."""
+        self.answer_seconds = ANSWER_SECONDS
         self.name = name
         self._receiver = receiver
         self._fails = fails
@@ -51,7 +52,7 @@ class Endpoint:
         exchange = self._noted(self._receiver.log[-1])  # it is logged right before we are asked
         self.exchanges.append(exchange)
         is_late = self.is_slow and exchange.number % SLOW_EVERY == 0
-        await asyncio.sleep(SLOW_SECONDS if is_late else ANSWER_SECONDS)
+        await asyncio.sleep(SLOW_SECONDS if is_late else self.answer_seconds)
         while self.is_stuck:
             await asyncio.sleep(ANSWER_SECONDS)
         exchange.status = self._status(exchange.number)

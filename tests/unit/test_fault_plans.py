@@ -18,7 +18,8 @@ def test_the_same_seed_breaks_the_same() -> None:
 
 
 def test_everything_is_broken_at_some_time_alone_and_beside_something_else() -> None:
-    alone, beside = set(), set()
+    alone: set[str] = set()
+    beside: set[str] = set()
     for one in planned(1):
         (alone if len(one.faults) == 1 else beside).update(fault.breakage.name for fault in one.faults)
     assert alone == {breakage.name for breakage in BREAKAGES}

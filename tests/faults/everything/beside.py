@@ -1,6 +1,7 @@
 """A further subscriber to what a load publishes, which is judged by itself."""
 
 from abc import abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from tests.faults.endpoints import Endpoint
@@ -20,6 +21,9 @@ class Beside(Work):
 
     def start(self) -> None:
         """Nothing is published for it alone."""
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.endpoint]
 
     def done(self) -> int:
         return len(self.endpoint.exchanges)

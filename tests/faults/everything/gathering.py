@@ -18,7 +18,7 @@ from tests.faults.everything.queues import Queue
 from tests.faults.everything.replays import replays_at
 from tests.faults.everything.replies import replies_to
 from tests.faults.everything.strict import Strict
-from tests.faults.everything.works import EVERY, Faults, Work
+from tests.faults.everything.works import ANSWER_SECONDS, EVERY, Faults, Work
 from tests.faults.load import loaded
 from tests.faults.mailbox_loading import mailbox_loaded
 from tests.faults.queue_load import queue_loaded
@@ -91,6 +91,8 @@ def everything(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[Eve
     with ExitStack() as until_the_end:
         for work in _made(everybody, folder, until_the_end):
             everybody.works[work.kind] = work
+            for endpoint in work.endpoints():
+                endpoint.answer_seconds = ANSWER_SECONDS
             everybody.made[work.kind] = Made(
                 max((one.last for one in everybody.made.values()), default=since.before), since.newest()
             )

@@ -1,8 +1,10 @@
 """A QUEUE with two endpoints that do their work and one that is down."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tests.faults.endpoints import Endpoint
 from tests.faults.everything.works import Work
 from tests.faults.figures import Figures
 from tests.faults.jobs import UNDER_WAY
@@ -21,6 +23,9 @@ class Queue(Work):
     def start(self) -> None:
         for publisher in self.jobs.publishers:
             publisher.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return self.jobs.endpoints
 
     def done(self) -> int:
         return sum(len(endpoint.exchanges) for endpoint in self.jobs.endpoints)

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -60,6 +60,9 @@ class Replays(Work):
     def start(self) -> None:
         self.thread = threading.Thread(target=self._go_on, daemon=True)
         self.thread.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.endpoint]
 
     def done(self) -> int:
         return len(self.endpoint.exchanges)

@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -64,6 +64,9 @@ class Replies(Work):
         self.threads += [threading.Thread(target=self._reply, daemon=True) for _ in range(POSTING)]
         for thread in (self.publisher, *self.threads):
             thread.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.worker, self.original]
 
     def done(self) -> int:
         return len(self.original.exchanges)

@@ -1,8 +1,10 @@
 """Three subscribers sent one after the other: two that answer, one that answers 500 now and then."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tests.faults.endpoints import Endpoint
 from tests.faults.everything.works import BATCH, EVERY, Work
 from tests.faults.figures import Figures
 from tests.faults.load import Load
@@ -24,6 +26,9 @@ class Strict(Work):
     def start(self) -> None:
         for size in (1, BATCH):
             self.load.publisher(size, EVERY).start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return self.load.endpoints.values()
 
     def done(self) -> int:
         return min(len(endpoint.exchanges) for endpoint in self.load.endpoints.values())

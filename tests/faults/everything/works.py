@@ -1,15 +1,19 @@
 """What every kind of work has: it is begun, stopped, waited for, and judged by itself."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures
 
 EVERY = 0.2
 """Seconds from one publish call to the next, of each publisher: many kinds share two cores."""
 BATCH = 5
+ANSWER_SECONDS = 0.02
+"""How long endpoints take: each line has a request under way for more than half of the time."""
 
 
 @dataclass(slots=True)
@@ -49,6 +53,10 @@ class Work(ABC):
     @abstractmethod
     def figures(self) -> Figures:
         """Return what became of it all."""
+
+    def endpoints(self) -> Collection[Endpoint]:
+        """Return who gets its requests."""
+        return ()
 
     def measured(self) -> dict[str, float]:
         """Return what only this kind measures."""
