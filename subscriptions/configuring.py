@@ -9,9 +9,8 @@ from django.db.models import Model, QuerySet
 
 from subscriptions.json_equality import same_json
 from subscriptions.keyring import CannotBeOpened
-from subscriptions.models import RetryPolicy, Subscription
+from subscriptions.models import RetryPolicy
 from subscriptions.models.versioned import Versioned
-from subscriptions.signing_secrets import secret_of
 
 Configured = TypeVar("Configured", bound=Versioned)
 
@@ -72,13 +71,6 @@ def change(
     except IntegrityError as refused:
         raise _named(refused) from refused
     return record
-
-
-def rotate_secret(
-    which: QuerySet[Subscription], *, random_bytes: bytes, expected: Versions | None = None
-) -> Subscription:
-    """Give the one subscription in `which` a new signing secret."""
-    return change(which, changes={"signing_secret": secret_of(random_bytes)}, expected=expected)
 
 
 def locked(which: QuerySet[Configured], expected: Versions | None) -> Configured:

@@ -66,7 +66,7 @@ class DeliveredSubscriptionAdmin(BackfillingAdmin):
     actions = (*BackfillingAdmin.actions, "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
         *("activate", "inactivate", "pause", "resume"),
-        {"title": "More", "items": ["backfill", "replay", "test_filter", "rotate_secret", "cancel"]},
+        {"title": "More", "items": ["backfill", "replay", "test_filter", "rotate_secret", "end_overlap", "cancel"]},
     )
 
     def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's

@@ -15,8 +15,9 @@ from delivery.calls.statements import BEGIN
 from delivery.lines.transforms import job_for
 from delivery.messages.storing import NewMessage
 from delivery.rules.statuses import DeliveryStatus
+from delivery.webhooks.destinations import Sealed, destination_of
 from delivery.webhooks.forwarded_headers import forwarded, merged
-from delivery.webhooks.loading import destination_of
+from delivery.webhooks.loading import former_secrets_of
 from delivery.webhooks.parts import Content, Destination, Manner, Numbers
 from delivery.webhooks.requests import webhook_request
 from subscriptions.database import forget_connection, rows
@@ -70,10 +71,11 @@ def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) ->
 
 
 def _destination(subscription_id: int, stamp: int, endpoint: str, *others: Any) -> Destination:
-    *sealed, output, script = others
+    *sealed, overlaps, output, script = others
     if is_scripted(endpoint):
         return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
-    return destination_of(subscription_id, stamp, endpoint, *sealed, Manner(output=output))
+    former = former_secrets_of([subscription_id]).get(subscription_id, ()) if overlaps else ()
+    return destination_of(subscription_id, stamp, endpoint, Sealed._make((*sealed, former)), Manner(output=output))
 
 
 def _tell_of_several(begun: Call, found: list[Match]) -> None:

@@ -6,7 +6,8 @@ from delivery.rules.filing import FILE_GONE
 
 BEGIN: Final = """
 SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), clock_timestamp(),
-       s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output, s.script
+       s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret,
+       s.overlap_ends_at > clock_timestamp(), s.output, s.script
   FROM (SELECT %s::bigint) AS wanted (id)
   LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id

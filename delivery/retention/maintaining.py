@@ -13,6 +13,7 @@ from delivery.retention import storage_days
 from delivery.retention.forgetting import forget
 from delivery.retention.retaining import drop_past_days
 from subscriptions.database import forget_connection
+from subscriptions.rotating import forget_former_secrets
 
 EVERY_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 60.0
@@ -37,6 +38,7 @@ def maintain(
     remove_ended_lines()
     forget_callbacks(keep_days=keep_days)
     forget(keep_days=keep_days)
+    forget_former_secrets()
     drop_past_days(today, keep_days=keep_days, until_summarized=until_summarized, is_stopping=is_stopping)
 
 

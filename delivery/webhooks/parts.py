@@ -53,6 +53,13 @@ class Destination:
     """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
     strands: int = 1
     """How many requests its subscriber's main line may have under way (behaviour 4.13)."""
+    former_keys: tuple[tuple[bytes, int], ...] = ()
+    """What signs too, each until a time in Unix seconds."""
+
+    def keys_at(self, timestamp: int) -> list[bytes]:
+        """Return what signs a request that is sent at `timestamp`, the present key first."""
+        former = [key for key, until in self.former_keys if timestamp < until]
+        return [self.signing_key, *former] if self.signing_key else []
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -7,7 +7,7 @@ from delivery.http.header_lines import EncodedRequest, header_line
 from delivery.webhooks.cloud_events import enveloped
 from delivery.webhooks.forwarded_headers import merged
 from delivery.webhooks.parts import Content, Destination, Headers, Numbers
-from delivery.webhooks.signatures import signature
+from delivery.webhooks.signatures import signatures
 from subscriptions.outputs import Output
 
 USER_AGENT: Final = "broker/0.1"
@@ -44,8 +44,8 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
     ]
     if content.message_id:
         lines.append(f"Broker-Message-Id: {content.message_id}".encode())
-    if destination.signing_key:
-        signed = signature(destination.signing_key, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
+    if keys := destination.keys_at(timestamp):
+        signed = signatures(keys, webhook_id=webhook_id, timestamp=timestamp, body=content.body)
         lines.append(f"webhook-signature: {signed}".encode())
     if numbers.sequence is not None:
         lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())

@@ -5,6 +5,7 @@ Nothing keeps it then: no session or cookie, as a message for the next page woul
 
 from typing import ClassVar, Final
 
+from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
@@ -31,14 +32,17 @@ class ShowingOnceAdmin(ConfiguredAdmin[Record]):
         """Show the secret, whatever was to be done next."""
         return self.shown(request, obj, vars(obj).pop(TO_SHOW))
 
-    def asked(self, request: HttpRequest, record: Record, question: str) -> HttpResponse | None:
-        """Return the page that asks whether to make a new one; None once that is confirmed: make it and show it."""
-        if request.method == "POST" and "confirmed" in request.POST:
+    def asked(
+        self, request: HttpRequest, record: Record, question: str, form: Form | None = None
+    ) -> HttpResponse | None:
+        """Return the page that asks whether to make a new one, and how; None once that is confirmed: make it."""
+        if request.method == "POST" and "confirmed" in request.POST and (form is None or form.is_valid()):
             return None
         context = {
             **self.admin_site.each_context(request),
             "title": question,
             "chosen": [record],
+            "form": form,
             "back": self.page_of(record.pk),
             "opts": self.opts,
         }

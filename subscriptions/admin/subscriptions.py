@@ -3,24 +3,25 @@
 import secrets
 from typing import Any, ClassVar, Final
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.db.models import Field, QuerySet
 from django.forms import ModelForm
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 
-from subscriptions import configuring
+from subscriptions import rotating
 from subscriptions.admin.ids import could_be_of
+from subscriptions.admin.rotation_form import RotationForm
 from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.admin.switching import SwitchedAdmin
-from subscriptions.admin.theme import AutocompleteSelectFilter, action, for_code
+from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
 from subscriptions.models import EventType, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What is told of a pause, of one that is paused."""
-ROTATING: Final = "Rotate the signing secret? From the next request on only the new one signs. It is shown once."
+ROTATING: Final = "Rotate the signing secret? The new one signs from the next request on, and is shown once."
 
 
 class ReachedByFilter(AutocompleteSelectFilter):
@@ -59,9 +60,10 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         ("How fast, and after a failure", ("rate_limit", "retry_policy", "monitor_url")),
     )
     form = SubscriptionForm
+    kept_by_the_broker = ("overlap_ends_at", *SwitchedAdmin.kept_by_the_broker)
     shown_name = "signing secret"
     shown_advice = "Give it to the receiver, which checks signatures with it. It cannot be read again, only rotated."
-    actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret")
+    actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate", "rotate_secret", "end_overlap")
 
     def formfield_for_dbfield(self, db_field: "Field[Any, Any]", request: HttpRequest, **options: Any) -> Any:
         """Return the form's field; what is a program looks like one."""
@@ -79,8 +81,28 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     @action(description="Rotate secret", permissions=["change"], icon="key")
     def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then give it a new signing secret and show that."""
-        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
+        form = RotationForm(request.POST if "confirmed" in request.POST else None)
+        if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, form):
             return question
-        changed = configuring.rotate_secret(self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES))
-        self.log_change(request, changed, "Rotated the signing secret.")
+        try:
+            changed = rotating.rotate_secret(
+                self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), overlap=form.overlap
+            )
+        except rotating.TooManySecrets as refused:
+            self.message_user(request, str(refused), messages.ERROR)
+            return HttpResponseRedirect(self.page_of(object_id))
+        self.log_change(request, changed, f"Rotated the signing secret; the former signs for {form.overlap}.")
         return self.shown(request, changed, changed.signing_secret)
+
+    @action(
+        description="End overlap",
+        permissions=["change"],
+        icon="key_off",
+        dialog=dialog("End the overlap?", "From the next request on only the present signing secret signs.", "End it"),
+    )
+    def end_overlap(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Let former signing secrets not sign any more."""
+        changed = rotating.end_overlap(self.only(object_id))
+        self.log_change(request, changed, "Ended the overlap of signing secrets.")
+        self.message_user(request, "Only the present secret signs now.", messages.SUCCESS)
+        return after_dialog(request, self.page_of(object_id))

@@ -10,10 +10,11 @@ from subscriptions.api.header_fields import HeadersField
 from subscriptions.api.own_fields import OwnSubscriberField
 from subscriptions.api.permissions import key_of
 from subscriptions.api.resources import KEPT_BY_THE_BROKER
-from subscriptions.api.strictness import NameField, StrictModelSerializer
+from subscriptions.api.strictness import NameField, StrictModelSerializer, StrictSerializer, WholeNumberField
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, KeyKind, RetryPolicy, Subscriber, Subscription
 from subscriptions.names import is_own
+from subscriptions.rotating import LONGEST_OVERLAP, OVERLAP
 from subscriptions.scripts.checking import check_script
 
 
@@ -42,7 +43,13 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     class Meta:
         model = Subscription
         paused = ("paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
-        read_only_fields: ClassVar[tuple[str, ...]] = ("id", *paused, "unreadable", *KEPT_BY_THE_BROKER)
+        read_only_fields: ClassVar[tuple[str, ...]] = (
+            "id",
+            *paused,
+            "overlap_ends_at",
+            "unreadable",
+            *KEPT_BY_THE_BROKER,
+        )
         sent = ("delivery_mode", "retry_policy", "rate_limit", "output", "monitor_url")
         settable = ("endpoint", "headers", "header_filter_string", "filter", "script", *sent, "position")
         fixed = ("subscriber", "event_type", "event_pattern")
@@ -92,3 +99,15 @@ class SubscriptionChange(SubscriptionSerializer):
 
     class Meta(SubscriptionSerializer.Meta):
         read_only_fields = ("event_pattern", "status", *SubscriptionSerializer.Meta.read_only_fields)
+
+
+class SecretRotation(StrictSerializer):
+    """How a signing secret is rotated."""
+
+    overlap_seconds = WholeNumberField(
+        required=False,
+        default=int(OVERLAP.total_seconds()),
+        min_value=0,
+        max_value=int(LONGEST_OVERLAP.total_seconds()),
+        help_text="For how long the former secret signs too; 0: from the next request on only the new one does.",
+    )

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from django.db.models import QuerySet
@@ -11,15 +12,23 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from subscriptions import configuring
+from subscriptions import configuring, rotating
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.preconditions import expected_versions
+from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Resource, refuse_body
 from subscriptions.api.scopes import subscriptions_for
 from subscriptions.api.strictness import OneOfField, TextField
-from subscriptions.api.subscription_fields import NewSubscriptionSerializer, SubscriptionChange, SubscriptionSerializer
+from subscriptions.api.subscription_fields import (
+    NewSubscriptionSerializer,
+    SecretRotation,
+    SubscriptionChange,
+    SubscriptionSerializer,
+)
 from subscriptions.models import ApiKey, DeliveryMode, EventType, KeyKind, Status, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
+
+register({rotating.TooManySecrets: ProblemType(409, "too_many_secrets", "Too many secrets")})
 
 
 class SubscriptionQuery(PageQuery):
@@ -80,12 +89,22 @@ class Subscriptions(Resource[Subscription]):
         """Stop sending; what is pending is kept, what is published meanwhile is not."""
         return self.change_by_action(request, {"status": Status.INACTIVE})
 
-    @extend_schema(request=None, responses=NewSubscriptionSerializer)
+    @extend_schema(request=SecretRotation, responses=NewSubscriptionSerializer)
     @action(detail=True, methods=["post"], url_path="rotate-secret")
     def rotate_secret(self, request: Request, **_: str) -> Response:
-        """Give it a new signing secret; the answer shows it, once."""
-        refuse_body(request)
-        made = configuring.rotate_secret(
-            self.which(), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), expected=expected_versions(request)
+        """Give it a new signing secret, beside which the former signs for a while; the answer shows it, once."""
+        asked = self.valid(request, by=SecretRotation)
+        made = rotating.rotate_secret(
+            self.which(),
+            random_bytes=secrets.token_bytes(NEW_KEY_BYTES),
+            overlap=timedelta(seconds=asked["overlap_seconds"]),
+            expected=expected_versions(request),
         )
         return self.answer(made, signing_secret=made.signing_secret)
+
+    @extend_schema(request=None)
+    @action(detail=True, methods=["post"], url_path="end-overlap")
+    def end_overlap(self, request: Request, **_: str) -> Response:
+        """Let former signing secrets not sign any more, though their time is not over."""
+        refuse_body(request)
+        return self.answer(rotating.end_overlap(self.which(), expected=expected_versions(request)))

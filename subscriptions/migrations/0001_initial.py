@@ -730,6 +730,14 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
+                    "overlap_ends_at",
+                    models.DateTimeField(
+                        editable=False,
+                        help_text="Until then former signing secrets sign too, after a rotation.",
+                        null=True,
+                    ),
+                ),
+                (
                     "position",
                     models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first."),
                 ),
@@ -772,6 +780,27 @@ class Migration(migrations.Migration):
             options={
                 "permissions": [("pause", "Can pause and resume"), ("rotate_secret", "Can rotate signing secrets")],
             },
+        ),
+        migrations.CreateModel(
+            name="FormerSecret",
+            fields=[
+                (
+                    "id",
+                    subscriptions.models.reserved_ids.ReservedId(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("secret", subscriptions.models.sealed.SealedText(purpose="former signing secret")),
+                ("signs_until", models.DateTimeField()),
+                (
+                    "subscription",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="+",
+                        to="subscriptions.subscription",
+                    ),
+                ),
+            ],
         ),
         migrations.AddConstraint(
             model_name="publisher",

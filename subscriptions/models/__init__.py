@@ -3,6 +3,7 @@
 from subscriptions.key_scopes import KeyKind, Scope
 from subscriptions.models.api_keys import ApiKey
 from subscriptions.models.event_types import EventKind, EventType
+from subscriptions.models.former_secrets import FormerSecret
 from subscriptions.models.pausable import PausedBy
 from subscriptions.models.publishers import Publisher
 from subscriptions.models.retry_policies import RetryPolicy
@@ -16,6 +17,7 @@ __all__ = [
     "DeliveryMode",
     "EventKind",
     "EventType",
+    "FormerSecret",
     "KeyKind",
     "PausedBy",
     "Processing",

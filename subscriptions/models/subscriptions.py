@@ -67,6 +67,9 @@ class Subscription(Wanting, Sent, Pausable, Headed):
         help_text="JavaScript that makes $outmessage, the body that is sent or answered, of $inmessage; empty: none.",
     )
     signing_secret = SealedText(purpose=SIGNING_SECRET, validators=[validate_secret], editable=False)
+    overlap_ends_at = models.DateTimeField(
+        null=True, editable=False, help_text="Until then former signing secrets sign too, after a rotation."
+    )
     position = models.PositiveIntegerField(default=0, help_text="Its place within the subscriber, lowest first.")
     status = models.CharField(max_length=8, choices=Status, default=Status.ACTIVE)
 

@@ -68,9 +68,9 @@ class AdminSite:
         """Do an action of a record's page; return the page that it leads to."""
         return self._send(f"{ROOT}/{record}/{action}/", _form_submitted="on")
 
-    def shown(self, record: str, action: str) -> str:
+    def shown(self, record: str, action: str, **fields: object) -> str:
         """Confirm an action of a record's page; return the page that it is answered with."""
-        return self._sent(f"{ROOT}/{record}/{action}/", confirmed="yes").text
+        return self._sent(f"{ROOT}/{record}/{action}/", confirmed="yes", **fields).text
 
     def confirm_chosen(self, model: str, action: str, pks: Collection[int]) -> None:
         """Do an action of a list to some of it."""

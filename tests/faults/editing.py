@@ -71,12 +71,12 @@ class Admins:
 
     def rotate_by_api(self, one: EditedSubscription) -> None:
         begun = time.monotonic()
-        answered = self._api("POST", f"subscriptions/{one.id}/rotate-secret")
+        answered = self._api("POST", f"subscriptions/{one.id}/rotate-secret", overlap_seconds=0)
         one.secret.has_become(answered["signing_secret"], since=begun)
 
     def rotate_on_page(self, one: EditedSubscription) -> None:
         begun = time.monotonic()
-        (secret,) = set(SECRET.findall(self._site.shown(one.record, "rotate_secret")))
+        (secret,) = set(SECRET.findall(self._site.shown(one.record, "rotate_secret", hours=0)))
         one.secret.has_become(secret, since=begun)
 
     def switch_by_api(self, one: EditedSubscription, *, active: bool) -> None:

@@ -113,7 +113,7 @@ def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client
     assert shown_once(added) == made.signing_secret
     address = f"{ROOT}/subscription/{made.pk}/rotate_secret/"
     assert b"Rotate the signing secret?" in admin.get(address).content
-    rotated = admin.post(address, CONFIRMED)
+    rotated = admin.post(address, {**CONFIRMED, "hours": 24})
     secret = Subscription.objects.get().signing_secret
     assert secret != made.signing_secret
     assert shown_once(rotated) == secret

@@ -203,3 +203,15 @@ def test_a_receiver_can_verify_every_signature(key: bytes, number: int, body: by
 def test_any_bytes_are_signed_as_they_are(body: bytes) -> None:
     expected = hmac.digest(KEY, b"dlv_7.%d." % SENT_AT + body, "sha256")
     assert request(body=body).headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
+
+
+@pytest.mark.parametrize(("timestamp", "keys"), [(SENT_AT - 1, 3), (SENT_AT, 2), (SENT_AT + 9, 2), (SENT_AT + 10, 1)])
+def test_former_keys_sign_requests_of_before_their_end_however_long_they_are_in_hand(timestamp: int, keys: int) -> None:
+    all_keys = [KEY, b"f" * 32, b"g" * 32]
+    destination = Destination(
+        *(2, 1, "POST", "http://host/path", {}, KEY), former_keys=((all_keys[1], SENT_AT + 10), (all_keys[2], SENT_AT))
+    )
+    content, numbers = Content(5, "Test.Event", b"{}", ()), Numbers(7, 3, 2, possible_duplicate=False)
+    sent = webhook_request(content, destination, numbers, timestamp=timestamp)
+    signed = [signature(key, webhook_id="dlv_7", timestamp=timestamp, body=b"{}") for key in all_keys[:keys]]
+    assert sent.headers["webhook-signature"] == " ".join(signed)
