@@ -80,9 +80,10 @@ class Transfer:
     def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int) -> None:
         """Take on a request that goes out with the others of its `burst`."""
         self._token, self._request, self.burst = token, request, burst
-        if (request.url or "").startswith(UNUSABLE):
-            self._refused = (request.url or "").removeprefix(UNUSABLE)
-        self.handle.setopt(pycurl.URL, request.url)
+        url = request.url or ""
+        if url.startswith(UNUSABLE):
+            self._refused, url = url.removeprefix(UNUSABLE), UNUSABLE
+        self.handle.setopt(pycurl.URL, url)
         if request.method == "GET" and not request.body:
             self.handle.setopt(pycurl.HTTPGET, 1)  # without the headers of a body
         else:

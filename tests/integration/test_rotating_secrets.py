@@ -116,7 +116,8 @@ def test_an_overlap_can_be_ended_early(receiver: Receiver, worker: Worker, wante
 @pytest.mark.django_db
 def test_an_overlap_is_a_day_long_unless_somebody_says_otherwise() -> None:
     made = factories.subscription()
-    for asked, length in (({}, DAY), ({"overlap_seconds": 604_800}, 7 * DAY)):
+    periods: list[tuple[dict[str, Any], timedelta]] = [({}, DAY), ({"overlap_seconds": 604_800}, 7 * DAY)]
+    for asked, length in periods:
         ends_at = datetime.fromisoformat(rotated(made, **asked).json()["overlap_ends_at"])
         assert abs(ends_at - datetime.now(UTC) - length) < timedelta(minutes=1)
     shorter = rotated(made, overlap_seconds=60).json()["overlap_ends_at"]
