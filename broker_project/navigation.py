@@ -47,6 +47,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Idempotency keys", "content_copy", "delivery.idempotencykey"),
         ("Storage days", "calendar_month", "delivery.storageday"),
         ("Users", "person", "auth.user"),
+        ("Failed logins", "lock_clock", "people.failedlogin"),
         ("Groups", "group", "auth.group"),
     ),
 }
@@ -58,6 +59,12 @@ def groups(request: HttpRequest) -> list[dict[str, Any]]:
     # Of pages within pages the innermost: left to itself unfold marks the outer ones too.
     here = max((link for link in links if request.path.startswith(link)), key=len, default="")
     return [{"title": title, "items": [_link(here, *item) for item in items]} for title, items in GROUPS.items()]
+
+
+def account(_: HttpRequest) -> list[dict[str, str]]:
+    """Return what a person finds below their name."""
+    links = {"Change password": "admin:password_change", "Second factor": "people:second-factor"}
+    return [{"title": title, "link": reverse(name)} for title, name in links.items()]
 
 
 def _link(here: str, title: str, icon: str, model: str, page: str = "changelist") -> dict[str, Any]:

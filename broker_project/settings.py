@@ -67,7 +67,9 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
+    "axes",
     "subscriptions",
+    "people",
     "delivery",
     "analytics",
     "django_celery_beat",
@@ -84,6 +86,8 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
+    "people.middleware.guarded",
+    "axes.middleware.AxesMiddleware",
 ]
 
 TEMPLATES = [
@@ -188,6 +192,11 @@ CELERY_BEAT_SCHEDULE = {
         "task": "delivery.forget_idempotency_keys",
         "schedule": 600.0,
         "description": "Deletes those whose time is over.",
+    },
+    "forget logins": {
+        "task": "people.forget",
+        "schedule": 600.0,
+        "description": "Deletes failed logins that count no more, and sessions that have ended.",
     },
     "summarize closed hours": {
         "task": "analytics.summarize_hours",
@@ -301,6 +310,17 @@ SPECTACULAR_SETTINGS = {
 
 STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "people.backends.People"]
+AXES_HANDLER = "people.throttling.Throttle"
+AXES_LOCKOUT_CALLABLE = "people.views.locked_out"
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_ENABLE_ADMIN = AXES_VERBOSE = False
+SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"
+"""Whether nobody gets further than to set one up who has none."""
+SESSION_COOKIE_AGE = 2 * 60 * 60
+"""How long a session lasts in which nothing is done."""
+SESSION_MOST_SECONDS = 12 * 60 * 60
+"""How long one lasts at most."""
 WHITENOISE_USE_FINDERS = True
 """Files are served from the installed packages: nothing to collect, nothing from a CDN."""
 WHITENOISE_ALLOW_ALL_ORIGINS = False
@@ -315,6 +335,7 @@ UNFOLD = {
     "SITE_HEADER": "Broker",
     "SITE_SYMBOL": "hub",
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
+    "ACCOUNT": {"navigation": "broker_project.navigation.account"},
 }
 
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_SSL_REDIRECT = not DEVELOPMENT

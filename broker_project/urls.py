@@ -23,6 +23,7 @@ urlpatterns = [
     path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
+    path("admin/second-factor/", include("people.urls")),
     path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
     path("favicon.ico", no_icon),

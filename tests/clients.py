@@ -1,10 +1,12 @@
 """HTTP clients of the API, with a key of whoever calls."""
 
+import time
 from typing import Any
 
 from django.contrib.auth.models import User
 from django.test import Client
 
+from people import sessions
 from subscriptions.key_issuing import Owner
 from tests.factories import api_key
 
@@ -22,7 +24,10 @@ def client_with(token: str) -> Client:
 
 
 def client_of_admin() -> Client:
-    """Return a browser in which a superuser has logged in; without a password, since hashing one takes long."""
+    """Return a browser in which a superuser has just been seen; without a password, since hashing one takes long."""
     client = Client()
     client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
+    session = client.session
+    sessions.see(session, now=time.time())
+    session.save()
     return client

@@ -57,9 +57,9 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         return form
 
     def has_rotate_permission(self, request: HttpRequest, object_id: object = None) -> bool:
-        """Tell whether the user may issue a key like it, which is what rotating it does."""
+        """Tell whether the user may issue a key like it, which rotating it does; what is not there is not found."""
         key = self.only(object_id).first()
-        return key is not None and key.kind in self._issuer(request).kinds
+        return key is None or key.kind in self._issuer(request).kinds
 
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer nothing to do with a key that has ended."""

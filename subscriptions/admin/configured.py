@@ -14,6 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 
 from subscriptions import configuring, removing
+from subscriptions.admin.ids import could_be_of
 from subscriptions.admin.theme import ModelAdmin
 from subscriptions.models.versioned import Versioned
 
@@ -97,9 +98,9 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
             return HttpResponseRedirect(self.page_of(unquote(object_id)))
 
     def only(self, pk: object) -> QuerySet[Record]:
-        """Return the one record, for a use case to lock."""
+        """Return the one record, for a use case to lock; none where none can have this id."""
         everything: QuerySet[Record] = self.model._default_manager.all()  # noqa: SLF001 - documented by Django
-        return everything.filter(pk=pk)
+        return everything.filter(pk=pk) if could_be_of(self.model, pk) else everything.none()
 
     def page_of(self, pk: object) -> str:
         """Return the address of a record's page."""

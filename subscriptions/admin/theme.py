@@ -22,6 +22,7 @@ from unfold.forms import UserChangeForm as UserChangeForm
 from unfold.forms import UserCreationForm as UserCreationForm
 from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget as UnfoldAdminCheckboxSelectMultipleWidget
 from unfold.widgets import UnfoldAdminIntegerFieldWidget as UnfoldAdminIntegerFieldWidget
+from unfold.widgets import UnfoldAdminPasswordWidget as UnfoldAdminPasswordWidget
 from unfold.widgets import UnfoldAdminSelectWidget as UnfoldAdminSelectWidget
 from unfold.widgets import UnfoldAdminTextareaWidget as UnfoldAdminTextareaWidget
 from unfold.widgets import UnfoldAdminTextInputWidget as UnfoldAdminTextInputWidget

@@ -24,6 +24,7 @@ OURS = {
     "attend to what is due": "every 5 seconds",
     "maintain tables": "every 3600 seconds",
     "forget idempotency keys": "every 600 seconds",
+    "forget logins": "every 600 seconds",
     "summarize closed hours": "7 * * * * (m/h/dM/MY/d) UTC",
     "summarize closed days": "20 0 * * * (m/h/dM/MY/d) UTC",
 }

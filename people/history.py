@@ -1,0 +1,18 @@
+"""What becomes of a person's login, in the admin's history and the log: what was done and by whom, never a secret."""
+
+from typing import cast
+
+import structlog
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+log = structlog.get_logger(__name__)
+
+
+def note(request: HttpRequest, person: User, text: str) -> None:
+    """Write down that whoever asks has done something about a person's login."""
+    by = cast("User", request.user).pk
+    people = User.objects.filter(pk=person.pk)
+    LogEntry.objects.log_actions(by, people, CHANGE, change_message=text, single_object=True)
+    log.info("people.changed", person=person.pk, by=by, what=text)

@@ -1,0 +1,152 @@
+"""The second factor of whoever has logged in: seen, set up, asked for, taken away."""
+
+import secrets
+from collections.abc import Callable
+from typing import cast
+
+from django.contrib import messages
+from django.contrib.auth import authenticate
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from people import enrolling, pages, sessions
+from people.forms import CodeForm, FirstCodeForm, PasswordForm
+from people.history import note
+from people.models import SecondFactor, second_factor_of
+from people.one_time_codes import SEED_BYTES
+from people.proving import Proved, TooOften, prove
+from people.recovery_codes import CODE_BYTES, HOW_MANY
+from people.throttling import tries_of
+
+WRONG = "This code is wrong, or was used before."
+AGAIN = "This code is wrong. Look at the clock of your telephone, or begin anew."
+
+
+def second_factor(request: HttpRequest) -> HttpResponse:
+    """Show whether there is one."""
+    return pages.standing(request, _person(request))
+
+
+def begin(request: HttpRequest) -> HttpResponse:
+    """Show a new seed to whoever has the password."""
+    form = PasswordForm(request.POST)
+    user = _person(request)
+    if request.method != "POST":
+        return _to_standing()
+    if not form.is_valid() or not _has_password(request, user, form):
+        form.add_error("password", "This is not your password.")
+        return pages.standing(request, user, password=form)
+    try:
+        seed = enrolling.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
+    except enrolling.HasOne:
+        return _to_standing()
+    return pages.seed(request, user, seed)
+
+
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Let the seed count once a code shows that an app has it; show the recovery codes."""
+    form = FirstCodeForm(request.POST)
+    user = _person(request)
+    if request.method != "POST":
+        return _to_standing()
+    code = form.cleaned_data["code"] if form.is_valid() else ""
+    codes = enrolling.confirm(user, code, recovery=_recovery_bytes(), now=timezone.now())
+    if codes is None:
+        form.add_error("code", AGAIN)
+        return pages.first_code(request, form)
+    sessions.prove(request.session, SecondFactor.objects.get(user=user))
+    note(request, user, "Set up a second factor.")
+    return pages.recovery_codes(request, codes)
+
+
+def code(request: HttpRequest) -> HttpResponse:
+    """Ask for a code between the password and the admin."""
+    onward = _onward(request)
+    factor = second_factor_of(_person(request))
+    if factor is None or sessions.has_proved(request.session, factor):
+        return HttpResponseRedirect(onward)
+    if request.method != "POST":
+        return pages.code(request, CodeForm(), onward)
+
+    def go_on() -> HttpResponse:
+        sessions.prove(request.session, factor)
+        return HttpResponseRedirect(onward)
+
+    return _with_code(request, go_on, lambda form: pages.code(request, form, onward))
+
+
+def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
+    """Show new recovery codes to whoever has a code."""
+    user = _person(request)
+
+    def renew() -> HttpResponse:
+        codes = enrolling.renew_recovery_codes(user, recovery=_recovery_bytes())
+        note(request, user, "Made new recovery codes.")
+        return pages.recovery_codes(request, codes)
+
+    return _with_code(request, renew, lambda _: _to_standing(request, WRONG))
+
+
+def remove(request: HttpRequest) -> HttpResponse:
+    """Take it away from whoever has a code."""
+    user = _person(request)
+
+    def take_away() -> HttpResponse:
+        enrolling.remove(user)
+        note(request, user, "Removed the second factor.")
+        return _to_standing()
+
+    return _with_code(request, take_away, lambda _: _to_standing(request, WRONG))
+
+
+def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, object] | None) -> HttpResponse:
+    """Answer a login for which there were too many tries; axes calls this."""
+    return pages.too_many(request, tries_of(request, credentials).free_at()).render()  # type: ignore[attr-defined, no-any-return]
+
+
+def _with_code(
+    request: HttpRequest, act: Callable[[], HttpResponse], refuse: Callable[[CodeForm], HttpResponse]
+) -> HttpResponse:
+    """Do something if the code that was sent is right."""
+    form = CodeForm(request.POST)
+    if request.method != "POST" or not form.is_valid():
+        return refuse(form)
+    user = _person(request)
+    match prove(user, form.cleaned_data["code"], now=timezone.now()):
+        case Proved(with_recovery_code=True):
+            note(request, user, "Used a recovery code.")
+            return act()
+        case Proved():
+            return act()
+        case TooOften(free_at):
+            return pages.too_many(request, free_at)
+    form.add_error("code", WRONG)
+    return refuse(form)
+
+
+def _person(request: HttpRequest) -> User:
+    return cast("User", request.user)  # the admin lets nobody else through
+
+
+def _has_password(request: HttpRequest, user: User, form: PasswordForm) -> bool:
+    """Tell whether this is the person's password; wrong ones count as failed logins."""
+    return authenticate(request, username=user.get_username(), password=form.cleaned_data["password"]) == user
+
+
+def _onward(request: HttpRequest) -> str:
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    is_here = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if is_here else reverse("admin:index")
+
+
+def _to_standing(request: HttpRequest | None = None, problem: str = "") -> HttpResponse:
+    if request is not None and problem:
+        messages.error(request, problem)
+    return HttpResponseRedirect(reverse("people:second-factor"))
+
+
+def _recovery_bytes() -> bytes:
+    return secrets.token_bytes(CODE_BYTES * HOW_MANY)
