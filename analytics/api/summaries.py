@@ -65,13 +65,19 @@ class SummarySerializer(serializers.Serializer[Any]):
         return [{"name": name, "type": kind} for name, kind in summary.columns.items()]
 
 
+class SummariesSerializer(serializers.Serializer[Any]):
+    """All summaries."""
+
+    items = SummarySerializer(many=True)
+
+
 class Summaries(APIView):
     """Which summaries there are."""
 
     permission_classes = [MayManage]
     needs = {"get": Scope.READ}
 
-    @extend_schema(operation_id="list_summaries", responses=SummarySerializer(many=True))
+    @extend_schema(operation_id="list_summaries", responses=SummariesSerializer)
     def get(self, request: Request) -> Response:  # noqa: ARG002 - DRF's signature
         """List the summaries and their columns."""
         return Response({"items": SummarySerializer(SUMMARIES.values(), many=True).data})

@@ -71,7 +71,7 @@ class EventTypeFile(APIView):
     @extend_schema(
         operation_id="export_event_types",
         parameters=[ExportQuery],
-        responses={(200, f"application/{one}"): OpenApiTypes.STR for one in FileFormat},
+        responses={(200, f"application/{one}"): OpenApiTypes.OBJECT for one in FileFormat},
     )
     def get(self, request: Request) -> HttpResponse:
         """Write all event types to a file that can be imported."""
@@ -85,7 +85,7 @@ class EventTypeFile(APIView):
     @extend_schema(
         operation_id="import_event_types",
         parameters=[ImportQuery],
-        request={f"application/{one}": OpenApiTypes.STR for one in FileFormat},
+        request={f"application/{one}": OpenApiTypes.OBJECT for one in FileFormat},
         responses=ImportedFile,
     )
     def post(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from subscriptions.models import ApiKey, EventType
 from subscriptions.schemas import BrokenSchema, compiled
 
 
-@extend_schema_field({"type": ["object", "null"], "description": "A JSON Schema; null: none."})
+@extend_schema_field({"type": "object", "description": "A JSON Schema; null: none."})
 class SchemaField(serializers.JSONField):
     """A JSON Schema; whether it goes with the rest, the model says."""
 

@@ -12,7 +12,7 @@ from subscriptions.api.permissions import key_of
 from subscriptions.api.resources import KEPT_BY_THE_BROKER
 from subscriptions.api.strictness import NameField, StrictModelSerializer, StrictSerializer, WholeNumberField
 from subscriptions.endpoints import check_reach
-from subscriptions.models import EventType, KeyKind, RetryPolicy, Subscriber, Subscription
+from subscriptions.models import EventType, KeyKind, PausedBy, RetryPolicy, Subscriber, Subscription
 from subscriptions.names import is_own
 from subscriptions.rotating import LONGEST_OVERLAP, OVERLAP
 from subscriptions.scripts.checking import check_script
@@ -38,6 +38,10 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
     headers = HeadersField(help_text="Override the subscriber's.")
     retry_policy: serializers.SlugRelatedField[RetryPolicy] = NameField(
         queryset=RetryPolicy.objects.all(), required=False, allow_null=True, help_text="null: as TeamForge says."
+    )
+
+    paused_by = serializers.ChoiceField(
+        PausedBy.choices, allow_blank=True, read_only=True, help_text="Empty: it is not paused."
     )
 
     class Meta:
