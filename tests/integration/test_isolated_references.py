@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -103,6 +104,11 @@ def alike(asked: Callable[[Names], Answer], theirs: Names) -> int:
     return first[0]
 
 
+def listed(client: Client, path: str, name: str, names: Names) -> Answer:
+    """Return the list narrowed by a name."""
+    return client.get(f"/api/v1/{path}", {name: str(names[name])})
+
+
 def filled(given: Any, names: Names) -> Any:
     """Return JSON in which each `{name}` is what it stands for."""
     if isinstance(given, dict):
@@ -128,12 +134,12 @@ def test_a_body_that_names_it(path: str, theirs: Names, own: Subscription) -> No
 @pytest.mark.parametrize(("path", "name"), [(path, name) for path, names in NAMED_IN_QUERIES.items() for name in names])
 def test_a_query_that_names_it(path: str, name: str, theirs: Names, own: Subscription) -> None:
     for client in (client_of(own.subscriber), client_of(factories.publisher())):
-        status = alike(lambda names, by=client: by.get(f"/api/v1/{path}", {name: str(names[name])}), theirs)
+        status = alike(partial(listed, client, path, name), theirs)
         assert status in {200, 403}
         if status == 200:
-            assert client.get(f"/api/v1/{path}", {name: str(theirs[name])}).json()["items"] == []
+            assert listed(client, path, name, theirs).json()["items"] == []
     if path in THERE and name != "group":
-        assert client_of().get(f"/api/v1/{path}", {name: str(theirs[name])}).json()["items"] != []
+        assert listed(client_of(), path, name, theirs).json()["items"] != []
 
 
 def test_every_name_in_a_query_stands_here() -> None:
