@@ -24,6 +24,8 @@ class Storm:
     say: Callable[[str], None]
     happened: Counter[str] = field(default_factory=Counter)
     steps: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What could not be broken, or not be mended."""
     _said: list[str] = field(default_factory=list)
     """What has happened since the last time that something was said."""
 
@@ -57,7 +59,9 @@ class Storm:
         scene = scene_of(self.everybody, dice(""))
         with ThreadPoolExecutor(AT_ONCE) as threads:
             for happening in [threads.submit(happen, scene, fault) for fault in step.faults]:
-                happening.result()
+                if problem := happening.exception():
+                    self.problems.append(f"{step}: {problem!r}")
+                    self._said.append(f"that failed: {problem!r}")
 
 
 def happen(scene: Scene, fault: Fault) -> None:

@@ -46,3 +46,4 @@ def test_random_faults(
         left = everybody.stop(CALM_SECONDS)
         say(f"broken in {storm.steps} steps: {dict(storm.happened)}; memory in MiB: {dict(memory_of(broker))}")
         judge(together(everybody, stuck, left, say))
+    assert storm.problems == []
