@@ -103,7 +103,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
     made.forsake()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def broker(brokers: Brokers) -> Broker:
-    """The broker that runs for all tests, until a case has failed at it."""
+    """The broker that runs for all tests; where a case has failed at it, only cases come after that."""
     return brokers.broker()

@@ -19,6 +19,12 @@ from tests.real_broker import Broker
 from tests.receiver import Receiver
 
 
+@pytest.fixture
+def broker(brokers: Brokers) -> Broker:
+    """The broker that runs, which may be another from case to case."""
+    return brokers.broker()
+
+
 @pytest.fixture(autouse=True)
 def _apart(brokers: Brokers, request: pytest.FixtureRequest) -> None:
     """Begin with another broker where a case before has failed: it may have left anything behind."""
