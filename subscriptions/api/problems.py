@@ -4,7 +4,7 @@ A use case raises an exception named for the fact; the API module that calls it 
 HTTP. Nothing here decides anything else.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -92,6 +92,11 @@ _TYPES: dict[type[BaseException], ProblemType] = {
 def register(types: Mapping[type[BaseException], ProblemType]) -> None:
     """Say what exceptions mean over HTTP; called once, by the API module that calls the use cases raising them."""
     _TYPES.update(types)
+
+
+def registered() -> Collection[ProblemType]:
+    """Return what exceptions mean over HTTP, as far as it has been said."""
+    return _TYPES.values()
 
 
 def type_of(error: BaseException) -> ProblemType | None:
