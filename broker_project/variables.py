@@ -46,7 +46,7 @@ def one_of(name: str, choices: Sequence[str], default: str) -> str:
 
 def number(name: str, *, least: int, default: int, most: int) -> int:
     """Return a whole number from `least` to `most`."""
-    value: str = env.str(name, default="") or str(default)
+    value: str = env.str(name, default=str(default))
     if not WHOLE_NUMBER.fullmatch(value) or not least <= int(value) <= most:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to a whole number from {least} to {most}.")
     return int(value)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from tests.brokers import Brokers
 from tests.real_broker import TIMEOUT, Broker
 from tests.web_processes import Web, another_web
 
@@ -15,9 +16,9 @@ PROXY = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def web(broker: Broker) -> Iterator[Web]:
+def web(brokers: Brokers) -> Iterator[Web]:
     """A web process that bears few failures, and believes its proxy."""
-    with another_web(broker, BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
+    with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
         yield running
 
 

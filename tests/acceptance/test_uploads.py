@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from tests.brokers import Brokers
 from tests.raw_http import connected, head, until_closed
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
@@ -22,10 +23,10 @@ SECONDS = 2
 
 
 @pytest.fixture(scope="module")
-def web(broker: Broker) -> Iterator[Web]:
+def web(brokers: Brokers) -> Iterator[Web]:
     """A web process with little room for bodies and little time for them."""
     environment = {"BROKER_UPLOADS_MEBIBYTES": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
-    with another_web(broker, **environment) as running:
+    with another_web(brokers.broker(), **environment) as running:
         yield running
 
 
