@@ -17,6 +17,14 @@ from broker_project.stack.services import Service
 NAME = "broker"
 """Of the user and of the database."""
 
+SECRECY = {
+    "log_min_error_statement": "panic",
+    "log_min_duration_statement": "-1",
+    "log_parameter_max_length": "0",
+    "log_error_verbosity": "terse",
+}
+"""Statements, their parameters and the details of errors have bodies and secrets in them: none of it is logged."""
+
 SETTINGS = {
     "listen_addresses": LOOPBACK,
     "unix_socket_directories": "",
@@ -37,8 +45,8 @@ SETTINGS = {
     "update_process_title": "off",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    "log_min_duration_statement": "1s",
     "log_lock_waits": "on",
+    **SECRECY,
 }
 """Many short durable transactions over tables whose rows die young."""
 
