@@ -16,6 +16,7 @@ from broker_project.variables import (
     SPARK_MASTER_URL,
     database,
     env,
+    hosts,
     hosts_of,
     lake,
     matching,
@@ -40,7 +41,7 @@ PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if
 """Where endpoints reply to callbacks; empty: not said, and no callbacks."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")
 """Whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed; nobody's where there is no TLS in front."""
-ALLOWED_HOSTS = [*env.list("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
+ALLOWED_HOSTS = [*hosts("BROKER_ALLOWED_HOSTS", default=["localhost", "127.0.0.1"]), *hosts_of(PUBLIC_URL)]
 
 WORKER_NAME = env.str("BROKER_WORKER_NAME", default="")
 """Names this worker process in the leases it takes; a restart under the same name takes them back at once."""

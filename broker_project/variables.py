@@ -115,6 +115,14 @@ def networks(name: str, default: str) -> tuple[Network, ...]:
         raise ImproperlyConfigured(f"{name} is {value!r}: set it to {HINTS[name]}.") from None
 
 
+def hosts(name: str, default: list[str]) -> list[str]:
+    """Return the host names that requests may name; every one would let anybody lead people elsewhere."""
+    value: list[str] = env.list(name, default=default)
+    if "*" in value:
+        raise ImproperlyConfigured(f"{name} has '*': set it to {HINTS[name]}.")
+    return value
+
+
 def hosts_of(address: str) -> list[str]:
     """Return the host of a web address as requests name it, none of an empty one."""
     host = urlsplit(address).hostname
@@ -123,6 +131,7 @@ def hosts_of(address: str) -> list[str]:
 
 HINTS = {
     "BROKER_ALLOWED_NETWORKS": "networks such as 10.20.0.0/16,fd12:3456::/32, without bits behind the prefix",
+    "BROKER_ALLOWED_HOSTS": "the names that the broker is reached by, such as broker.example.org",
     "BROKER_LAKE": "an absolute path, or the URL of a folder that Spark can write to",
     "BROKER_OBJECTIVE_PERCENT": "a number below 100, such as 99.9",
     "BROKER_PROXIES": "addresses and networks such as 10.0.0.5,10.1.0.0/16, without bits behind the prefix",

@@ -25,6 +25,7 @@ TEST_SETTINGS = {
 PRODUCTION_SETTINGS = {
     "BROKER_SECRET_KEY": "as-long-and-as-random-as-a-key-of-a-real-installation-0123456789",
     "BROKER_DEVELOPMENT": "0",
+    "BROKER_ALLOWED_NETWORKS": "",
     "BROKER_ALLOWED_HOSTS": "broker.example.org",
     "BROKER_PUBLIC_URL": "https://broker.example.org",
 }
@@ -39,7 +40,7 @@ SIDE_BY_SIDE = "3"
 BEHIND_WORKERS = 10
 """The niceness of what leaves the cores to a broker beside it, whose workers have 8."""
 
-SHIPPED = ("analytics", "benchmarks", "broker_client", "broker_project", "delivery", "subscriptions")
+SHIPPED = ("analytics", "benchmarks", "broker_client", "broker_project", "delivery", "people", "subscriptions")
 CHECKS = (
     Step("types", ("-m", "mypy")),
     Step("format", ("-m", "ruff", "format", "--check", ".")),

@@ -40,6 +40,8 @@ WRONG = [
     ("DATABASE_URL", "postgres://user:pass-word@host"),
     ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
     ("REDIS_URL", "localhost:6379"),
+    ("BROKER_ALLOWED_HOSTS", "broker.example.org,*"),
+    ("BROKER_SECOND_FACTOR", "yes"),
     ("BROKER_PROXIES", "proxy.example.org"),
     ("BROKER_PROXIES", "10.0.0.1/8"),
     ("BROKER_PUBLIC_URL", "broker.example.org"),
