@@ -5,6 +5,6 @@ In the order in which a message meets them: `names`, `patterns`, `networks`, `re
 `samples`, `key_tokens`, `signing_secrets`, `keyring`, `json_equality`, `event_type_files`, `retry_terms`,
 `retry_limits`, `outputs`, `rates` (rules) · `sealing` (the keyrings of the settings) · `models` · `database` (the
 prepared cursor both apps use), `niceness`, `scripts` (in processes of their own) · `authenticating`, `throttling`,
-`validating`, `candidates`, `matching`, `directing`, `configuring`, `rotating`, `removing`, `key_issuing`,
+`validating`, `candidates`, `matching`, `directing`, `configuring`, `rotating`, `resealing`, `removing`, `key_issuing`,
 `exchanging`, `installing` (use cases) · `checks`, `api`, `admin`.
 """

@@ -10,6 +10,7 @@ from subscriptions.keyring import Keyring
 
 SUBSCRIBER_HEADERS: Final = "subscriber headers"
 SUBSCRIPTION_HEADERS: Final = "subscription headers"
+CALLBACK_TOKEN: Final = "callback token"  # noqa: S105 - what it is for
 FORMER_SECRET: Final = "former signing secret"  # noqa: S105 - what it is for
 SIGNING_SECRET: Final = "signing secret"  # noqa: S105 - what it is for
 

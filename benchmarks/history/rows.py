@@ -51,7 +51,7 @@ SELECT pg_temp.id_of(started + last_ms * interval '1 ms', 16 * (2 * abs(g) + (g 
           FROM life l, generate_series(1, made_attempts) number) l
 """
 CALLBACKS: Final = """
-INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, token_hash, token_encrypted,
+INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, token_hash, token_sealed,
                                created_at, expires_at, reply_id, reply_fingerprint, replied_at)
 SELECT q.group_of, pg_temp.id_of(q.made, q.n), q.type_id, NULL, 'https://publisher.example/',
        sha256(q.group_of::text::bytea), '', q.made, q.made + interval '30 days',

@@ -93,7 +93,7 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Callback]:
         """Return the callbacks without what their tokens are kept as."""
         rows: QuerySet[Callback] = super().get_queryset(request)
-        return rows.defer("token_hash", "token_encrypted")
+        return rows.defer("token_hash", "token_sealed")
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of callbacks, with how they all stand read at once."""

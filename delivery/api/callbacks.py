@@ -117,7 +117,7 @@ class Callbacks(Records[Callback]):
 
     def scope(self, key: ApiKey) -> QuerySet[Callback]:
         """Return management all, a publisher those of its messages."""
-        callbacks = Callback.objects.defer("token_encrypted")
+        callbacks = Callback.objects.defer("token_sealed")
         return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)
 
     def filtered(self, rows: QuerySet[Callback], query: Mapping[str, Any]) -> QuerySet[Callback]:

@@ -16,7 +16,7 @@ from subscriptions.endpoints import DEFAULT_METHOD
 from subscriptions.keyring import CannotBeOpened
 
 TOKENS: Final = """
-SELECT c.group_id, c.token_hash, c.token_encrypted
+SELECT c.group_id, c.token_hash, c.token_sealed
   FROM unnest(%s::bigint[]) AS g (id) JOIN delivery_callback c ON c.group_id = g.id
 """
 ORIGINALS: Final = """

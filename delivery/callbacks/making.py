@@ -32,7 +32,7 @@ SELECT DISTINCT d.group_id, d.message_id FROM unnest(%s::bigint[]) AS m (id)
 
 MAKE: Final = """
 INSERT INTO delivery_callback (group_id, message_id, event_type_id, publisher_id, url, parent_id, depth, token_hash,
-                               token_encrypted, expires_at)
+                               token_sealed, expires_at)
 SELECT n.group_id, n.message_id, n.event_type_id, %(publisher)s, n.url, n.parent_id, n.depth, n.token_hash, n.sealed,
        LEAST(clock_timestamp() + make_interval(days => %(days)s::int), p.expires_at)
   FROM unnest(%(groups)s::bigint[], %(messages)s::bigint[], %(event_types)s::bigint[], %(urls)s::text[],

@@ -5,10 +5,9 @@ from typing import Final
 
 from django.conf import settings
 
-from delivery.callbacks.tokens import PURPOSE
 from subscriptions.keyring import Keyring
 from subscriptions.reach import Reach
-from subscriptions.sealing import keyring
+from subscriptions.sealing import CALLBACK_TOKEN, keyring
 
 MOST_DEPTH: Final = 10
 """How long a chain of callbacks may be (behaviour 6.9)."""
@@ -30,4 +29,4 @@ class CallbackTerms:
 
 def callback_terms() -> CallbackTerms:
     """Return the terms that the settings say; for interfaces, which hand them on."""
-    return CallbackTerms(settings.PUBLIC_URL, keyring(PURPOSE), settings.CALLBACK_DAYS, settings.REACH)
+    return CallbackTerms(settings.PUBLIC_URL, keyring(CALLBACK_TOKEN), settings.CALLBACK_DAYS, settings.REACH)

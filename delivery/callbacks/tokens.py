@@ -16,8 +16,6 @@ from subscriptions.keyring import Keyring, place_of
 TOKEN_BYTES: Final = 32
 PATH: Final = "/api/v1/callbacks/"
 """What stands before the token in every address of ours."""
-PURPOSE: Final = "callback token"
-"""What the keys are for that tokens are sealed with."""
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 

@@ -6,12 +6,14 @@ from django.db.models.functions import Now
 
 from delivery.models.messages import Message
 from subscriptions.models import EventType, Publisher
+from subscriptions.models.sealed import SealedColumn
+from subscriptions.sealing import CALLBACK_TOKEN
 
 
 class Callback(models.Model):
     """One QUEUE group's address for a reply: given to its endpoints in place of the publisher's own (behaviour 6.7).
 
-    Its token is looked up by its hash and kept encrypted, so that a repeated request bears the same address (6.10).
+    Its token is looked up by its hash and kept sealed, so that a repeated request bears the same address (6.10).
     """
 
     group_id = models.BigIntegerField(unique=True)
@@ -28,7 +30,7 @@ class Callback(models.Model):
     depth = models.PositiveSmallIntegerField(default=1, db_default=1)
     """Its place in a chain of callbacks, from 1 on."""
     token_hash = models.BinaryField(max_length=32, unique=True)
-    token_encrypted = models.BinaryField()
+    token_sealed = SealedColumn(purpose=CALLBACK_TOKEN, bound_to="token_hash", needed_until="expires_at")
     created_at = models.DateTimeField(db_default=Now())
     expires_at = models.DateTimeField()
     """Until when it may be replied to; once it has been, until when the reply is tried to be delivered."""

@@ -9,6 +9,9 @@ from subscriptions.installing import install
 RAISE_VERSION = """
 CREATE FUNCTION raise_version() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
+  IF current_setting('broker.resealing', true) = 'yes' THEN
+    RETURN NEW;  -- what it says is the same, under another key
+  END IF;
   NEW.version := OLD.version + 1;
   NEW.updated_at := clock_timestamp();
   RETURN NEW;

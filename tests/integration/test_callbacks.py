@@ -9,11 +9,11 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.callbacks.terms import callback_terms
-from delivery.callbacks.tokens import PURPOSE
 from delivery.lines.judging import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
 from subscriptions.keyring import Keyring
 from subscriptions.models import EventKind, EventType, Publisher
+from subscriptions.sealing import CALLBACK_TOKEN
 from tests import factories
 from tests.calling_back import JOB, RESULT, publish_job
 from tests.clients import Answer, client_of
@@ -152,11 +152,11 @@ def test_a_group_whose_address_cannot_be_made_is_not_sent_until_its_secret_is_ba
 ) -> None:
     publish_job(client, receiver.url(DONE))
     terms = callback_terms()
-    with working(terms=replace(terms, keys=Keyring(["another secret"], PURPOSE))):
+    with working(terms=replace(terms, keys=Keyring(["another secret"], CALLBACK_TOKEN))):
         wait_until(lambda: QueueGroup.objects.filter(due_at__gt=Now()).exists())
     assert not receiver.of(WORK)
     QueueGroup.objects.update(due_at=None)
-    rotated = Keyring(["another secret", settings.SECRET_KEY], PURPOSE)
+    rotated = Keyring(["another secret", settings.SECRET_KEY], CALLBACK_TOKEN)
     with working(terms=replace(terms, keys=rotated)):
         address = address_in(receiver)
     assert reply(address).status_code == 201

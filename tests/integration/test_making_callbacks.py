@@ -10,11 +10,12 @@ from django.test import Client
 from django.utils import timezone
 
 from delivery.callbacks.terms import CallbackTerms
-from delivery.callbacks.tokens import PURPOSE, hash_of, token_in
+from delivery.callbacks.tokens import hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.keyring import Keyring
 from subscriptions.models import EventKind, EventType, Publisher
 from subscriptions.reach import Reach
+from subscriptions.sealing import CALLBACK_TOKEN
 from tests import factories
 from tests.calling_back import JOB, REPLY_TO, address_of, called_back, job_type, post, publish_job
 from tests.clients import client_of
@@ -234,6 +235,6 @@ def test_an_address_survives_a_rotation_of_the_secret(client: Client, job: Event
 
 def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, job: EventType) -> None:
     publish_job(client)
-    keys = Keyring([settings.SECRET_KEY], PURPOSE)
+    keys = Keyring([settings.SECRET_KEY], CALLBACK_TOKEN)
     address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, Reach()))
     assert address.startswith("https://broker.example.org/b/api/v1/callbacks/")

@@ -5,7 +5,6 @@ import secrets
 import pytest
 
 from delivery.callbacks.tokens import (
-    PURPOSE,
     TOKEN_BYTES,
     hash_of,
     is_own,
@@ -15,8 +14,9 @@ from delivery.callbacks.tokens import (
     token_of,
 )
 from subscriptions.keyring import CannotBeOpened, Keyring
+from subscriptions.sealing import CALLBACK_TOKEN
 
-KEYS = Keyring(["s"], PURPOSE)
+KEYS = Keyring(["s"], CALLBACK_TOKEN)
 HOME = "https://broker.example.org"
 
 

@@ -1,0 +1,95 @@
+"""Sealing everything under the present secret key, so that former ones may be forgotten."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.apps import apps
+from django.db import connection, transaction
+from psycopg import sql
+
+from subscriptions.keyring import KEY_ID_BYTES, CannotBeOpened, place_of
+from subscriptions.models.sealed import SealedColumn
+
+SLICE: Final = 200
+"""Rows sealed anew in one transaction: none of them is locked for long."""
+
+IS_FORMER: Final = "substring({column} FROM 1 FOR {length}) <> %(present)s{unless_over}"
+COUNT: Final = "SELECT count(*) FROM {table} WHERE {is_former}"
+TAKE: Final = """
+SELECT id, {bound_to}, {column} FROM {table} WHERE {is_former} AND id > %(after)s ORDER BY id LIMIT {slice}
+   FOR NO KEY UPDATE
+"""
+QUIETLY: Final = "SET LOCAL broker.resealing = 'yes'"
+ALOUD: Final = "SET LOCAL broker.resealing = ''"
+"""What a row says stays as it is: no version is raised, and no line has to read it again."""
+KEEP: Final = "UPDATE {table} SET {column} = %s WHERE id = %s"
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """What came of a slice."""
+
+    sealed: int
+    unreadable: tuple[int, ...]
+    """The ids of rows whose value no secret opens."""
+
+
+def sealed_columns() -> list[SealedColumn]:
+    """Return all columns that are kept sealed, whatever app they are of."""
+    models = apps.get_models()
+    return [field for model in models for field in model._meta.concrete_fields if isinstance(field, SealedColumn)]  # noqa: SLF001 - documented by Django
+
+
+def count_former(column: SealedColumn) -> int:
+    """Return how many values of a column need a former secret, or one that is gone."""
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(COUNT, column), {"present": column.keys.present_id})
+        (count,) = cursor.fetchone() or (0,)
+    return int(count)
+
+
+def reseal(column: SealedColumn) -> Iterator[Resealed]:
+    """Seal a column's values under the present secret, a slice at a time; ended anywhere, it goes on where it was.
+
+    Rows are locked while that is done: what somebody else changes meanwhile is not lost.
+    """
+    after = 0
+    while taken := _reseal_next(column, after):
+        after, came = taken
+        yield came
+
+
+def _reseal_next(column: SealedColumn, after: int) -> tuple[int, Resealed] | None:
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(_statement(TAKE, column), {"present": column.keys.present_id, "after": after})
+        rows = cursor.fetchall()
+        opened = {row_id: _sealed_anew(column, bound_to, bytes(value)) for row_id, bound_to, value in rows}
+        cursor.execute(QUIETLY)
+        anew = [(value, row_id) for row_id, value in opened.items() if value is not None]
+        cursor.executemany(_statement(KEEP, column), anew)
+        cursor.execute(ALOUD)
+    unreadable = tuple(row_id for row_id, value in opened.items() if value is None)
+    return (max(opened), Resealed(len(anew), unreadable)) if opened else None
+
+
+def _sealed_anew(column: SealedColumn, bound_to: int | bytes, value: bytes) -> bytes | None:
+    place = place_of(bytes(bound_to) if isinstance(bound_to, memoryview) else bound_to)
+    try:
+        return column.keys.seal(column.keys.open(value, place), place)
+    except CannotBeOpened:
+        return None
+
+
+def _statement(text: str, column: SealedColumn) -> Any:
+    """Return a statement about a column; only names of ours are put into it."""
+    over = sql.SQL(" AND {} > clock_timestamp()").format(sql.Identifier(column.needed_until))
+    names = {
+        "table": sql.Identifier(column.model._meta.db_table),  # noqa: SLF001 - documented by Django
+        "column": sql.Identifier(column.attname),
+        "bound_to": sql.Identifier(column.bound_to),
+        "length": sql.Literal(KEY_ID_BYTES),
+        "slice": sql.Literal(SLICE),
+        "unless_over": over if column.needed_until else sql.SQL(""),
+    }
+    return sql.SQL(text).format(**names, is_former=sql.SQL(IS_FORMER).format(**names))
