@@ -58,7 +58,7 @@ def somebody() -> Subscription:
         publisher=owner,
         url="https://somebody.example/",
         token_hash=b"1",
-        token_encrypted=b"1",
+        token_sealed=b"1",
         expires_at=Now() + timedelta(days=1),
     )
     return made
