@@ -13,10 +13,10 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from delivery.admin.backfilling import BackfillingAdmin
 from delivery.admin.line_work import main_line_of
 from delivery.admin.mailbox_work import mailbox_link
 from delivery.admin.read_only import link_to, link_to_list
+from delivery.admin.rehearsing import RehearsingAdmin
 from delivery.admin.replayable import replay_address
 from delivery.looking.standing import COUNTED_AT_MOST, unfinished_of
 from delivery.settling.cancelling import cancel_deliveries_of
@@ -25,6 +25,8 @@ from subscriptions.admin.theme import ActionVariant, action, display
 from subscriptions.models import EventKind, Subscriber, Subscription
 
 CANCELLING = "Cancel unfinished deliveries"
+TO_BE_SENT = ("backfill", "replay", "test_filter")
+"""What leads on to what is sent, and why."""
 
 admin.site.unregister([Subscriber, Subscription])
 
@@ -60,13 +62,13 @@ class DeliveredSubscriberAdmin(SubscriberAdmin):
 
 
 @admin.register(Subscription)
-class DeliveredSubscriptionAdmin(BackfillingAdmin):
+class DeliveredSubscriptionAdmin(RehearsingAdmin):
     """A subscription, with its deliveries, which can be cancelled and sent again from here."""
 
-    actions = (*BackfillingAdmin.actions, "cancel_chosen")
+    actions = (*RehearsingAdmin.actions, "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
         *("activate", "inactivate", "pause", "resume"),
-        {"title": "More", "items": ["backfill", "replay", "test_filter", "rotate_secret", "end_overlap", "cancel"]},
+        {"title": "More", "items": ["send_test_event", *TO_BE_SENT, "rotate_secret", "end_overlap", "cancel"]},
     )
 
     def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's

@@ -15,6 +15,7 @@ from delivery.api.queues import Senders
 from delivery.api.releases import ReleaseDelivery
 from delivery.api.replies import Reply
 from delivery.api.script_tests import AnyScript, ScriptOfSubscription
+from delivery.api.test_events import SendTestEvent
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
@@ -34,6 +35,7 @@ urlpatterns = [
     path("subscribers/<name:name>/line", LineOfSubscriber.as_view()),
     path("subscriptions/<int:id>/cancel-deliveries", CancelDeliveries.as_view()),
     path("subscriptions/<int:id>/backfill", BackfillSubscription.as_view()),
+    path("subscriptions/<int:id>/send-test-event", SendTestEvent.as_view()),
     path("subscriptions/<int:id>/test-filter", FiltersOfSubscription.as_view()),
     path("filters/test", AnyFilters.as_view()),
     path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),

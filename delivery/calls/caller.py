@@ -28,8 +28,11 @@ SPARE_SECONDS: Final = 5.0
 class Caller:
     """A process's calls: each in the thread of whoever waits for it, so many at a time."""
 
-    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> None:
+    def __init__(
+        self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+    ) -> None:
         self.most_answer_bytes = most_answer_bytes
+        self._most_waiting = most_waiting
         self._patience = deadline_seconds + SPARE_SECONDS
         self._waiting: Counter[int] = Counter()
         self._waiting_lock = threading.Lock()
@@ -46,7 +49,7 @@ class Caller:
 
         """
         with self._waiting_lock:
-            _check_room(self._waiting.total(), MOST_WAITING, "their endpoints")
+            _check_room(self._waiting.total(), self._most_waiting, "their endpoints")
             _check_room(self._waiting[subscription_id], MOST_WAITING_FOR_ONE, f"subscription {subscription_id}")
             self._waiting[subscription_id] += 1
         try:
@@ -84,16 +87,23 @@ def _check_room(waiting: int, most: int, what: str) -> None:
         raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
 
 
-_callers: dict[tuple[int, Reach, float, int], Caller] = {}
+_callers: dict[tuple[int, Reach, float, int, int], Caller] = {}
 _start_lock: Final = threading.Lock()
 
 
-def running_caller(*, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> Caller:
+def running_caller(
+    *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+) -> Caller:
     """Return this process's caller; made when first asked for, since no thread survives a fork."""
-    key = (os.getpid(), reach, deadline_seconds, most_answer_bytes)
+    key = (os.getpid(), reach, deadline_seconds, most_answer_bytes, most_waiting)
     with _start_lock:
         if key not in _callers or not _callers[key].loop.is_alive():
-            caller = Caller(reach=reach, deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes)
+            caller = Caller(
+                reach=reach,
+                deadline_seconds=deadline_seconds,
+                most_answer_bytes=most_answer_bytes,
+                most_waiting=most_waiting,
+            )
             _callers[key] = caller
             atexit.register(caller.loop.stop)
         return _callers[key]

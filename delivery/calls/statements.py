@@ -1,4 +1,7 @@
-"""The two statements of a SYNC call: one before its endpoint is asked, one that records all of it (behaviour 7.2)."""
+"""The two statements of a SYNC call: one before its endpoint is asked, one that records all of it (behaviour 7.2).
+
+And the one of a test event, of which nothing is recorded.
+"""
 
 from typing import Final
 
@@ -13,6 +16,15 @@ SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), 
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
 """
 """The ids that the request bears, the time, and where it goes: nulls where there is no subscription, or no more."""
+
+REHEARSED: Final = """
+SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output, s.script,
+       COALESCE(t.sample, ''), COALESCE(t.content_type, '')
+  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+  LEFT JOIN subscriptions_eventtype t ON t.id = s.event_type_id
+ WHERE s.id = %s
+"""
+"""Where a test event goes, and what it is, whatever the subscription's status."""
 
 RECORD: Final = f"""
 WITH published AS (

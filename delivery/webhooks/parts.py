@@ -9,6 +9,8 @@ from subscriptions.outputs import Output
 
 WEBHOOK_ID_PREFIX: Final = "dlv_"
 GROUP_ID_PREFIX: Final = "grp_"
+POSSIBLE_DUPLICATE: Final = b"Webhook-Possible-Duplicate: true"
+TEST: Final = b"Webhook-Test: true"
 EMPTY_BYTES: Final = 512
 """What a content without body and headers takes, with its place among the others."""
 
@@ -108,6 +110,14 @@ class Numbers:
     """Where the endpoint may post its result."""
     known_as: str = ""
     """What the request is known by instead, where there is no delivery."""
+    is_test: bool = False
+    """Whether it is a test event, which nobody has published."""
+
+    @property
+    def flags(self) -> list[bytes]:
+        """What is only sent where it is so, as libcurl takes it."""
+        flags = [POSSIBLE_DUPLICATE] if self.possible_duplicate else []
+        return [*flags, TEST] if self.is_test else flags
 
     @property
     def webhook_id(self) -> str:

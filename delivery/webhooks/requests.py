@@ -20,6 +20,7 @@ OWN: Final = frozenset(
         "webhook-sequence",
         "webhook-attempt",
         "webhook-possible-duplicate",
+        "webhook-test",
         "broker-event-type",
         "broker-message-id",
         "callbackurl",
@@ -51,8 +52,7 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
         lines.append(f"Webhook-Sequence: {numbers.sequence}".encode())
     if numbers.callback_url:
         lines.append(header_line(CALLBACK_URL, numbers.callback_url))
-    if numbers.possible_duplicate:
-        lines.append(b"Webhook-Possible-Duplicate: true")
+    lines += numbers.flags
     return EncodedRequest(destination.method, content.url or destination.url, lines, content.body)
 
 

@@ -46,7 +46,7 @@ TABLE: Final[dict[Scope, str]] = {
         post deliveries/{id}/release, post deliveries/{id}/resubmit, post messages/{id}/resubmit, post replays,
         post replays/{id}/cancel, post subscribers/{name}/pause, post subscribers/{name}/resume,
         post subscriptions/{id}/backfill, post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
-        post subscriptions/{id}/resume, post summary-runs
+        post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs
     """,
     Scope.KEYS: """
         get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate
