@@ -25,8 +25,8 @@ from subscriptions.admin.theme import ActionVariant, action, display
 from subscriptions.models import EventKind, Subscriber, Subscription
 
 CANCELLING = "Cancel unfinished deliveries"
-TO_BE_SENT = ("backfill", "replay", "test_filter")
-"""What leads on to what is sent, and why."""
+MORE = ("send_test_event", "backfill", "replay", "test_filter", "rotate_secret", "end_overlap", "cancel")
+"""What is done more rarely."""
 
 admin.site.unregister([Subscriber, Subscription])
 
@@ -68,7 +68,7 @@ class DeliveredSubscriptionAdmin(RehearsingAdmin):
     actions = (*RehearsingAdmin.actions, "cancel_chosen")
     actions_detail: ClassVar[tuple[Any, ...]] = (
         *("activate", "inactivate", "pause", "resume"),
-        {"title": "More", "items": ["send_test_event", *TO_BE_SENT, "rotate_secret", "end_overlap", "cancel"]},
+        {"title": "More", "items": [*MORE]},
     )
 
     def has_replay_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's

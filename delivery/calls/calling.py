@@ -3,25 +3,23 @@
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import orjson
 import structlog
 
 from delivery.calls.answers import Ended, ended_by, ended_by_script, undecided
 from delivery.calls.caller import Caller
+from delivery.calls.destinations import destination_now
 from delivery.calls.recording import Call, record
 from delivery.calls.statements import BEGIN
 from delivery.lines.transforms import job_for
 from delivery.messages.storing import NewMessage
 from delivery.rules.statuses import DeliveryStatus
-from delivery.webhooks.destinations import Sealed, destination_of
 from delivery.webhooks.forwarded_headers import forwarded, merged
-from delivery.webhooks.loading import former_secrets_of
-from delivery.webhooks.parts import Content, Destination, Manner, Numbers
+from delivery.webhooks.parts import Content, Numbers
 from delivery.webhooks.requests import webhook_request
 from subscriptions.database import forget_connection, rows
-from subscriptions.endpoints import DEFAULT_METHOD, is_scripted
 from subscriptions.matching import Match, subscriptions_to_ask
 
 NOTHING: Final = Ended(status_code=200, was_tried=False)
@@ -66,16 +64,8 @@ def call(message: NewMessage, *, publisher_id: int | None, caller: Caller) -> Ca
 def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) -> Call:
     wanted = found[0].subscription_id if found else None
     ((message_id, delivery_id, now, *columns),) = rows(BEGIN, [wanted])
-    destination = None if columns[0] is None else _destination(*columns)
+    destination = None if columns[0] is None else destination_now(*columns)
     return Call(message, publisher_id, message_id, delivery_id, now, destination)
-
-
-def _destination(subscription_id: int, stamp: int, endpoint: str, *others: Any) -> Destination:
-    *sealed, overlaps, output, script = others
-    if is_scripted(endpoint):
-        return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
-    former = former_secrets_of([subscription_id]).get(subscription_id, ()) if overlaps else ()
-    return destination_of(subscription_id, stamp, endpoint, Sealed._make((*sealed, former)), Manner(output=output))
 
 
 def _tell_of_several(begun: Call, found: list[Match]) -> None:

@@ -1,18 +1,18 @@
 """Rehearsing: an endpoint is sent a test event at once, outside of its line, and nothing of it is stored."""
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from delivery.calls.answers import SUCCESSES
 from delivery.calls.caller import Caller, running_caller
+from delivery.calls.destinations import destination_now
 from delivery.calls.statements import REHEARSED
 from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.lines.judging import KEPT_HEADER_BYTES
 from delivery.lines.transforms import TransformRefused, job_for, transformed_content
-from delivery.webhooks.loading import destination_of
-from delivery.webhooks.parts import Content, Destination, Manner, Numbers
+from delivery.webhooks.parts import Content, Destination, Numbers
 from delivery.webhooks.requests import webhook_request
 from subscriptions.database import forget_connection, rows
 from subscriptions.endpoints import is_scripted
@@ -101,8 +101,7 @@ def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Desti
     found = rows(REHEARSED, [subscription.pk])
     if not found:
         raise Subscription.DoesNotExist("It has just been deleted.")
-    *columns, output, script, sample, content_type = found[0]
-    destination = replace(destination_of(*columns, Manner(output=output)), script=script)
+    *configured, sample, content_type = found[0]
     body, content_type = (sample, content_type) if sample else (SAMPLE, SAMPLE_TYPE)
     headers = (("Content-Type", content_type),)
     content = Content(
@@ -115,7 +114,7 @@ def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Desti
         published_ms=int(now.timestamp() * 1000),
         known_as=name,
     )
-    return destination, content
+    return destination_now(*configured), content
 
 
 def _as_sent(content: Content, destination: Destination, caller: Caller) -> Content:

@@ -7,19 +7,21 @@ from typing import Final
 
 from delivery.rules.filing import FILE_GONE
 
-BEGIN: Final = """
+CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret,
+       s.overlap_ends_at > clock_timestamp(), s.output, s.script"""
+"""Where a subscription's requests go, and how they are signed."""
+
+BEGIN: Final = f"""
 SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), clock_timestamp(),
-       s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret,
-       s.overlap_ends_at > clock_timestamp(), s.output, s.script
+       {CONFIGURED}
   FROM (SELECT %s::bigint) AS wanted (id)
   LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
 """
 """The ids that the request bears, the time, and where it goes: nulls where there is no subscription, or no more."""
 
-REHEARSED: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, s.output, s.script,
-       COALESCE(t.sample, ''), COALESCE(t.content_type, '')
+REHEARSED: Final = f"""
+SELECT {CONFIGURED}, COALESCE(t.sample, ''), COALESCE(t.content_type, '')
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_eventtype t ON t.id = s.event_type_id
  WHERE s.id = %s

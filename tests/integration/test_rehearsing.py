@@ -134,7 +134,7 @@ def test_its_script_makes_what_is_sent(
 
 
 @pytest.mark.parametrize("fields", [{"delivery_mode": "PULL", "endpoint": ""}, {"endpoint": "webr://price"}])
-def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, str]) -> None:
+def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, Any]) -> None:
     kind = EventKind.SYNC if fields["endpoint"] else EventKind.TOPIC
     wanted = factories.subscription(event_type=factories.event_type(kind=kind), script="1;", **fields)
     assert problem(send(wanted)) == (400, "nothing_to_send_to")
