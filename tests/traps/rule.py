@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from broker_project.stack.folders import ROOT
+from broker_project.stack.testing import SHIPPED
 from tests.traps.sources import Source
 
-PRODUCT = ("analytics/", "broker_project/", "delivery/", "subscriptions/")
+APART = {"benchmarks", "broker_client"}
+PRODUCT = tuple(f"{package}/" for package in SHIPPED if package not in APART)
 """What runs beside people's events; benchmarks and the client are programs of their own."""
 COMPUTING = "Rules compute: no database, network, queue or web"
 

@@ -88,5 +88,10 @@ RULES = (
             "analytics/pipeline/run_lock.py": "a number of its own",
         },
     ),
-    Rule("unescaped-html", "Templates and `format_html` with a literal escape what they are given.", unescaped_html),
+    Rule(
+        "unescaped-html",
+        "Templates and `format_html` with a literal escape what they are given.",
+        unescaped_html,
+        apart_from={"people/pages.py": "a drawing of a QR code: paths and numbers"},
+    ),
 )

@@ -80,12 +80,13 @@ def test_what_takes_too_long_or_loses_its_process_is_lost(
 
 @pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("unhurried_cpu")
-def test_a_script_that_crashes_its_process_has_failed() -> None:
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSYS])
+def test_a_script_that_crashes_its_process_has_failed(end: signal.Signals) -> None:
     with running() as runner:
         run(runner, "")
         runner.run("it", Job("while (1);"))
-        os.kill(pids(runner)[0], signal.SIGSEGV)
-        assert results(runner, 1) == {"it": Failed("it crashed its process (SIGSEGV)")}
+        os.kill(pids(runner)[0], end)
+        assert results(runner, 1) == {"it": Failed(f"it crashed its process ({end.name})")}
 
 
 def test_no_process_is_left() -> None:

@@ -1,10 +1,13 @@
 """What ships falls into none of our own traps, and each rule finds what it is for and nothing else."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from broker_project.stack.folders import ROOT
+from broker_project.stack.testing import SHIPPED
 from tests.traps import clocks, reaching_out, secrecy, silence, statements
 from tests.traps.rule import Rule
 from tests.traps.sources import Source, shipped
@@ -21,6 +24,11 @@ every_rule = pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
 def sources() -> list[Source]:
     """Everything that ships."""
     return [Source(path, text) for path, text in shipped("*.py")]
+
+
+def test_every_package_is_looked_at() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert sorted(SHIPPED) == contracts["root_packages"]
 
 
 @every_rule
