@@ -7,6 +7,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ class Cases:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     _names: dict[str, str] = field(default_factory=dict)
     """By what pytest calls them."""
+    _begun: float = field(default_factory=time.monotonic)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Leave those wanted, in that order."""
@@ -74,7 +76,7 @@ class Cases:
     def pytest_sessionfinish(self) -> None:
         """Say what has not passed, and how much was audited, now that all has been."""
         self.write()
-        print(f"\n\n{summary([*self.verdicts.values()])}")
+        print(f"\n\n{summary([*self.verdicts.values()], time.monotonic() - self._begun)}")
 
     def write(self) -> None:
         """Write down all verdicts so far; what has not been run has not passed."""

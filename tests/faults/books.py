@@ -24,6 +24,12 @@ SET_ASIDE = """
       JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
      WHERE u.name = %(name)s AND d.times_set_aside > 0
 """
+DROPPED = """
+    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
+    FROM delivery_delivery delivery JOIN delivery_message message ON message.id = delivery.message_id
+    JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    WHERE event_type.name = %(event_type)s AND delivery.status IN ('EXPIRED', 'CANCELLED')
+"""
 
 
 def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, dict[int, int]]:

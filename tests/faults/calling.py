@@ -2,9 +2,9 @@
 
 import asyncio
 import itertools
-import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,15 +14,13 @@ import requests
 from tests.faults.endpoints import body_of, number_in
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures
+from tests.faults.sync_calls import Call
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import Receiver, answer
 
 CALLERS = 4
 CALL_EVERY = 0.02
 PATH = "/answering"
-DOCUMENTED = frozenset({502, 503, 504})
-"""What a call may be answered with where it cannot be passed on or recorded."""
-
 BOOKS = """
     SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int, delivery.status, attempt.status_code
     FROM delivery_message message JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
@@ -30,25 +28,6 @@ BOOKS = """
     LEFT JOIN delivery_attempt attempt ON attempt.delivery_id = delivery.id
     WHERE event_type.name = %(event_type)s
 """
-
-
-@dataclass(slots=True)
-class Call:
-    """One call, and what it was answered."""
-
-    number: int
-    status: int | None = None
-    """None: no answer at all."""
-    body: bytes = b""
-    begun: float = field(default_factory=time.monotonic)
-    ended: float = float("inf")
-    message_id: str = ""
-    """Under which it was recorded, as the answer says; empty: it was not."""
-
-    @property
-    def is_refused_as_documented(self) -> bool:
-        """Whether it was answered with a problem document of a status that says to try again."""
-        return self.status in DOCUMENTED and bool(json.loads(self.body)["code"])
 
 
 @dataclass(slots=True)
@@ -86,6 +65,10 @@ class Calling:
         """Return how many calls were answered with a problem document, as documented."""
         return sum(call.is_refused_as_documented for call in self.calls)
 
+    def unaccounted(self) -> Counter[int | None]:
+        """Return with which status calls were answered that should not have been answered so; None: not at all."""
+        return Counter(call.status for call in self.calls if not self._is_accounted_for(call))
+
     def figures(self) -> Figures:
         """Return what became of the calls: lost is what was answered neither by the endpoint nor as documented."""
         taken = [*self.taken]
@@ -97,7 +80,7 @@ class Calling:
         return Figures(
             acknowledged=len(fine),
             delivered=len({*taken}),
-            lost=sum(not self._is_accounted_for(call) for call in self.calls),
+            lost=self.unaccounted().total(),
             recovered=len({*taken} - fine),
             duplicated=len(taken) - len({*taken}),
             altered=sum(call.body != body_of(call.number) for call in self.answered()),

@@ -117,7 +117,7 @@ def pytest_runtest_makereport(
     """Print the verdict at the end of a case, and hand it on with the report."""
     report = yield
     verdict = item.stash[VERDICT]
-    if report.when != "teardown":  # the last one waits for the audit of all
+    if report.when == "call":  # what is before and after may be another broker's start, or the audit of many cases
         verdict.seconds = round(verdict.seconds + report.duration, 1)
     if call.excinfo:
         verdict.fail(report.when or "", call.excinfo.exconly())

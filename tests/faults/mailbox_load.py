@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_client import Mailbox
+from tests.faults.books import DROPPED
 from tests.faults.endpoints import Endpoint
 from tests.faults.figures import Figures
 from tests.faults.hand_outs import Handed, Record, Said
@@ -19,13 +20,6 @@ from tests.faults.publishers import Publisher, begun_by
 from tests.faults.queue_load import OPEN, WINNERS
 from tests.real_broker import Broker
 from tests.receiver import wait_until
-
-DROPPED = """
-    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
-    FROM delivery_delivery delivery JOIN delivery_message message ON message.id = delivery.message_id
-    JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
-    WHERE event_type.name = %(event_type)s AND delivery.status IN ('EXPIRED', 'CANCELLED')
-"""
 
 
 @dataclass(slots=True)

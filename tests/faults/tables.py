@@ -16,14 +16,13 @@ def markdown(verdicts: Sequence[Verdict]) -> str:
     return "\n\n".join("\n".join(lines) for lines in tables if lines) + "\n"
 
 
-def summary(verdicts: Sequence[Verdict]) -> str:
-    """Return what has not passed, and the sums of all."""
+def summary(verdicts: Sequence[Verdict], seconds: float) -> str:
+    """Return what has not passed, and the sums of all, which took so many seconds together."""
     failed = [f"{verdict.case}: {verdict.reason}" for verdict in verdicts if verdict.reason]
     audits = [verdict.audit for verdict in verdicts if verdict.audit]
-    minutes = sum(verdict.seconds for verdict in verdicts) / 60
     found = f"audited {sum(audit.audited for audit in audits)}, unexplained {sum(one.unexplained for one in audits)}"
     passed = len(verdicts) - len(failed)
-    return "\n".join([*failed, f"{len(verdicts)} cases in {minutes:.0f} minutes, {passed} passed; {found}"])
+    return "\n".join([*failed, f"{len(verdicts)} cases in {seconds / 60:.0f} minutes, {passed} passed; {found}"])
 
 
 def _crossed(verdicts: Mapping[str, Verdict]) -> Iterator[str]:

@@ -32,7 +32,6 @@ def kill_whoever_has_some(box: Box, *, but: Collection[str]) -> list[Handed]:
     return lost
 
 
-@pytest.mark.selected
 @pytest.mark.case("mailbox-never-acknowledged")
 def test_what_a_client_never_acknowledges_goes_to_others(box: Box) -> None:
     sloth = box.client(never, most=5)
@@ -91,7 +90,6 @@ def test_a_stale_receipt_changes_nothing_for_whoever_has_the_message(box: Box) -
     assert box.figures().broken == {}
 
 
-@pytest.mark.selected
 @pytest.mark.case("mailbox-consumers-killed")
 def test_clients_are_killed_while_others_fetch(box: Box) -> None:
     for number in range(PROCESSES):

@@ -14,7 +14,6 @@ BETWEEN = 5
 
 
 @pytest.mark.behaviour("9.7")
-@pytest.mark.selected
 @pytest.mark.case("mailbox-purged")
 def test_a_mailbox_is_purged_again_and_again_under_its_clients(box: Box) -> None:
     mailbox = Mailbox(box.broker.web, box.subscriber, box.token)

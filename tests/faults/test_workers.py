@@ -93,7 +93,6 @@ def test_all_of_celery_is_killed(load: Load, figures: Report) -> None:
 
 
 @pytest.mark.behaviour("4.11")
-@pytest.mark.selected
 @pytest.mark.case("worker-asked-to-stop")
 def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Report) -> None:
     load.start()

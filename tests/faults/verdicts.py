@@ -23,7 +23,7 @@ class Verdict:
     reason: str = ""
     """Why it did not pass."""
     seconds: float = 0.0
-    """How long it took, without the audit."""
+    """How long it took, without the audit; a share, where several cases share a fault."""
 
     def __str__(self) -> str:
         more = "".join(f", {name} {value:g}" for name, value in self.measured.items())

@@ -41,6 +41,12 @@ def test_never_begun(no_broker): pass
 
 @pytest.mark.parametrize("kind", ["first_kind"])
 def test_of_some(kind, load): pass
+
+
+@pytest.mark.on_request
+@pytest.mark.case("{kind}/on-request")
+@pytest.mark.parametrize("kind", ["first", "second"])
+def test_on_request(kind, load): pass
 """
 
 INTERRUPTED = """
@@ -96,7 +102,10 @@ def test_every_case_is_listed() -> None:
 def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> None:
     status, printed, verdicts = run(folder, "fine", "nope")
     assert (status, verdicts) == (2, [])
-    assert "unknown: nope; the cases: fine, lost-something, never-begun, of-some-first-kind" in printed
+    assert (
+        "unknown: nope; the cases: fine, lost-something, never-begun, of-some-first-kind, first/on-request,"
+        " second/on-request" in printed
+    )
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(folder: Path) -> None:
@@ -114,6 +123,21 @@ def test_cases_that_pass_are_all_that_is_needed(folder: Path) -> None:
     assert (verdicts[1]["acknowledged"], verdicts[1]["lost"], verdicts[1]["pause"]) == (3, 0, 0.5)
     assert "fine: acknowledged 3, delivered 0, lost 0, recovered 0, unexpected 0, duplicated 0, inverted 0" in printed
     assert "pause 0.5, seconds 0, passed yes" in printed
+
+
+def test_cases_can_be_named_by_a_pattern_also_those_that_run_on_request_only(folder: Path) -> None:
+    status, _, verdicts = run(folder, "*/on-request", "fine", "f*")
+    assert (status, [one["case"] for one in verdicts]) == (0, ["first/on-request", "second/on-request", "fine"])
+
+
+def test_verdicts_are_written_as_tables_too(folder: Path) -> None:
+    _, printed, _ = run(folder, "fine", "lost-something", "--markdown", str(folder / "verdicts.md"))
+    rows = (folder / "verdicts.md").read_text().splitlines()[2:]
+    assert [row.split(" | ")[:4] for row in rows] == [
+        ["| `fine`", "yes", "3", "0"],
+        ["| `lost-something`", "**no**", "3", "0"],
+    ]
+    assert "2 cases in 0 minutes, 1 passed; audited 0, unexplained 0" in printed
 
 
 def test_a_case_that_fails_is_written_down_with_its_reason(folder: Path) -> None:

@@ -28,7 +28,7 @@ def test_kinds_of_work_are_crossed_with_what_was_broken() -> None:
 
 
 def test_the_end_says_what_has_not_passed_and_how_much_was_audited() -> None:
-    assert summary([KILLED, QUEUE, LOST]).splitlines() == [
+    assert summary([KILLED, QUEUE, LOST], 125.0).splitlines() == [
         "topic/web-killed: call: lost 1",
-        "3 cases in 1 minutes, 2 passed; audited 5, unexplained 0",
+        "3 cases in 2 minutes, 2 passed; audited 5, unexplained 0",
     ]

@@ -1,5 +1,5 @@
 """All kinds of work at once, and whatever can break meanwhile: every kind under every fault, and faults at random.
 
-In reading order: works · strict, several, apart, scripted · queues, replies · replays · mailboxes, calls, letters ·
-gathering · scenes, ways, breakages · surviving · plans, storms · the cases.
+In reading order: works · strict · beside, scripted, others · queues, replies · replays · mailboxes, calls, letters ·
+gathering · scenes, ways, admins, breakages · surviving · plans, storms, memory · the cases.
 """

@@ -32,4 +32,6 @@ class Calls(Work):
         return self.calling.figures()
 
     def measured(self) -> dict[str, float]:
-        return {"refused": self.calling.refused()}
+        unaccounted = self.calling.unaccounted().items()
+        wrongly: dict[str, float] = {f"answered_{status or 'nothing'}": count for status, count in unaccounted}
+        return wrongly | {"refused": self.calling.refused()}

@@ -27,7 +27,7 @@ def judge(brokers: Brokers, request: pytest.FixtureRequest) -> Judge:
 
     def take(outcome: Outcome) -> None:
         verdict = request.node.stash[VERDICT]
-        verdict.figures, verdict.measured = outcome.figures, outcome.measured
+        verdict.figures, verdict.measured, verdict.seconds = outcome.figures, outcome.measured, outcome.seconds
         if request.config.stash.get(AUDITS, False) and outcome.made:
             brokers.history().owed.append((verdict, outcome.made))
         assert not outcome.problem

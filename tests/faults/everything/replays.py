@@ -25,7 +25,6 @@ ROUND = 40
 PACE = 10
 """New deliveries a second."""
 LOOK_EVERY = 0.3
-NOW = "SELECT clock_timestamp()"
 REPLAYS = """
     SELECT r.id, r.state FROM delivery_replay r JOIN subscriptions_subscription s ON s.id = r.subscription_id
      WHERE s.id = %(subscription)s ORDER BY r.id
@@ -101,7 +100,7 @@ class Replays(Work):
 
     def _go_on(self) -> None:
         while not self.enough.is_set():
-            begun, since = len(self.endpoint.exchanges), self._asked(NOW)[0][0]
+            begun, since = len(self.endpoint.exchanges), self._asked("SELECT clock_timestamp()")[0][0]
             before = len(self.publisher.published)
             for _ in range(ROUND):
                 self.publisher.publish()

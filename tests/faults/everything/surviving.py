@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -31,6 +31,8 @@ class Outcome:
     """The subscribers to be audited; None: there is nothing that could be."""
     measured: dict[str, float] = field(default_factory=dict)
     problem: str = ""
+    seconds: float = 0.0
+    """Its share of the time that it took for all kinds."""
 
 
 def scene_of(everybody: Everything, random: Random) -> Scene:
@@ -42,6 +44,7 @@ def scene_of(everybody: Everything, random: Random) -> Scene:
 
 def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
     """Break it once; return what became of each kind."""
+    begun = time.monotonic()
     with everything(broker, receiver, folder) as everybody:
         everybody.start()
         cold = everybody.go_on(WARM, PATIENCE)
@@ -53,24 +56,19 @@ def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakag
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}
         said |= {kind: "it was not through in time" for kind in left if kind not in said}
-        return {
-            kind: outcome(
-                work,
-                everybody.made[kind],
-                may_repeat=breakage.may_repeat,
-                longest_pause=breakage.pause,
-                said=said.get(kind, ""),
-            )
+        outcomes = {
+            kind: outcome(work, everybody.made[kind], breakage, said.get(kind, ""))
             for kind, work in everybody.works.items()
         }
+    share = (time.monotonic() - begun) / len(outcomes)
+    return {kind: replace(one, seconds=share) for kind, one in outcomes.items()}
 
 
 def together(everybody: Everything, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
     """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
     judged_apart = {
-        kind: outcome(work, everybody.made[kind], may_repeat=True, longest_pause=math.inf, said=said.get(kind, ""))
-        for kind, work in everybody.works.items()
+        kind: outcome(work, everybody.made[kind], None, said.get(kind, "")) for kind, work in everybody.works.items()
     }
     for kind, one in judged_apart.items():
         say(f"{kind}: {one.figures}{''.join(f', {name} {value:g}' for name, value in one.measured.items())}")
@@ -83,15 +81,13 @@ def together(everybody: Everything, stuck: list[str], left: list[str], say: Call
     )
 
 
-def outcome(work: Work, made: Made, *, may_repeat: bool, longest_pause: float, said: str = "") -> Outcome:
-    """Judge one kind of work."""
+def outcome(work: Work, made: Made, breakage: Breakage | None, said: str) -> Outcome:
+    """Judge one kind of work after one thing was broken; None: after many, where pauses do not matter."""
     figures = work.figures()
-    wrong = [*([said] if said else []), *judged(figures, _allowed(work, may_repeat), longest_pause)]
+    may_repeat, longest_pause = (breakage.may_repeat, breakage.pause) if breakage else (True, math.inf)
+    most_copies = work.most_copies if may_repeat or work.most_copies is None else 0
+    wrong = [*([said] if said else []), *judged(figures, most_copies, longest_pause)]
     return Outcome(figures, made if work.is_audited else None, work.measured(), "; ".join(wrong))
-
-
-def _allowed(work: Work, may_repeat: bool) -> int | None:
-    return work.most_copies if may_repeat or work.most_copies is None else 0
 
 
 def judged(figures: Figures, most_copies: int | None, longest_pause: float) -> Iterator[str]:

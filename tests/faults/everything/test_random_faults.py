@@ -14,7 +14,7 @@ from tests.faults.everything.surviving import PATIENCE, WARM, together
 from tests.faults.verdicts import RANDOM, Random
 from tests.receiver import Receiver
 
-CALM_SECONDS = 240.0
+CALM_SECONDS = 300.0
 """In which all is through that the longest retry put off."""
 
 

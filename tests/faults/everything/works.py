@@ -9,7 +9,7 @@ from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures
 
-EVERY = 0.2
+EVERY = 0.5
 """Seconds from one publish call to the next, of each publisher: many kinds share two cores."""
 BATCH = 5
 ANSWER_SECONDS = 0.02
