@@ -1,6 +1,6 @@
 """Beat's schedules in the admin, in its theme."""
 
-from typing import Any
+from typing import Any, ClassVar, Final
 
 from celery.schedules import ParseException
 from django import forms
@@ -13,6 +13,10 @@ from broker_project.celery import app
 from subscriptions.admin.theme import ModelAdmin, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
+
+
+WHAT: Final = ("name", "task", "args", "kwargs", "queue", "expires", "expire_seconds")
+"""What superusers change, who may run anything anyhow: which task an entry sends, and with what."""
 
 
 class TaskSelect(UnfoldAdminSelectWidget, beat.TaskSelectWidget):  # type: ignore[misc]
@@ -50,9 +54,14 @@ class CrontabForm(forms.ModelForm):  # type: ignore[type-arg]
 
 @admin.register(PeriodicTask)
 class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: ignore[misc]
-    """Which task is sent when. What the broker needs itself can be changed and switched off, not deleted."""
+    """Which task is sent when. What the broker needs itself can be changed and switched off, not deleted.
+
+    Who is no superuser changes when the broker's own are sent, and whether, and sends nothing else.
+    """
 
     form = PeriodicTaskForm
+    actions: ClassVar[tuple[str, ...]] = ()
+    """Switched on and off on its page: the history says so then."""
     change_form_template = None
     date_hierarchy = None
     ordering = ("name",)
@@ -71,9 +80,35 @@ class ThemedPeriodicTaskAdmin(beat.PeriodicTaskAdmin, ModelAdmin):  # type: igno
         actions.pop("delete_selected", None)
         return actions
 
+    def get_form(self, request: HttpRequest, obj: PeriodicTask | None = None, change: bool = False, **more: Any) -> Any:
+        """Return the form, for others than superusers without what chooses the task."""
+        own = {} if request.user.is_superuser else {"form": forms.ModelForm}
+        return super().get_form(request, obj, change, **{**own, **more})
+
+    def get_fieldsets(self, request: HttpRequest, obj: PeriodicTask | None = None) -> Any:
+        """Return what is shown."""
+        parts = super().get_fieldsets(request, obj)
+        if request.user.is_superuser:
+            return parts
+        return [(title, {"fields": [name for name in part["fields"] if name != "regtask"]}) for title, part in parts]
+
+    def get_readonly_fields(self, request: HttpRequest, obj: PeriodicTask | None = None) -> tuple[str, ...]:
+        """Return what the user does not change."""
+        fields = tuple(super().get_readonly_fields(request, obj))
+        return fields if request.user.is_superuser else (*fields, *WHAT)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Tell whether the user may have other tasks sent."""
+        return request.user.is_superuser and super().has_add_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
+        """Tell whether the user may change it: an entry of somebody's own only superusers."""
+        return super().has_change_permission(request, obj) and (request.user.is_superuser or _is_ours(obj))
+
     def has_delete_permission(self, request: HttpRequest, obj: PeriodicTask | None = None) -> bool:
         """Refuse to delete what beat would add again, as it was in the beginning."""
-        return super().has_delete_permission(request, obj) and not (obj and obj.name in app.conf.beat_schedule)
+        may = request.user.is_superuser and super().has_delete_permission(request, obj)
+        return may and not (obj and obj.name in app.conf.beat_schedule)
 
 
 @admin.register(IntervalSchedule)
@@ -91,3 +126,8 @@ class ThemedCrontabScheduleAdmin(beat.CrontabScheduleAdmin, ModelAdmin):  # type
 @admin.register(ClockedSchedule)
 class ThemedClockedScheduleAdmin(beat.ClockedScheduleAdmin, ModelAdmin):  # type: ignore[misc]
     """Once, at an instant."""
+
+
+def _is_ours(entry: PeriodicTask | None) -> bool:
+    """Tell whether an entry is one of the broker's own, or none is asked for."""
+    return entry is None or entry.name in app.conf.beat_schedule

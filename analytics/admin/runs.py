@@ -6,9 +6,8 @@ from typing import Any, Final
 from django.conf import settings
 from django.contrib import admin, messages
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.defaultfilters import filesizeformat
-from django.template.response import TemplateResponse
 from django.utils.safestring import SafeString
 
 from analytics.admin.overview import OverviewAdmin
@@ -43,13 +42,13 @@ class RunAdmin(OverviewAdmin):
     readonly_fields = fields
     list_select_related = ("requested_by",)
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> TemplateResponse:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, str] | None = None) -> HttpResponse:
         """Warn of what keeps days from being summarized, and of those that retention keeps because of that."""
         if oldest := held_up_by(call_seconds=settings.SYNC_SECONDS):
             messages.warning(request, str(oldest))
         if days := days_kept():
             messages.warning(request, KEPT.format(days=", ".join(map(str, days))))
-        page: TemplateResponse = super().changelist_view(request, extra_context)
+        page: HttpResponse = super().changelist_view(request, extra_context)
         return page
 
     @display(description="state", label=COLOURS)

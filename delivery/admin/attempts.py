@@ -8,8 +8,8 @@ from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
 from delivery.admin.addressees import addressee_of, keep_callbacks
-from delivery.admin.contents import text_of
-from delivery.admin.read_only import SHOWN_AT_MOST, ReadOnlyAdmin, link_to, yes_or_no
+from delivery.admin.contents import HIDDEN, ContentsAdmin, text_of
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
 from delivery.models import Attempt, Delivery
 from delivery.rules.outcomes import Meaning
 from subscriptions.admin.theme import display, preformatted, table
@@ -25,7 +25,7 @@ MEANINGS: Final[dict[str, str]] = {
 
 
 @admin.register(Attempt)
-class AttemptAdmin(ReadOnlyAdmin[Attempt]):
+class AttemptAdmin(ContentsAdmin[Attempt]):
     """What was tried, and what came back."""
 
     list_display = ("id", "delivery_link", "subscriber", "number", "started_at", "status_code", "error", "duration_ms")
@@ -44,7 +44,8 @@ class AttemptAdmin(ReadOnlyAdmin[Attempt]):
         ),
         *("what_followed", "head", "excerpt"),
     )
-    readonly_fields = fields
+    readonly_fields = (*fields, HIDDEN)
+    contents = ("head", "excerpt")
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of attempts, with the callbacks of all replies among them read at once."""

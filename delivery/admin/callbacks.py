@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from delivery.admin.contents import payload_of
-from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to
+from delivery.admin.contents import HIDDEN, ContentsAdmin, payload_of
+from delivery.admin.read_only import instant, is_id, link_to
 from delivery.looking.callback_standing import CallbackNow, CallbackState, callbacks_now, in_state
 from delivery.models import Callback, Message
 from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
@@ -59,7 +59,7 @@ class StageFilter(admin.SimpleListFilter):
 
 
 @admin.register(Callback)
-class CallbackAdmin(ReadOnlyAdmin[Callback]):
+class CallbackAdmin(ContentsAdmin[Callback]):
     """Where an endpoint posts its result, and to whom that goes."""
 
     list_display = (
@@ -73,7 +73,8 @@ class CallbackAdmin(ReadOnlyAdmin[Callback]):
         *("created_at", "expires_at", "replied_at", "reply_link", "reply_payload"),
         *("delivery_link", "reason", "next_try"),
     )
-    readonly_fields = fields
+    readonly_fields = (*fields, HIDDEN)
+    contents = ("reply_payload",)
 
     search_help_text = "A callback's id, or a message's: what was published, or the reply"
 

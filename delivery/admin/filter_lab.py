@@ -9,8 +9,8 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from delivery.admin.contents import payload_of
-from delivery.admin.read_only import MAX_ID_DIGITS, ReadOnlyAdmin
+from delivery.admin.contents import ContentsAdmin, may_see_contents, payload_of
+from delivery.admin.read_only import MAX_ID_DIGITS
 from delivery.admin.verdicts import terms_table, verdict_label
 from delivery.looking.explaining import shown_of
 from delivery.looking.trials import newest_of, try_filters
@@ -74,7 +74,7 @@ class LabForm(forms.Form):
         return {**self.cleaned_data, "found": found}
 
 
-class FilterLabAdmin(ReadOnlyAdmin[Message]):
+class FilterLabAdmin(ContentsAdmin[Message]):
     """Messages, with the page on which filters are tried."""
 
     actions_detail: ClassVar[tuple[str, ...]] = ("try_filters",)
@@ -102,9 +102,15 @@ class FilterLabAdmin(ReadOnlyAdmin[Message]):
             **page_of(self, "Filter lab"),
             "form": form,
             "subscription": subscription,
-            **(_results(form.cleaned_data) if form.is_bound and form.is_valid() else {}),
+            "is_hidden": not may_see_contents(request),
+            **(_results(form.cleaned_data) if _is_to_be_tried(request, form) else {}),
         }
         return TemplateResponse(request, "delivery/filter_lab.html", context)
+
+
+def _is_to_be_tried(request: HttpRequest, form: LabForm) -> bool:
+    """Tell whether there is anything to try, and for whom: filter by filter the lab tells all that a message has."""
+    return may_see_contents(request) and form.is_bound and form.is_valid()
 
 
 def _subscription_of(request: HttpRequest) -> Subscription | None:

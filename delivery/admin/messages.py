@@ -8,7 +8,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 
 from delivery.admin.callbacks import callbacks_table
-from delivery.admin.contents import payload_of
+from delivery.admin.contents import HIDDEN, payload_of
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
 from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
 from delivery.admin.republishing import RepublishingAdmin
@@ -32,7 +32,8 @@ class MessageAdmin(RepublishingAdmin):
         *("destination", "expires_at", "not_before", "copy_link"),
         *("header_table", "payload", "delivery_table", "group_table", "callback_table", "explanation_table"),
     )
-    readonly_fields = (*fields, "answers_link")
+    readonly_fields = (*fields, "answers_link", HIDDEN)
+    contents = ("filter_string", "header_table", "payload", "explanation_table")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Message]:
         """Return the messages; a list has what was published, and a reply to a callback only if its id is asked for."""
@@ -40,11 +41,12 @@ class MessageAdmin(RepublishingAdmin):
         is_list = request.path == reverse("admin:delivery_message_changelist")
         return rows.filter(answers=None) if is_list and not request.GET.get("q") else rows
 
-    def get_fields(self, request: HttpRequest, obj: Message | None = None) -> tuple[str, ...]:  # noqa: ARG002
+    def get_fields(self, request: HttpRequest, obj: Message | None = None) -> tuple[str, ...]:
         """Return what is shown; a reply was published by nobody, so that nothing says who would get it."""
+        fields = super().get_fields(request, obj)
         if obj is None or obj.answers is None:
-            return self.fields
-        shown = (name for name in self.fields if name not in {"group_table", "callback_table", "explanation_table"})
+            return fields
+        shown = (name for name in fields if name not in {"group_table", "callback_table", "explanation_table"})
         return ("answers_link", *shown)
 
     @display(description="reply to")

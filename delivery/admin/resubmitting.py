@@ -11,7 +11,7 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from delivery.admin.contents import SHOWN_BYTES
+from delivery.admin.contents import SHOWN_BYTES, may_see_contents
 from delivery.admin.releasing import ReleasingAdmin
 from delivery.again.refusals import RESUBMITTABLE
 from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit
@@ -65,7 +65,7 @@ class ResubmittingAdmin(ReleasingAdmin):
         if not self.has_resubmit_permission(request) or not self.has_view_permission(request):
             raise PermissionDenied
         old = get_object_or_404(Delivery, pk=pk)
-        text = _text_of(old) if request.user.has_perm("delivery.view_message") else None
+        text = _text_of(old) if may_see_contents(request) else None
         form = BodyForm(request.POST or None, initial={"body": text})
         if request.method == "POST" and form.is_valid():
             try:

@@ -1,11 +1,14 @@
-"""Django's own users and groups, in the admin's theme; only superusers make superusers, or touch what they have."""
+"""Django's own users and groups, in the admin's theme; only superusers say who may do what.
+
+Nobody touches, by a password say, who may do more than they: that would be to become that person.
+"""
 
 from typing import Any, Final
 
 from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
-from django.contrib.auth.models import Group, User
-from django.db.models import QuerySet
+from django.contrib.auth.models import Group, Permission, User
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
@@ -32,7 +35,7 @@ POWERS: Final = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 @admin.register(User)
 class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
-    """Who may use the admin."""
+    """Who may use the admin; whoever leaves is made inactive, so that the history says what they did."""
 
     form = UserChangeForm
     add_form = UserCreationForm
@@ -50,9 +53,9 @@ class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
         """Tell whether the user may change this one, whose password and address are among it."""
         return super().has_change_permission(request, obj) and _may_touch(request, obj)
 
-    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
-        """Tell whether the user may delete this one."""
-        return super().has_delete_permission(request, obj) and _may_touch(request, obj)
+    def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:  # noqa: ARG002
+        """Keep all: with a person goes the history of what they did."""
+        return False
 
     def has_reset_second_factor_permission(self, request: HttpRequest, _object_id: object = None) -> bool:
         """Tell whether the user may let others in without one: superusers."""
@@ -113,7 +116,15 @@ class ThemedGroupAdmin(GroupAdmin, ModelAdmin):
 
 
 def _may_touch(request: HttpRequest, person: User | None) -> bool:
-    return bool(request.user.is_superuser) or person is None or not person.is_superuser
+    if request.user.is_superuser or person is None:
+        return True
+    return not person.is_superuser and _permissions_of(person) <= _permissions_of(request.user)
+
+
+def _permissions_of(person: Any) -> set[int]:
+    """Return the permissions of somebody, also of one who is inactive and cannot use them now."""
+    given = Permission.objects.filter(Q(user=person.pk) | Q(group__user=person.pk))
+    return {*given.values_list("pk", flat=True)}
 
 
 def _with_factors() -> "QuerySet[User]":

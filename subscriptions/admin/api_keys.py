@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from subscriptions import key_issuing
 from subscriptions.admin.api_key_form import ApiKeyForm
+from subscriptions.admin.ids import could_be_of
 from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display
 from subscriptions.key_scopes import Issuer
@@ -57,9 +58,10 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         return form
 
     def has_rotate_permission(self, request: HttpRequest, object_id: object = None) -> bool:
-        """Tell whether the user may issue a key like it, which rotating it does; what is not there is not found."""
-        key = self.only(object_id).first()
-        return key is None or key.kind in self._issuer(request).kinds
+        """Tell whether the user may issue a key like it, which is what rotating it does; of none, any key."""
+        kinds = self._issuer(request).kinds
+        key = self.only(object_id).first() if could_be_of(ApiKey, object_id) else None
+        return key.kind in kinds if key else bool(kinds)
 
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer nothing to do with a key that has ended."""

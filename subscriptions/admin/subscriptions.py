@@ -72,13 +72,17 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
             for_code(field.widget)
         return field
 
+    def has_rotate_secret_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may make new signing secrets, which takes no permission to change anything else."""
+        return request.user.has_perm("subscriptions.rotate_secret")
+
     def create(self, request: HttpRequest, obj: Subscription, form: "ModelForm[Subscription]") -> None:
         """Create it with a new signing secret, and show that."""
         obj.signing_secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
         super().create(request, obj, form)
         self.show_when_added(obj, obj.signing_secret)
 
-    @action(description="Rotate secret", permissions=["change"], icon="key")
+    @action(description="Rotate secret", permissions=["rotate_secret"], icon="key")
     def rotate_secret(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask, then give it a new signing secret and show that."""
         form = RotationForm(request.POST if "confirmed" in request.POST else None)

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
-from django.core.exceptions import BadRequest
+from django.core.exceptions import BadRequest, PermissionDenied
 from django.db.models import QuerySet
 from django.forms import Widget
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -36,7 +36,24 @@ STATUS_COLOURS = {"ACTIVE": "success", "INACTIVE": "warning"}
 
 
 class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
-    """One model's pages, on which an id that can be no row's is an id that is not found."""
+    """One model's pages, on which an id that can be no row's is an id that is not found.
+
+    A list does what it offers and is narrowed by what it offers: an action that the user may not take is refused, and
+    so is a condition of one's own, by which a list would tell, letter by letter, what no page shows.
+    """
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Show the list, or do what is asked for with some of it, if the user may."""
+        if not set(request.POST.getlist("action")) <= {"", *self.get_actions(request)}:
+            raise PermissionDenied
+        return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Tell whether a list may be narrowed so: by one of its filters."""
+        offered = {_parameter_of(one) for one in self.get_list_filter(request)}
+        return any(lookup == one or lookup.startswith(f"{one}__") for one in offered) and super().lookup_allowed(
+            lookup, value, request
+        )
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
@@ -63,6 +80,14 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         if db_field.name in self.get_autocomplete_fields(request):
             options.setdefault("widget", AutocompleteSelectMultiple(db_field, self.admin_site))
         return super().formfield_for_manytomany(db_field, request, **options)
+
+
+def _parameter_of(list_filter: Any) -> str:
+    """Return by which parameter, or the beginning of which, a filter is chosen."""
+    if isinstance(list_filter, str):
+        return list_filter
+    name = list_filter[0] if isinstance(list_filter, tuple) else list_filter.parameter_name
+    return str(name)
 
 
 class AutocompleteForm(AutocompleteDropdownForm):  # type: ignore[misc]
