@@ -14,6 +14,7 @@ from django_celery_beat.models import CrontabSchedule, IntervalSchedule, Periodi
 
 from broker_project.beat import Entry, Schedule
 from broker_project.celery import app
+from tests.admin_walk import person
 from tests.clients import Answer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -62,7 +63,7 @@ def summaries(settings: Any) -> None:
     settings.SUMMARIES = True
 
 
-def edit(admin: Client, task: PeriodicTask, **changes: str) -> Answer:
+def edit(admin: Client, task: PeriodicTask, /, **changes: str) -> Answer:
     form = {
         "name": task.name,
         "task": task.task,
@@ -238,3 +239,41 @@ def test_an_entry_shows_what_it_does_and_lists_the_tasks_there_are(admin: Client
     page = admin.get(f"{ROOT}/periodictask/{task.pk}/change/").content.decode()
     assert "Wakes lines with due work" in page
     assert '<option value="delivery.maintain">' in page
+
+
+@pytest.fixture
+def operator() -> Client:
+    """Somebody with every permission there is for schedules, who is no superuser."""
+    return person(*(f"django_celery_beat.{verb}_periodictask" for verb in ("view", "add", "change", "delete")))
+
+
+def test_others_than_superusers_say_when_and_nothing_of_what(operator: Client) -> None:
+    beat().names()
+    task = PeriodicTask.objects.get(name="sweep lines")
+    slower = IntervalSchedule.objects.create(every=2, period=IntervalSchedule.HOURS)
+    given = {"interval": str(slower.pk), "task": "delivery.maintain", "regtask": "delivery.maintain"}
+    edit(operator, task, **given, name="mine", args='["x"]', kwargs='{"x": 1}', queue="analytics")
+    now = PeriodicTask.objects.get(pk=task.pk)
+    assert (now.name, now.task, now.args, now.kwargs, now.queue) == ("sweep lines", "delivery.sweep", "[]", "{}", None)
+    assert now.interval == slower
+
+
+def test_others_than_superusers_schedule_nothing_of_their_own(operator: Client) -> None:
+    beat().names()
+    own = PeriodicTask.objects.create(
+        name="own", task="delivery.sweep", interval=IntervalSchedule.objects.earliest("pk")
+    )
+    form = {"name": "mine", "regtask": "delivery.sweep", "interval": str(own.interval_id), "args": "[]", "kwargs": "{}"}
+    assert operator.post(f"{ROOT}/periodictask/add/", form).status_code == 403
+    for page in ("change", "delete"):
+        assert operator.post(f"{ROOT}/periodictask/{own.pk}/{page}/", {**form, "post": "yes"}).status_code == 403
+    assert PeriodicTask.objects.exclude(name__in=OURS).get() == own
+
+
+@pytest.mark.parametrize("action", ["run_tasks", "enable_tasks", "disable_tasks", "toggle_tasks", "delete_selected"])
+def test_a_list_of_entries_does_nothing_to_them(admin: Client, action: str) -> None:
+    beat().names()
+    task = PeriodicTask.objects.get(name="sweep lines")
+    sent = {"action": action, "_selected_action": [task.pk]}
+    assert admin.post(f"{ROOT}/periodictask/", sent).status_code == 403
+    assert PeriodicTask.objects.get(pk=task.pk).enabled
