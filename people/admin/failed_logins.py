@@ -1,7 +1,7 @@
 """Failed logins in the admin: who is locked out where, and how a superuser lets them try again."""
 
 from django.contrib import admin
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 
 from people.models import FailedLogin
 from people.throttling import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS, PAUSE
@@ -19,7 +19,7 @@ class FailedLoginAdmin(ModelAdmin):
     list_display_links = None
     show_full_result_count = False
 
-    def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> object:
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, object] | None = None) -> HttpResponse:
         """Say over the list what is counted."""
         limits = {"of_a_name": MOST_FOR_A_NAME, "of_an_address": MOST_FROM_AN_ADDRESS}
         return super().changelist_view(request, {**(extra_context or {}), **limits})

@@ -61,10 +61,6 @@ class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
         """Tell whether the user may let others in without one: superusers."""
         return bool(request.user.is_superuser)
 
-    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the actions on many, without deleting them: superusers may be among them."""
-        return {name: what for name, what in super().get_actions(request).items() if name != "delete_selected"}
-
     def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
         """Offer to reset only what there is."""
         person = _with_factors().filter(pk=object_id).first()

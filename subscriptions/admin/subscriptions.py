@@ -100,7 +100,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
 
     @action(
         description="End overlap",
-        permissions=["change"],
+        permissions=["rotate_secret"],
         icon="key_off",
         dialog=dialog("End the overlap?", "From the next request on only the present signing secret signs.", "End it"),
     )
