@@ -35,7 +35,7 @@ REPLAYING: Final = {
     "delivery_replay.cancel",
 }
 CHANGING_SUBSCRIPTIONS: Final = {
-    *(f"subscriptions_subscription.{name}" for name in ("activate", "inactivate", "cancel")),
+    *(f"subscriptions_subscription.{name}" for name in ("activate", "inactivate", "cancel", "send_test_event")),
     *(f"subscriptions_subscription.{name}_chosen" for name in ("activate", "inactivate", "cancel")),
 }
 OPENED: Final[dict[tuple[str, ...], set[str]]] = {

@@ -36,7 +36,8 @@ TABLE: Final[dict[Scope, str]] = {
         delete retry-policies/{name}, post subscribers, patch subscribers/{name}, delete subscribers/{name},
         post subscribers/{name}/activate, post subscribers/{name}/inactivate, post subscriptions,
         patch subscriptions/{id}, delete subscriptions/{id}, post subscriptions/{id}/activate,
-        post subscriptions/{id}/inactivate, post subscriptions/{id}/rotate-secret
+        post subscriptions/{id}/inactivate, post subscriptions/{id}/rotate-secret,
+        post subscriptions/{id}/end-overlap
     """,
     Scope.RECEIVE: """
         post mailboxes/{name}/next, post mailboxes/{name}/ack, post mailboxes/{name}/nack, post mailboxes/{name}/extend,
