@@ -9,8 +9,8 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
+from subscriptions.api.noting import Noted
 from subscriptions.api.pagination import query_of
 from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayManage
@@ -61,7 +61,7 @@ class ImportedFile(serializers.Serializer[Any]):
     results = ImportedEventType(many=True)
 
 
-class EventTypeFile(APIView):
+class EventTypeFile(Noted):
     """All event types with their schemas and samples, as JSON or YAML."""
 
     permission_classes = [MayManage]

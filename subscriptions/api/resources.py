@@ -13,6 +13,7 @@ from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
 from subscriptions import configuring, removing
+from subscriptions.api.noting import Noted
 from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.parsing import refuse_unmeasured
 from subscriptions.api.permissions import Needs, check_scope, key_of
@@ -65,7 +66,7 @@ class ReadOrWrite(BasePermission):
         return view.action == "retrieve" or key_of(request).kind in view.writers
 
 
-class Resource(GenericViewSet[Record], Generic[Record]):
+class Resource(Noted, GenericViewSet[Record], Generic[Record]):
     """One kind of configured record under `/api/v1/`; answers carry its version as `ETag`."""
 
     permission_classes = [ReadOrWrite]
