@@ -11,9 +11,7 @@ from subscriptions.models.sealed import SealedText
 class SecondFactor(models.Model):
     """What makes a person's one-time codes; it counts from when a first code has shown that an app has it."""
 
-    user = models.OneToOneField(
-        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, primary_key=True, related_name="second_factor"
-    )
+    user = models.OneToOneField(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="second_factor")
     seed = SealedText(purpose="second factor", bound_to="user_id")
     confirmed_at = models.DateTimeField(null=True)
     last_step = models.BigIntegerField(default=0)

@@ -13,13 +13,12 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name="SecondFactor",
             fields=[
+                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
                 (
                     "user",
                     models.OneToOneField(
                         on_delete=django.db.models.deletion.CASCADE,
-                        primary_key=True,
                         related_name="second_factor",
-                        serialize=False,
                         to=settings.AUTH_USER_MODEL,
                     ),
                 ),

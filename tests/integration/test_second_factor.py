@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+import io
 import re
 
 import pytest
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
@@ -188,6 +190,26 @@ def test_its_seed_is_sealed_where_it_is_stored(page: Client, ann: User) -> None:
     seed = SecondFactor.objects.get().seed
     assert seed.encode() not in stored
     assert seed_of(seed) not in stored
+
+
+def test_a_seed_goes_over_to_a_new_secret_key(page: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up(page, ann)
+    seed = SecondFactor.objects.get().seed
+    monkeypatch.setattr(settings, "SECRET_KEY_FALLBACKS", [settings.SECRET_KEY])
+    monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
+    call_command("rotate_keys", stdout=io.StringIO())
+    monkeypatch.setattr(settings, "SECRET_KEY_FALLBACKS", [])
+    assert SecondFactor.objects.get().seed == seed
+
+
+def test_where_the_secret_key_is_lost_a_recovery_code_still_lets_in(
+    page: Client, ann: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = set_up(page, ann)
+    monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
+    client = asked(ann)
+    assert "wrong" in client.post(CODE, {"code": "000000"}).content.decode()
+    assert gets_in(client, codes[0])
 
 
 def test_wrong_codes_make_one_wait_longer_and_longer(ann: User, page: Client) -> None:
