@@ -76,6 +76,9 @@ def _is_recorded(call: Call, columns: Mapping[str, object]) -> bool:
 
 def _columns(call: Call, ended: Ended) -> dict[str, object]:
     message, destination = call.message, call.destination
+    head, body = ended.head, ended.body
+    if destination:
+        head, body = destination.without_secrets(head), destination.without_secrets(body)
     return {
         "message_id": call.message_id,
         "event_type_id": message.event_type_id,
@@ -95,6 +98,6 @@ def _columns(call: Call, ended: Ended) -> dict[str, object]:
         "duration_ms": ended.duration_ms,
         "status_code": ended.status_code,
         "error": ended.reason if ended.status_code is None else "",
-        "answer_headers": ended.head[:KEPT_HEADER_BYTES],
-        "answer_excerpt": ended.body[:KEPT_BODY_BYTES],
+        "answer_headers": head[:KEPT_HEADER_BYTES],
+        "answer_excerpt": body[:KEPT_BODY_BYTES],
     }

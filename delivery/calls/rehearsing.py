@@ -87,7 +87,7 @@ def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes,
             return Rehearsed(reason=f"the script brought nothing to send: {refused}")
         numbers = Numbers(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
         request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
-        return _rehearsed(caller.ask(request, before_waiting=forget_connection))
+        return _rehearsed(caller.ask(request, before_waiting=forget_connection), destination)
 
 
 def _check(subscription: Subscription) -> None:
@@ -131,8 +131,9 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
             raise TransformRefused("no process was free to run it")
 
 
-def _rehearsed(answer: Answer) -> Rehearsed:
-    result, head = answer.result, answer.head[:KEPT_HEADER_BYTES]
+def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
+    result, head = answer.result, destination.without_secrets(answer.head)[:KEPT_HEADER_BYTES]
     if isinstance(result, RequestNotCompleted):
         return Rehearsed(None, result.reason, answer.duration_ms, head)
-    return Rehearsed(result.status_code, "", answer.duration_ms, head, result.content[:MOST_ANSWER_BYTES])
+    excerpt = destination.without_secrets(result.content)[:MOST_ANSWER_BYTES]
+    return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)

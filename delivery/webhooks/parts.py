@@ -14,6 +14,10 @@ TEST: Final = b"Webhook-Test: true"
 EMPTY_BYTES: Final = 512
 """What a content without body and headers takes, with its place among the others."""
 
+SHORTEST_SECRET: Final = 8
+"""Characters of a header's value."""
+NO_SECRETS: Final = frozenset({"accept", "content-type", "user-agent"})
+
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -62,6 +66,16 @@ class Destination:
         """Return what signs a request that is sent at `timestamp`, the present key first."""
         former = [key for key, until in self.former_keys if timestamp < until]
         return [self.signing_key, *former] if self.signing_key else []
+
+    def without_secrets(self, answer: bytes) -> bytes:
+        """Return what was answered without the values of configured headers: some endpoints repeat what they are sent.
+
+        Short ones stay, and those that are no secrets: they would be missing from what has nothing to do with them.
+        """
+        for name, value in self.headers.items():
+            if len(value) >= SHORTEST_SECRET and name.lower() not in NO_SECRETS:
+                answer = answer.replace(value.encode(), b"***")
+        return answer
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

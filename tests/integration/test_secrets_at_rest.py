@@ -43,7 +43,7 @@ def test_no_table_has_a_secret_that_can_be_read(
 ) -> None:
     own, theirs, changed, edited = (f"told in confidence {secrets.token_hex(9)}" for _ in range(4))
     client, event_type = client_of(), factories.event_type()
-    receiver.on("/a", answer(404, b"nobody here"), answer())
+    receiver.on("/a", answer(404, f"you said {own}".encode(), X_You_Said=theirs), answer())
     post(client, "subscribers", name="shop", headers={"X-Key": theirs})
     fields = {"endpoint": receiver.url("/a"), "event_type": event_type.name, "headers": {"X-Own": own}}
     made = post(client, "subscriptions", subscriber="shop", **fields).json()
