@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.contrib.auth.models import Permission, User
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
@@ -286,6 +286,14 @@ def test_a_superuser_resets_it_and_the_history_has_who_and_whose(page: Client, a
     assert SecondFactor.objects.count() == 0
     entry = LogEntry.objects.filter(user=boss).get()
     assert (entry.object_id, entry.change_message) == (str(ann.pk), "Reset the second factor.")
+
+
+def test_who_has_the_machine_resets_it_where_no_superuser_can(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    call_command("reset_second_factor", "ann", stdout=io.StringIO())
+    assert browser_of(ann).get("/admin/").status_code == 200
+    with pytest.raises(CommandError, match="nobody with the name 'bob'"):
+        call_command("reset_second_factor", "bob")
 
 
 def test_others_who_may_change_people_cannot_reset_it_or_take_over_a_superuser(page: Client, ann: User) -> None:
