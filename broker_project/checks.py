@@ -10,6 +10,8 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 from django.core import checks
 
+from subscriptions.networks import kind_of
+
 LOOPBACK_NAMES: Final = frozenset({"", "localhost"})
 """An empty one is that of a socket in the file system."""
 FEWEST_CHARACTERS: Final = 50
@@ -108,5 +110,5 @@ def _addresses_of(host: str) -> set[str]:
 
 def _may_be_reached(address: str) -> bool:
     """Tell whether a setting, and not only the internet, leads there."""
-    is_private = not ipaddress.ip_address(address.partition("%")[0]).is_global
-    return is_private and not settings.REACH.refusal(address)
+    bare = address.partition("%")[0]
+    return bool(kind_of(ipaddress.ip_address(bare))) and not settings.REACH.refusal(bare)

@@ -16,7 +16,7 @@ from django.db.models import Case, F, Max, Q, QuerySet, Sum, Value, When
 from django.http import HttpRequest
 from django.utils import timezone
 
-from people.addresses import address_of
+from subscriptions.throttling import site_of
 
 MOST_FOR_A_NAME: Final = 5
 """Tries for one name from one address until it has to pause: more than a person needs, and no help to who guesses."""
@@ -27,7 +27,7 @@ PAUSE: Final = dt.timedelta(minutes=15)
 
 @dataclass(frozen=True, slots=True)
 class Tries:
-    """Who tries: a name that exists or not, from an address."""
+    """Who tries: a name that exists or not, from an address; of IPv6, from the network that one connection has."""
 
     name: str
     address: str | None
@@ -104,7 +104,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
 def tries_of(request: HttpRequest, credentials: dict[str, Any] | None) -> Tries:
     """Return whose tries a request adds to."""
-    return Tries((credentials or {}).get("username") or "", address_of(request))
+    return Tries((credentials or {}).get("username") or "", site_of(request.META.get("REMOTE_ADDR", "")) or None)
 
 
 def forget() -> int:

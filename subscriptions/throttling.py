@@ -71,9 +71,9 @@ class Acquaintances:
 
 
 def site_of(address: str) -> str:
-    """Return what counts as one place: an IPv4 address, or the network that an IPv6 address is in."""
+    """Return the address that stands for one place: an IPv4 address, or the first of the network of an IPv6 address."""
     try:
         known = ip_address(address)
     except ValueError:
         return address
-    return str(int(known) >> ONE_SITE_BITS) if isinstance(known, IPv6Address) else address
+    return str(IPv6Address(int(known) >> ONE_SITE_BITS << ONE_SITE_BITS)) if isinstance(known, IPv6Address) else address
