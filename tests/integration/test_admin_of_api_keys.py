@@ -1,0 +1,125 @@
+"""API keys in the admin: who issues, rotates and prolongs which, and that none comes back to life."""
+
+import datetime as dt
+from typing import Any, Final
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from subscriptions import key_issuing
+from subscriptions.key_scopes import Issuer
+from subscriptions.models import ApiKey
+from tests import factories
+from tests.admin_walk import person
+from tests.clients import Answer, client_with
+
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
+
+ROOT: Final = "/admin/subscriptions/apikey"
+DAY: Final = dt.timedelta(days=1)
+CONFIRMED: Final = {"confirmed": "yes"}
+
+
+@pytest.fixture
+def issuer() -> Client:
+    """Somebody who issues keys, but none of management."""
+    return person(*(f"subscriptions.{verb}_apikey" for verb in ("view", "add", "change")))
+
+
+@pytest.fixture
+def clerk() -> Client:
+    """Somebody who relabels and revokes keys."""
+    return person(*(f"subscriptions.{verb}_apikey" for verb in ("view", "change")))
+
+
+def with_end(client: Client, key: ApiKey, end: dt.datetime | None) -> Answer:
+    form = {"label": "changed", "requests_per_minute": ""}
+    day, time = (f"{end:%Y-%m-%d}", f"{end:%H:%M:%S}") if end else ("", "")
+    return client.post(f"{ROOT}/{key.pk}/change/", {**form, "expires_at_0": day, "expires_at_1": time})
+
+
+def now_of(key: ApiKey) -> ApiKey:
+    return ApiKey.objects.get(pk=key.pk)
+
+
+def added(client: Client, **given: Any) -> Answer:
+    form = {"publisher": "", "subscriber": "", "label": "", "expires_at_0": "", "expires_at_1": ""}
+    return client.post(f"{ROOT}/add/", {**form, **given})
+
+
+@pytest.mark.parametrize("end", ["revoked_at", "retires_at", "expires_at"])
+def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, end: str) -> None:
+    key, token = factories.api_key(factories.publisher())
+    ApiKey.objects.filter(pk=key.pk).update(**{end: timezone.now() - DAY})
+    answer = with_end(admin, key, timezone.now() + 30 * DAY)
+    assert (answer.status_code, b"has ended, and stays so" in answer.content) == (200, True)
+    assert client_with(token).get("/api/v1/event-types").status_code == 401
+
+
+def test_a_rotated_key_ends_when_it_was_to_whatever_its_expiry_says(admin: Client) -> None:
+    key, _ = factories.api_key(factories.publisher())
+    key_issuing.rotate(
+        ApiKey.objects.filter(pk=key.pk), random_bytes=b"x" * 32, now=timezone.now(), issuer=Issuer("test"), overlap=DAY
+    )
+    until = now_of(key).retires_at
+    with_end(admin, key, timezone.now() + 30 * DAY)
+    assert (now_of(key).retires_at, now_of(key).ends_at) == (until, until)
+
+
+def test_who_may_issue_it_prolongs_it(issuer: Client) -> None:
+    key, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + DAY)
+    assert with_end(issuer, key, timezone.now() + 30 * DAY).status_code == 302
+    assert now_of(key).expires_at > timezone.now() + 29 * DAY  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("later", [30 * DAY, None], ids=["later", "never"])
+def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client, later: dt.timedelta | None) -> None:
+    of_owner, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + 10 * DAY)
+    of_management, _ = factories.api_key(expires_at=timezone.now() + 10 * DAY)
+    for client, key in ((clerk, of_owner), (clerk, of_management), (issuer, of_management)):
+        answer = with_end(client, key, timezone.now() + later if later else None)
+        assert (answer.status_code, b"You may not let it live longer." in answer.content) == (200, True)
+        assert now_of(key).expires_at == key.expires_at
+    assert with_end(clerk, of_owner, timezone.now() + DAY).status_code == 302
+    assert now_of(of_owner).expires_at < timezone.now() + 2 * DAY  # type: ignore[operator]
+
+
+def test_management_keys_are_issued_by_whom_that_is_left_to(issuer: Client) -> None:
+    refused = added(issuer, kind="MANAGEMENT")
+    assert (refused.status_code, "kind" in refused.context["adminform"].form.errors) == (200, True)
+    assert not ApiKey.objects.exists()
+    till = factories.publisher("till")
+    assert b'id="secret"' in added(issuer, kind="PUBLISHER", publisher=till.pk).content
+    both = person(*(f"subscriptions.{name}" for name in ("view_apikey", "add_apikey", "issue_management_key")))
+    assert b'id="secret"' in added(both, kind="MANAGEMENT", scopes=["read", "keys"]).content
+    assert [one.scopes for one in ApiKey.objects.order_by("pk")] == [["publish", "read", "operate"], ["read", "keys"]]
+
+
+def test_scopes_that_a_kind_has_not_are_refused(admin: Client) -> None:
+    till = factories.publisher("till")
+    refused = added(admin, kind="PUBLISHER", publisher=till.pk, scopes=["keys"])
+    assert "scopes" in refused.context["adminform"].form.errors
+    assert not ApiKey.objects.exists()
+
+
+def test_a_key_is_rotated_and_its_successors_token_shown(issuer: Client) -> None:
+    key, token = factories.api_key(factories.publisher(), scopes=["read"], label="rack 3")
+    address = f"{ROOT}/{key.pk}/rotate/"
+    assert b"Rotate this key?" in issuer.get(address).content
+    assert ApiKey.objects.count() == 1
+    shown = issuer.post(address, CONFIRMED)
+    successor = ApiKey.objects.get(successor_of=key)
+    assert (successor.scopes, successor.label, successor.issued_by) == (["read"], "rack 3", "person-0")
+    assert successor.prefix in shown.content.decode()
+    assert "no-store" in shown["Cache-Control"]
+    assert client_with(token).get("/api/v1/event-types").status_code == 200, "for a day"
+    assert issuer.post(f"{ROOT}/{factories.api_key()[0].pk}/rotate/", CONFIRMED).status_code == 403
+
+
+def test_a_key_that_has_ended_is_not_rotated(admin: Client) -> None:
+    key, _ = factories.api_key()
+    key_issuing.revoke(ApiKey.objects.filter(pk=key.pk), now=timezone.now())
+    answer = admin.post(f"{ROOT}/{key.pk}/rotate/", CONFIRMED, follow=True)
+    assert "nothing takes its place" in " ".join(map(str, answer.context["messages"]))
+    assert ApiKey.objects.count() == 1
