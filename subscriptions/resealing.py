@@ -17,13 +17,13 @@ SLICE: Final = 200
 IS_FORMER: Final = "substring({column} FROM 1 FOR {length}) <> %(present)s{unless_over}"
 COUNT: Final = "SELECT count(*) FROM {table} WHERE {is_former}"
 TAKE: Final = """
-SELECT id, {bound_to}, {column} FROM {table} WHERE {is_former} AND id > %(after)s ORDER BY id LIMIT {slice}
+SELECT {key}, {bound_to}, {column} FROM {table} WHERE {is_former} AND {key} > %(after)s ORDER BY {key} LIMIT {slice}
    FOR NO KEY UPDATE
 """
 QUIETLY: Final = "SET LOCAL broker.resealing = 'yes'"
 ALOUD: Final = "SET LOCAL broker.resealing = ''"
 """What a row says stays as it is: no version is raised, and no line has to read it again."""
-KEEP: Final = "UPDATE {table} SET {column} = %s WHERE id = %s"
+KEEP: Final = "UPDATE {table} SET {column} = %s WHERE {key} = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,11 @@ def _sealed_anew(column: SealedColumn, bound_to: int | bytes, value: bytes) -> b
 
 def _statement(text: str, column: SealedColumn) -> Any:
     """Return a statement about a column; only names of ours are put into it."""
+    described = column.model._meta  # noqa: SLF001 - documented by Django
     over = sql.SQL(" AND {} > clock_timestamp()").format(sql.Identifier(column.needed_until))
     names = {
-        "table": sql.Identifier(column.model._meta.db_table),  # noqa: SLF001 - documented by Django
+        "table": sql.Identifier(described.db_table),
+        "key": sql.Identifier(described.pk.attname),
         "column": sql.Identifier(column.attname),
         "bound_to": sql.Identifier(column.bound_to),
         "length": sql.Literal(KEY_ID_BYTES),

@@ -4,12 +4,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
 
 from delivery.models import Callback
 from delivery.rules.statuses import DeliveryStatus
+from people.models import SecondFactor
 from subscriptions import resealing
 from subscriptions.keyring import CannotBeOpened
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
@@ -81,6 +83,15 @@ def test_the_addresses_of_callbacks_are_sealed_anew_too(publisher: Publisher, st
     assert (run()[0], run("--check")[0]) == (0, 0)
     settings.SECRET_KEY_FALLBACKS = []
     assert address_of(callback) == address
+
+
+@pytest.mark.django_db
+def test_what_other_applications_keep_sealed_is_sealed_anew_too(settings: Any) -> None:
+    made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
+    rotate(settings)
+    assert run()[0] == 0
+    settings.SECRET_KEY_FALLBACKS = []
+    assert SecondFactor.objects.get(pk=made.pk).seed == "JBSWY3DP"
 
 
 @pytest.mark.django_db
