@@ -37,6 +37,7 @@ def test_what_is_fetched_is_acknowledged_and_verified(bench: Bench) -> None:
     assert found["CPU of consumers"] > 0
 
 
+@pytest.mark.lengthy
 def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench: Bench) -> None:
     ((others,),) = bench.ask("SELECT COALESCE(max(id), 0) FROM subscriptions_subscription")
     found = values(million.run(bench, messages=20_000))
@@ -47,6 +48,7 @@ def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench:
     assert still_open == 0
 
 
+@pytest.mark.lengthy
 def test_those_who_wait_are_reached_and_those_who_may_not_are_told(bench: Bench) -> None:
     found = values(polling.run(bench, per_second=20, seats=3, clients=60))
     assert min(found["accepted p95, nobody waits"], found["accepted p95, 3 clients : nobody"]) > 0

@@ -108,6 +108,7 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
     assert found["p99, beside / alone"] > 0
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("5.3")
 def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench) -> None:
     found = values(retrying.run(patient, subscribers=3, apart=300, pause=0.2, parts=1, rounds=1))
@@ -116,6 +117,7 @@ def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench
     assert found["waiting apart / nothing apart"] > 0
 
 
+@pytest.mark.lengthy
 def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None:
     found = values(rejected.run(bench, subscribers=3))
     assert min(found["delivered, 204"], found["delivered, 404"], found["404 / 204"]) > 0
