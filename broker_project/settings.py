@@ -153,6 +153,7 @@ CELERY_TASK_ROUTES = {"analytics.*": {"queue": "analytics"}}
 CELERY_TASK_DEFAULT_EXCHANGE = "broker"
 CELERY_TASK_DEFAULT_QUEUE = "maintenance"
 CELERY_TASK_CREATE_MISSING_QUEUES = False
+CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_RESULT_EXPIRES = None
 """There are no results: nothing to clean up."""

@@ -90,3 +90,13 @@ def test_scripts_and_styles_of_the_documentation_come_from_here_and_none_stand_i
 def test_cookies_are_for_this_site_and_not_for_scripts(client: Client) -> None:
     cookie = Client().get("/admin/login/").cookies["broker_csrf"]
     assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["domain"]) == (True, "Strict", "/", "")
+
+
+@pytest.mark.parametrize(
+    "address", ["/admin/login/", "/admin/logout/", "/admin/auth/group/add/", "/admin/second-factor/begin/"]
+)
+def test_a_form_of_another_site_does_nothing(admin: Client, address: str) -> None:
+    elsewhere = Client(enforce_csrf_checks=True)
+    elsewhere.cookies = admin.cookies
+    assert elsewhere.post(address, {"name": "all"}).status_code == 403
+    assert elsewhere.get("/admin/").status_code == 200
