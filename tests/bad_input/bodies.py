@@ -173,6 +173,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], tuple[Takes, str]]] = {
         Takes.NOTHING,
         "subscriptions/<subscription>/cancel-deliveries",
     ),
+    ("POST", "subscriptions/{id}/end-overlap"): (Takes.NOTHING, "subscriptions/<subscription>/end-overlap"),
     ("POST", "subscriptions/{id}/inactivate"): (Takes.NOTHING, "subscriptions/<subscription>/inactivate"),
     ("POST", "subscriptions/{id}/pause"): (Takes.OPTIONS, "subscriptions/<subscription>/pause"),
     ("POST", "subscriptions/{id}/resume"): (Takes.NOTHING, "subscriptions/<subscription>/resume"),

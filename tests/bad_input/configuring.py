@@ -27,11 +27,22 @@ BROKEN_ENDPOINTS: Final = (
     *("http://[::1", "http://[shop]/", "http://[1.2.3.4]/", "http://::1/"),
     *("http://me@shop.example/", "http://me:secret@shop.example/", "http://@shop.example/", "http://a@b@c/"),
     *("http://shop.example\\@127.0.0.1/", "http://shop.example\\hook", "\\\\shop.example\\hook"),
-    *("http://shop.example/a b", "http://shop.example/\r\nX: y", "http://shop.example/\t"),
+    *("http://shop.example/a b", "http://shop.example/\n", "http://shop.example/\r\nX: y", "http://shop.example/\t"),
     *("http://shop.example/\x00", "http://shop.example/\x7f", "http://shop.example/é", "http://\uff53hop.example/"),
     *("http://shop.example:0/", "http://shop.example:99999/", "http://shop.example:-1/", "http://shop.example:+80/"),
     *("http://shop.example:8_0/", "http://shop.example:\uff18\uff10/", "http://shop.example:http/"),
     *("http://shop.example/#part", LONG + "x" * (2049 - len(LONG)), "webr://a\\b", "webr://a b"),
+)
+
+PRIVATE: Final = (
+    *("10.0.0.1", "10.1", "0x0a000001", "167772161", "012.0.0.1", "172.16.0.1", "192.168.0.1", "100.64.0.1"),
+    *("169.254.169.254", "0.0.0.0", "224.0.0.1", "255.255.255.255", "198.18.0.1", "192.0.2.1"),
+    *("[::]", "[fd00::1]", "[fe80::1]", "[::ffff:10.0.0.1]", "[64:ff9b::10.0.0.1]", "[2002:a00:1::]", "[ff02::1]"),
+)
+"""Hosts that nothing is sent to, and how they disguise themselves; those of the machine itself are allowed here."""
+BROKEN_HOSTS: Final = (
+    *("a..b", ".a", "a_b!", "a<b>", "a%00", "%31%30.0.0.1", "*", "a,b", "a;b", "1.2.3.4.5", "999.1.1.1", "256.0.0.1"),
+    *("[fe80::1%25eth0]", "x" * 64 + ".example", ".".join(["x" * 60] * 5), "a.example:", '"a"', "a|b", "a^b", "{a}"),
 )
 
 PATH: Final = "$$->'Body'->>'a'"
@@ -71,6 +82,8 @@ BROKEN_SCRIPTS: Final = {
 }
 
 SUBSCRIPTIONS: Final = [
+    *(_subscribed(f"the host {host[:40]}", endpoint=f"http://{host}/hook") for host in (*PRIVATE, *BROKEN_HOSTS)),
+    *(_subscribed(f"the monitor at {host}", monitor_url=f"http://{host}/up") for host in PRIVATE[:3]),
     *(_subscribed(f"the endpoint {url[:40]!r}", endpoint=url) for url in BROKEN_ENDPOINTS),
     *(_subscribed(f"a filter: {what}", filter=source) for what, source in BROKEN_FILTERS.items()),
     *(_subscribed(f"a script: {what}", script=source) for what, source in BROKEN_SCRIPTS.items()),

@@ -127,6 +127,10 @@ CALLBACKS: Final = [
             "without a host": "https:///done",
             "of 2,049 characters": "https://shop.example/" + "x" * 2028,
             "with a script": "webr://x",
+            "to a private address": "http://10.0.0.1/done",
+            "to one in disguise": "http://0x0a.1/done",
+            "to one in another": "http://[::ffff:10.0.0.1]/done",
+            "to a machine's own data": "http://169.254.169.254/latest",
         }.items()
     ),
     _event("a CallbackURL for a TOPIC event", METADATA, CallbackURL="https://shop.example/done"),
