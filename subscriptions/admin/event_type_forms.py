@@ -23,20 +23,34 @@ class PrettyJsonField(forms.JSONField):
         return json.dumps(value, indent=2, ensure_ascii=False)
 
     def to_python(self, value: Any) -> Any:
-        """Return the value, or say where it is no JSON; refuse also what Python's parser gives up on."""
+        """Return the value, or say where it is no JSON; refuse also what cannot be read, stored or shown again."""
         try:
-            return super().to_python(value)
+            read = super().to_python(value)
         except forms.ValidationError as refused:
             raise forms.ValidationError(f"This is not JSON: {refused.__context__}.") from None
         except (RecursionError, ValueError):
             raise forms.ValidationError("This is nested too deep, or a number has too many digits.") from None
+        if not _is_storable(read):
+            raise forms.ValidationError("This has NUL, half of a character (\\ud800), or a number that is none.")
+        return read
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """Return what the page shows again."""
         try:
-            return super().bound_data(data, initial)
+            shown = super().bound_data(data, initial)
+            return shown if _is_storable(shown) else InvalidJSONInput(data)
         except (RecursionError, ValueError):
             return InvalidJSONInput(data)
+
+
+def _is_storable(value: Any) -> bool:
+    """Tell whether PostgreSQL can keep it and a page show it: without NUL, NaN and lone surrogates."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()
+    except ValueError:
+        return False
+    return r"\u0000" not in text.replace(r"\\", "")
 
 
 class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time

@@ -46,6 +46,8 @@ class ModelAdmin(unfolded.ModelAdmin):  # type: ignore[misc]
         """Show the list, or do what is asked for with some of it, if the user may."""
         if not set(request.POST.getlist("action")) <= {"", *self.get_actions(request)}:
             raise PermissionDenied
+        if any("\0" in value for values in request.GET.lists() for value in values[1]):
+            raise BadRequest  # PostgreSQL would refuse it
         return super().changelist_view(request, extra_context)  # type: ignore[no-any-return]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
