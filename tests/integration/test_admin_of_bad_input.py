@@ -1,0 +1,168 @@
+"""The admin's forms and lists refuse what the API refuses: an error in the form, never a 500, and nothing stored."""
+
+import pytest
+from django.contrib import admin as site
+from django.contrib.admin.models import LogEntry
+from django.db.models import Model
+from django.forms import ModelForm
+from django.test import Client
+from django.urls import reverse
+
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
+from tests import factories
+from tests.bad_input.configuring import BROKEN_ENDPOINTS, BROKEN_FILTERS, BROKEN_SCRIPTS, NAMES, PRIVATE
+from tests.clients import Answer
+
+pytestmark = pytest.mark.django_db
+
+CONFIGURED: tuple[type[Model], ...] = (EventType, Publisher, Subscriber, Subscription, RetryPolicy)
+DEEP = "[" * 2000 + "]" * 2000
+STORED: tuple[type[Model], ...] = (*CONFIGURED, ApiKey, LogEntry)
+ANYWHERE = {
+    "NUL": "a\0b",
+    "a lone surrogate": "\\ud800",
+    "2,000 levels": DEEP,
+    "5,000 digits": "9" * 5000,
+    "a very long text": "x" * 200_000,
+    "an emoji": "\U0001f600",
+    "NaN": "NaN",
+    "Infinity": "Infinity",
+    "1e400": "1e400",
+    "a date": "2026-13-45",
+}
+IN_JSON = {
+    **{what: ANYWHERE[what] for what in ("2,000 levels", "5,000 digits", "NaN", "Infinity", "1e400")},
+    "NUL": '{"a": "\\u0000"}',
+    "NUL as a key": '{"\\u0000": "a"}',
+    "a lone surrogate": '{"a": "\\ud800"}',
+    "a lone surrogate as a key": '{"\\ud800": "a"}',
+    "a raw NUL": '{"a": "\0"}',
+    "a list": '["a"]',
+    "a text": '"a"',
+    "a number": "5",
+    "true": "true",
+    "truncated": '{"a": ',
+    "something after the end": "{} x",
+    "900 levels": '{"a": ' * 900 + "1" + "}" * 900,
+    "a number of 5,000 digits inside": '{"a": ' + "9" * 5000 + "}",
+}
+OF_FIELDS = {
+    "endpoint": (*BROKEN_ENDPOINTS, *(f"http://{host}/" for host in PRIVATE)),
+    "filter": tuple(BROKEN_FILTERS.values()),
+    "script": tuple(BROKEN_SCRIPTS.values()),
+    "name": tuple(name for name in NAMES if name.strip() == name),
+}
+"""What the API refuses of these; a browser's blanks and line ends at either end are left off by every form."""
+
+
+@pytest.fixture
+def there() -> dict[type[Model], Model]:
+    """Return one of each that can be configured."""
+    wanted = factories.subscription()
+    return {
+        EventType: factories.event_type("Order.Paid"),
+        Publisher: factories.publisher("shop"),
+        Subscriber: wanted.subscriber,
+        Subscription: wanted,
+        RetryPolicy: factories.retry_policy("own"),
+    }
+
+
+def root_of(model: type[Model]) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+
+
+def page_of(one: Model) -> str:
+    return f"{root_of(type(one))}{one.pk}/change/"
+
+
+def form_at(admin: Client, page: str) -> "ModelForm[Model]":
+    """Return the form that a page shows."""
+    form: ModelForm[Model] = admin.get(page).context["adminform"].form
+    return form
+
+
+def filled(form: "ModelForm[Model]") -> dict[str, object]:
+    """Return what a browser would send of a form that nobody has touched."""
+    shown = {name: form[name].value() for name in form.fields}
+    return {name: value for name, value in shown.items() if value is not None and value is not False}
+
+
+def stored() -> list[object]:
+    """Return all that is configured, and what was done in the admin."""
+    return [[*model._default_manager.order_by("pk").values()] for model in STORED]
+
+
+@pytest.mark.parametrize("model", CONFIGURED, ids=lambda model: model.__name__)
+def test_no_value_of_all_fields_is_a_server_error(
+    admin: Client, model: type[Model], there: dict[type[Model], Model]
+) -> None:
+    form = form_at(admin, page_of(there[model]))
+    for value in ANYWHERE.values():
+        for address in (page_of(there[model]), f"{root_of(model)}add/"):
+            answer = admin.post(address, dict.fromkeys(form.fields, value))
+            assert (answer.status_code, bool(answer.context["adminform"].form.errors)) == (200, True), value[:60]
+
+
+@pytest.mark.parametrize(("model", "name"), [(EventType, "schema"), (Subscriber, "headers"), (Subscription, "headers")])
+def test_json_that_the_api_refuses_is_an_error_of_the_form(
+    admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]
+) -> None:
+    page = page_of(there[model])
+    form, before = form_at(admin, page), stored()
+    answers = {what: admin.post(page, {**filled(form), name: value}) for what, value in IN_JSON.items()}
+    wrong = [what for what, answer in answers.items() if answer.status_code != 200 or name not in errors_of(answer)]
+    assert (wrong, stored()) == ([], before)
+
+
+@pytest.mark.parametrize("name", ["endpoint", "filter", "script"])
+def test_what_the_api_refuses_of_a_subscription_is_an_error_of_the_form(
+    admin: Client, name: str, there: dict[type[Model], Model]
+) -> None:
+    form = form_at(admin, page_of(there[Subscription]))
+
+    def errors(**changes: str) -> dict[str, object]:
+        wanted = Subscription.objects.get()
+        return dict(type(form)({**filled(form), **changes}, instance=wanted).errors)
+
+    assert errors() == {}
+    refused = [value for value in OF_FIELDS[name] if value.strip() == value]
+    assert [value for value in refused if name not in errors(**{name: value})] == []
+
+
+def errors_of(answer: Answer) -> dict[str, object]:
+    return dict(answer.context["adminform"].form.errors)
+
+
+@pytest.mark.parametrize("name", [name for name in OF_FIELDS["name"] if name])
+@pytest.mark.parametrize("model", [EventType, Publisher, Subscriber, RetryPolicy], ids=lambda model: model.__name__)
+def test_no_name_is_taken_that_could_not_stand_in_an_address(
+    admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]
+) -> None:
+    form, before = form_at(admin, f"{root_of(model)}add/"), stored()
+    answer = admin.post(f"{root_of(model)}add/", {**filled(form), "name": name})
+    assert (answer.status_code, "name" in answer.context["adminform"].form.errors) == (200, True)
+    assert stored() == before
+
+
+@pytest.mark.parametrize("model", [*site.site._registry], ids=lambda model: model._meta.label_lower)
+def test_no_list_is_a_server_error_whatever_its_address_asks_for(admin: Client, model: type[Model]) -> None:
+    filters = [parameter_of(one) for one in site.site._registry[model].list_filter]
+    for name in ("q", "p", "o", *filters):
+        for value in ("a\0b", "9" * 5000, "\U0001f600"):
+            answer = admin.get(root_of(model), {name: value})
+            assert answer.status_code in {200, 302, 400}, (name, value[:40])
+
+
+def parameter_of(one: object) -> str:
+    """Return what a filter is called in an address, as far as its declaration tells."""
+    return str(one[0] if isinstance(one, tuple) else getattr(one, "parameter_name", one))
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_a_subscription_of_nothing_is_no_server_error(admin: Client, kind: EventKind) -> None:
+    wanted, before = factories.subscription(event_type=factories.event_type(kind=kind)), LogEntry.objects.count()
+    for form in ({}, {"event_type": "a"}, {"event_type": "9" * 30, "subscriber": "\0"}, {"subscriber": str(wanted.pk)}):
+        answer = admin.post(f"{root_of(Subscription)}add/", form)
+        assert (answer.status_code, bool(answer.context["adminform"].form.errors)) == (200, True)
+    assert (Subscription.objects.count(), LogEntry.objects.count()) == (1, before)
