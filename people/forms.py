@@ -1,11 +1,13 @@
 """What people fill in about their second factor."""
 
+from typing import Final
+
 from django import forms
 
 from subscriptions.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
 
-LONGEST_CODE = 40
-LONGEST_PASSWORD = 4096
+LONGEST_CODE: Final = 40
+LONGEST_PASSWORD: Final = 4096
 """As Django's own forms have it: hashing more would take long."""
 
 

@@ -60,6 +60,10 @@ class Tries:
             if not is_first:
                 self._one_more(row, now)
 
+    def take_back(self) -> None:
+        """Count nothing of this name at this address any more."""
+        self.counted().delete()
+
     def free_at(self) -> dt.datetime:
         """Return when there may be more, if nobody else at this address tries."""
         own, _ = self.made()
@@ -96,7 +100,7 @@ class Throttle(AxesDatabaseHandler):  # type: ignore[misc]
 
     def user_logged_in(self, sender: object, request: HttpRequest, user: AbstractBaseUser, **_: object) -> None:  # noqa: ARG002
         """Take back what was counted for this name at this address."""
-        tries_of(request, {"username": user.get_username()}).counted().delete()
+        tries_of(request, {"username": user.get_username()}).take_back()
 
     def user_logged_out(self, sender: object, request: HttpRequest, user: object, **_: object) -> None:
         """Nothing is counted of it."""

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 from django.contrib import messages
 from django.contrib.auth import authenticate
@@ -21,8 +21,8 @@ from people.proving import Proved, TooOften, prove
 from people.recovery_codes import CODE_BYTES, HOW_MANY
 from people.throttling import tries_of
 
-WRONG = "This code is wrong, or was used before."
-AGAIN = "This code is wrong. Look at the clock of your telephone, or begin anew."
+WRONG: Final = "This code is wrong, or was used before."
+AGAIN: Final = "This code is wrong. Look at the clock of your telephone, or begin anew."
 
 
 def second_factor(request: HttpRequest) -> HttpResponse:
@@ -112,9 +112,11 @@ def _with_code(
 ) -> HttpResponse:
     """Do something if the code that was sent is right."""
     form = CodeForm(request.POST)
-    if request.method != "POST" or not form.is_valid():
-        return refuse(form)
     user = _person(request)
+    if request.method != "POST":
+        return _to_standing()
+    if not form.is_valid():
+        return refuse(form)
     match prove(user, form.cleaned_data["code"], now=timezone.now()):
         case Proved(with_recovery_code=True):
             note(request, user, "Used a recovery code.")
@@ -133,7 +135,11 @@ def _person(request: HttpRequest) -> User:
 
 def _has_password(request: HttpRequest, user: User, form: PasswordForm) -> bool:
     """Tell whether this is the person's password; wrong ones count as failed logins."""
-    return authenticate(request, username=user.get_username(), password=form.cleaned_data["password"]) == user
+    credentials = {"username": user.get_username()}
+    is_right = authenticate(request, password=form.cleaned_data["password"], **credentials) == user
+    if is_right:
+        tries_of(request, credentials).take_back()
+    return is_right
 
 
 def _onward(request: HttpRequest) -> str:

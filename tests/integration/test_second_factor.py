@@ -7,6 +7,7 @@ import re
 
 import pytest
 import time_machine
+from axes.models import AccessAttempt
 from django.conf import settings
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.hashers import PBKDF2PasswordHasher
@@ -18,6 +19,7 @@ from django.test import Client
 from people.models import RecoveryCode, SecondFactor
 from people.one_time_codes import code_of, seed_of, step_at
 from people.proving import FREE_FAILURES, LONGEST_PAUSE, Proved, TooOften, Wrong, pause_after, prove
+from people.throttling import MOST_FOR_A_NAME
 from tests.logging_in import PASSWORD, browser, log_in, person
 
 pytestmark = pytest.mark.django_db
@@ -110,6 +112,12 @@ def test_without_the_password_none_is_begun(page: Client, ann: User) -> None:
     for _ in range(4):
         page.post(f"{ROOT}begin/", {"password": "wrong"})
     assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 429
+
+
+def test_the_right_password_is_no_failed_login(page: Client, ann: User) -> None:
+    for _ in range(MOST_FOR_A_NAME + 1):
+        assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 200
+    assert AccessAttempt.objects.count() == 0
 
 
 def test_from_then_on_the_password_alone_opens_nothing(page: Client, ann: User) -> None:

@@ -20,7 +20,7 @@ GOOD: dict[str, Any] = {
     "DATABASES": {"default": {"HOST": "10.0.0.6"}},
     "REACH": Reach(networks_in("10.20.0.0/16")),
 }
-BAD: list[tuple[dict[str, Any], list[str]]] = [
+CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({}, []),
     ({"SECRET_KEY": "k" * 49}, ["W001"]),
     ({"SECRET_KEY_FALLBACKS": [GOOD["SECRET_KEY"]]}, ["W002"]),
@@ -42,7 +42,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("changed", "expected"), BAD)
+@pytest.mark.parametrize(("changed", "expected"), CASES)
 def test_each_door_that_settings_leave_open_is_told_with_what_to_do(
     monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], expected: list[str]
 ) -> None:
