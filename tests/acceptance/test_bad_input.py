@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.bad_input import bodies, configuring, fetching, fields, publishing, reading
-from tests.bad_input.rows import Row
+from tests.bad_input.rows import Row, text
 from tests.bad_input.shops import Shop, shop_at
 from tests.bad_input.wire import Answer
 from tests.real_broker import Broker
@@ -73,3 +73,47 @@ def names(answer: Answer, field: str) -> bool:
 @pytest.mark.parametrize("row", [*publishing.ROWS, *configuring.ROWS, *fetching.ROWS, *reading.ROWS], ids=str)
 def test_bad_input_is_refused(shop: Shop, row: Row) -> None:
     assert shop.refusal(row) == (row.status, row.code)
+
+
+@pytest.mark.behaviour("9.4")
+@pytest.mark.behaviour("9.2")
+def test_a_receipt_counts_once_and_in_its_own_mailbox_only(shop: Shop) -> None:
+    shop.call(f"events/{shop.names['topic']}", {"n": 2})
+    (fetched, returned) = shop.call(f"mailboxes/{shop.names['mailbox']}/next", {}, key="subscriber")["messages"]
+
+    def answer(call: str, receipt: str, key: str = "subscriber", box: str = "mailbox") -> tuple[int, str]:
+        row = Row(call, "POST", f"/api/v1/mailboxes/<{box}>/{call}", 0, "", body=text({"receipt": receipt}), key=key)
+        said = shop.ask(row)
+        return said.status, said.json["code"]
+
+    asked = [
+        answer("ack", fetched["receipt"], "neighbour", "neighbour"),
+        answer("ack", fetched["receipt"], "neighbour"),
+        answer("ack", fetched["receipt"]),
+        answer("ack", fetched["receipt"]),
+        answer("nack", fetched["receipt"]),
+        answer("nack", returned["receipt"]),
+        answer("ack", returned["receipt"]),
+    ]
+    assert asked == [
+        (404, "unknown_receipt"),
+        (404, "not_found"),
+        (200, "acknowledged"),
+        (200, "acknowledged"),
+        (409, "acknowledged"),
+        (200, "returned"),
+        (409, "returned"),
+    ]
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.behaviour("3.1")
+def test_a_key_that_stands_twice_is_kept_and_filters_see_the_last(shop: Shop) -> None:
+    event_type, path = shop.broker.event_type("Bad.Twice"), "$$->'Body'->>'a'"
+    wanted = [shop.broker.subscribe("", event_type, delivery_mode="PULL", filter=f"{path} = '{n}'") for n in (1, 2)]
+    body = b'{"a": 1,  "a": 2, "b": 1e400}'
+    answer = shop.ask(Row("twice", "POST", f"/api/v1/events/{event_type}", 202, "", body=body))
+    assert (answer.status, answer.json["deliveries"]) == (202, 1)
+    stored = shop.broker.get(f"messages/{answer.json['id']}")
+    assert stored["body"].encode() == body
+    assert [one["subscriber"] for one in stored["deliveries"]] == [wanted[1].name]

@@ -178,6 +178,7 @@ OPERATIONS: Final[Mapping[tuple[str, str], tuple[Takes, str]]] = {
     ("POST", "subscriptions/{id}/pause"): (Takes.OPTIONS, "subscriptions/<subscription>/pause"),
     ("POST", "subscriptions/{id}/resume"): (Takes.NOTHING, "subscriptions/<subscription>/resume"),
     ("POST", "subscriptions/{id}/rotate-secret"): (Takes.NOTHING, "subscriptions/<subscription>/rotate-secret"),
+    ("POST", "subscriptions/{id}/send-test-event"): (Takes.NOTHING, "subscriptions/<subscription>/send-test-event"),
     ("POST", "subscriptions/{id}/test-filter"): (Takes.FIELDS, "subscriptions/<subscription>/test-filter"),
     ("POST", "subscriptions/{id}/test-script"): (Takes.FIELDS, "subscriptions/<subscription>/test-script"),
     ("POST", "summary-runs"): (Takes.FIELDS, "summary-runs"),
