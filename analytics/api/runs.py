@@ -89,7 +89,7 @@ class Runs(Records[Run]):
     order = Order("summary runs", descending=True)
     query_class = RunQuery
 
-    def scope(self, key: ApiKey) -> QuerySet[Run]:  # noqa: ARG002 - for management only
+    def visible_to(self, key: ApiKey) -> QuerySet[Run]:  # noqa: ARG002 - for management only
         """Return all of them."""
         return Run.objects.all()
 

@@ -16,8 +16,8 @@ from delivery.api.replays import ReplaySerializer
 from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.scopes import subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TruthField
+from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import Scope
 
 register(

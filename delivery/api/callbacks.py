@@ -115,7 +115,7 @@ class Callbacks(Records[Callback]):
             return Reply.as_view()(request, token=str(kwargs["id"]))
         return super().dispatch(request, *args, **kwargs)
 
-    def scope(self, key: ApiKey) -> QuerySet[Callback]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Callback]:
         """Return management all, a publisher those of its messages."""
         callbacks = Callback.objects.defer("token_sealed")
         return callbacks if key.kind == KeyKind.MANAGEMENT else callbacks.filter(publisher=key.publisher_id)

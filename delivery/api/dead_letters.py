@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 
 from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.records import Records
-from delivery.api.scopes import deliveries_for
+from delivery.api.visibility import deliveries_for
 from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
 from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
@@ -50,7 +50,7 @@ class DeadLetters(Records[Delivery]):
     query_class = DeadLetterQuery
     order = Order("dead-letters", descending=True)
 
-    def scope(self, key: ApiKey) -> QuerySet[Delivery]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Delivery]:
         """Return management all, a subscriber its own."""
         return deliveries_for(key)
 

@@ -10,7 +10,7 @@ from rest_framework.serializers import BaseSerializer
 
 from delivery.api.delivery_documents import DeliverySerializer, WholeDeliverySerializer
 from delivery.api.records import Records
-from delivery.api.scopes import deliveries_for
+from delivery.api.visibility import deliveries_for
 from delivery.looking.listing import deliveries_of, in_group
 from delivery.looking.under_way import under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
@@ -52,7 +52,7 @@ class Deliveries(Records[Delivery]):
     query_class = DeliveryQuery
     order = Order("deliveries", descending=True)
 
-    def scope(self, key: ApiKey) -> QuerySet[Delivery]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Delivery]:
         """Return management all, a subscriber its own."""
         return deliveries_for(key)
 

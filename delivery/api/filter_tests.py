@@ -15,7 +15,7 @@ from delivery.api.messages_to_try import FilterToTry, MessageToTry, stored, vali
 from delivery.looking.explaining import shown_of, verdict_on
 from delivery.webhooks.forwarded_headers import kept
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.scopes import subscriptions_for
+from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import Scope
 from subscriptions.verdicts import Verdict, judge
 

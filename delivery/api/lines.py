@@ -16,7 +16,7 @@ from delivery.models import Lane, Line, LineEvent
 from delivery.settling.cancelling import cancel_deliveries_of
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.scopes import subscribers_for, subscriptions_for
+from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import EventKind, Scope, Subscription
 
 EVENTS_SHOWN: Final = 50

@@ -150,7 +150,7 @@ class Messages(Records[Message]):
     query_class = MessageQuery
     order = Order("messages", descending=True)
 
-    def scope(self, key: ApiKey) -> QuerySet[Message]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Message]:
         """Return management all, a publisher its own."""
         messages = Message.objects.select_related("event_type", "publisher")
         if self.action == "list":

@@ -15,9 +15,9 @@ from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.preconditions import etag_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import StrictSerializer, TextField
 from subscriptions.api.subscription_fields import SubscriptionSerializer
+from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import Scope, Subscription
 
 MOST_CHARACTERS: Final = 1000

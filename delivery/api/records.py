@@ -25,7 +25,7 @@ class Records(GenericViewSet[Record], Generic[Record]):
     order: ClassVar[Order]
     query_class: ClassVar[type[PageQuery]] = PageQuery
 
-    def scope(self, key: ApiKey) -> QuerySet[Record]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Record]:
         """Return what `key` can see; each kind of record says."""
         raise NotImplementedError
 
@@ -39,7 +39,7 @@ class Records(GenericViewSet[Record], Generic[Record]):
 
     def get_queryset(self) -> QuerySet[Record]:
         """Return what the request's key can see."""
-        return self.scope(key_of(self.request))
+        return self.visible_to(key_of(self.request))
 
     def list(self, request: Request) -> Response:
         """List them, a page at a time, newest first."""

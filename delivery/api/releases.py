@@ -8,7 +8,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.delivery_documents import DeliverySerializer
-from delivery.api.scopes import deliveries_for
+from delivery.api.visibility import deliveries_for
 from delivery.settling.holding import release_one
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body

@@ -86,7 +86,7 @@ class Replays(Records[Replay]):
     http_method_names = ["get", "head", "post"]
     order = Order("replays", descending=True)
 
-    def scope(self, key: ApiKey) -> QuerySet[Replay]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Replay]:
         """Return what the key can see."""
         return replays_for(key)
 

@@ -18,7 +18,7 @@ from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, re
 from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.messages_to_try import AS_TEXT
 from delivery.api.published import AcceptedEvent, answer_of
-from delivery.api.scopes import deliveries_for
+from delivery.api.visibility import deliveries_for
 from delivery.callbacks.terms import callback_terms
 from delivery.models import Message
 from subscriptions.api.permissions import MayPublish, MayReceive, key_of

@@ -22,7 +22,7 @@ from delivery.webhooks.forwarded_headers import kept
 from delivery.webhooks.parts import Content, Destination
 from delivery.webhooks.requests import OWN
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.scopes import subscriptions_for
+from subscriptions.api.visibility import subscriptions_for
 from subscriptions.endpoints import is_scripted
 from subscriptions.models import EventKind, Scope
 

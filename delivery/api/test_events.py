@@ -15,7 +15,7 @@ from delivery.calls.rehearsing import ID_BYTES, NothingToSendTo, Rehearsed, rehe
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.scopes import subscriptions_for
+from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import Scope
 
 register({NothingToSendTo: ProblemType(400, "nothing_to_send_to", "Nothing to send to")})

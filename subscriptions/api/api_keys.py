@@ -20,7 +20,6 @@ from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource, refuse_body
-from subscriptions.api.scopes import api_keys_for
 from subscriptions.api.strictness import (
     NameField,
     OneOfField,
@@ -28,6 +27,7 @@ from subscriptions.api.strictness import (
     StrictSerializer,
     WholeNumberField,
 )
+from subscriptions.api.visibility import api_keys_for
 from subscriptions.key_scopes import OPENED, BeyondIssuer, Issuer
 from subscriptions.key_tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
@@ -121,7 +121,7 @@ class ApiKeys(Resource[ApiKey]):
     order = Order("api keys")
     related = ("publisher", "subscriber")
 
-    def scope(self, key: ApiKey) -> QuerySet[ApiKey]:
+    def visible_to(self, key: ApiKey) -> QuerySet[ApiKey]:
         """Return all: nobody but management gets here."""
         return api_keys_for(key)
 

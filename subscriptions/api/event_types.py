@@ -12,8 +12,8 @@ from rest_framework.serializers import BaseSerializer
 from subscriptions import configuring
 from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.scopes import event_types_for
 from subscriptions.api.strictness import StrictModelSerializer
+from subscriptions.api.visibility import event_types_for
 from subscriptions.models import ApiKey, EventType
 from subscriptions.schemas import BrokenSchema, compiled
 
@@ -57,7 +57,7 @@ class EventTypes(Resource[EventType]):
     lookup_value_converter = "name"
     order = Order("event types", "name")
 
-    def scope(self, key: ApiKey) -> QuerySet[EventType]:
+    def visible_to(self, key: ApiKey) -> QuerySet[EventType]:
         """Return all."""
         return event_types_for(key)
 

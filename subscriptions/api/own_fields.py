@@ -6,8 +6,8 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 
 from subscriptions.api.permissions import key_of
-from subscriptions.api.scopes import subscribers_for, subscriptions_for
 from subscriptions.api.strictness import NameField, WholeNumberField
+from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import Subscriber, Subscription
 
 LARGEST_ID: Final = 2**63 - 1

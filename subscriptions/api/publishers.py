@@ -7,8 +7,8 @@ from rest_framework.response import Response
 from subscriptions import configuring
 from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.scopes import publishers_for
 from subscriptions.api.strictness import NameField, NamesField, StrictModelSerializer
+from subscriptions.api.visibility import publishers_for
 from subscriptions.models import ApiKey, EventType, Publisher
 
 
@@ -36,7 +36,7 @@ class Publishers(Resource[Publisher]):
     order = Order("publishers", "name")
     related = ("event_types",)
 
-    def scope(self, key: ApiKey) -> QuerySet[Publisher]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Publisher]:
         """Return management all, a publisher itself."""
         return publishers_for(key)
 

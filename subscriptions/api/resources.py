@@ -83,13 +83,13 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
         super().initial(request, *args, **kwargs)
         refuse_unmeasured(request)
 
-    def scope(self, key: ApiKey) -> QuerySet[Record]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Record]:
         """Return what `key` can see; each resource says."""
         raise NotImplementedError
 
     def get_queryset(self) -> QuerySet[Record]:
         """Return what the request's key can see."""
-        return self.scope(key_of(self.request))
+        return self.visible_to(key_of(self.request))
 
     def list(self, request: Request) -> Response:
         """List them, a page at a time."""

@@ -9,8 +9,8 @@ from rest_framework.response import Response
 from subscriptions import configuring
 from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.scopes import retry_policies_for
 from subscriptions.api.strictness import StrictModelSerializer
+from subscriptions.api.visibility import retry_policies_for
 from subscriptions.models import ApiKey, RetryPolicy
 from subscriptions.retry_terms import TERMS
 
@@ -32,7 +32,7 @@ class RetryPolicies(Resource[RetryPolicy]):
     lookup_value_converter = "name"
     order = Order("retry policies", "name")
 
-    def scope(self, key: ApiKey) -> QuerySet[RetryPolicy]:
+    def visible_to(self, key: ApiKey) -> QuerySet[RetryPolicy]:
         """Return all."""
         return retry_policies_for(key)
 

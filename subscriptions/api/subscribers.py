@@ -13,8 +13,8 @@ from subscriptions import configuring
 from subscriptions.api.header_fields import HeadersField
 from subscriptions.api.pagination import Order
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.scopes import subscribers_for
 from subscriptions.api.strictness import StrictModelSerializer
+from subscriptions.api.visibility import subscribers_for
 from subscriptions.models import ApiKey, Processing, Status, Subscriber
 
 
@@ -63,7 +63,7 @@ class Subscribers(Resource[Subscriber]):
     lookup_value_converter = "name"
     order = Order("subscribers", "name")
 
-    def scope(self, key: ApiKey) -> QuerySet[Subscriber]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Subscriber]:
         """Return management all, a subscriber itself."""
         return subscribers_for(key)
 

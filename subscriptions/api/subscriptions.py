@@ -17,7 +17,6 @@ from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Resource, refuse_body
-from subscriptions.api.scopes import subscriptions_for
 from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.api.subscription_fields import (
     NewSubscriptionSerializer,
@@ -25,6 +24,7 @@ from subscriptions.api.subscription_fields import (
     SubscriptionChange,
     SubscriptionSerializer,
 )
+from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import ApiKey, DeliveryMode, EventType, KeyKind, Status, Subscription
 from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
@@ -52,7 +52,7 @@ class Subscriptions(Resource[Subscription]):
     related = ("subscriber", "event_type", "retry_policy")
     writers = frozenset({KeyKind.MANAGEMENT, KeyKind.SUBSCRIBER})
 
-    def scope(self, key: ApiKey) -> QuerySet[Subscription]:
+    def visible_to(self, key: ApiKey) -> QuerySet[Subscription]:
         """Return management all, a subscriber its own."""
         return subscriptions_for(key)
 
