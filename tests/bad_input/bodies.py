@@ -59,7 +59,7 @@ INPUTS: Final = {
     "another content type": Input(b"{}", "text/plain"),
     "a form": Input(b"name=a", "application/x-www-form-urlencoded"),
     "a multipart form": Input(b"--x--\r\n", "multipart/form-data; boundary=x"),
-    "no content type at all": Input(b"{}", "nonsense"),
+    "a content type that is none": Input(b"{}", "nonsense"),
     "more than a mebibyte": Input(b'{"name": "' + b"x" * MEBIBYTE + b'"}'),
 }
 
@@ -83,7 +83,7 @@ _NOT_JSON: Final = (
 )
 _OTHER_JSON: Final = ("NUL as a key", "an array", "a text", "a number", "null", "an unknown field")
 _OTHER_TYPES: Final = (
-    *("no content type", "another content type", "a form", "a multipart form", "no content type at all"),
+    *("no content type", "another content type", "a form", "a multipart form", "a content type that is none"),
 )
 _JSON: Final[Mapping[str, Refusal]] = {
     **dict.fromkeys(_NOT_JSON, NO_JSON),
@@ -96,7 +96,7 @@ _NO_PAYLOAD: Final = (
     *("no body", "blanks", "truncated", "something after the end", "NaN", "Infinity"),
     *("invalid UTF-8", "UTF-16", "a byte order mark", "2,000 levels"),
 )
-_TEXTS: Final = ("another content type", "a form", "a multipart form", "no content type at all")
+_TEXTS: Final = ("another content type", "a form", "a multipart form", "a content type that is none")
 
 REFUSED: Final[Mapping[Takes, Mapping[str, Refusal]]] = {
     Takes.FIELDS: {"no body": INVALID, **_JSON},
