@@ -36,11 +36,11 @@ def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list
     ]
 
 
-def copies_of_a_sender(requests: Sequence[Exchange], fault: Fault) -> int:
+def copies_of_a_sender(copies: Sequence[tuple[Exchange, Exchange]], fault: Fault) -> int:
     """Return how many copies of what was under way during the fault came from the sender that sent the most."""
     senders = Counter(
         copy.message_id % SENDERS
-        for copy, repeated in extra_copies(requests)
+        for copy, repeated in copies
         if copy.at > fault.begun and was_under_way(repeated, fault)
     )
     return max(senders.values(), default=0)
@@ -75,5 +75,5 @@ def figures_of_jobs(
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,
         most_of_a_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
-        most_of_a_fault=max((copies_of_a_sender(requests, fault) for fault in faults), default=0),
+        most_of_a_fault=max((copies_of_a_sender(copies, fault) for fault in faults), default=0),
     )

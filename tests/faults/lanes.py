@@ -45,7 +45,9 @@ def figures_of_lanes(
     own, apart = lanes(requests)
     events = {event.number: event for event in published}
     accepted = {one.number for one in requests if one.status == 200}
-    copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in copies_in_any_order(apart)]
+    pairs = [*copies_in_any_order(apart)]
+    copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in pairs]
+    most_apart = max((copies_of(pairs, fault) for fault in faults), default=0)
     return Figures(
         acknowledged=len(events),
         delivered=len(accepted),
@@ -60,6 +62,6 @@ def figures_of_lanes(
         misnumbered=misnumbered(own),
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
-        most_of_a_line=max(len([*extra_copies(own)]), len([*copies_in_any_order(apart)])),
-        most_of_a_fault=max((max(most_of_a_fault(own, [one]), copies_of(apart, one)) for one in faults), default=0),
+        most_of_a_line=max(len([*extra_copies(own)]), len(pairs)),
+        most_of_a_fault=max(most_of_a_fault(own, faults), most_apart),
     )

@@ -10,7 +10,7 @@ from broker_project.stack.children import Child
 from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures, figures
-from tests.faults.publishers import PUBLISH_EVERY, Call, Publisher, begun_by, published_by, stop_all
+from tests.faults.publishers import PUBLISH_EVERY, Call, Publisher, begun_by, give_up_all, published_by, stop_all
 from tests.real_broker import Broker, Subscribed
 from tests.receiver import Receiver, wait_until
 
@@ -143,6 +143,5 @@ def loaded(broker: Broker, receiver: Receiver) -> Iterator[Load]:
     try:
         yield load
     finally:
-        for publisher in load.publishers:
-            publisher.enough.set()
+        give_up_all(load.publishers)
         broker.inactivate_all()

@@ -16,7 +16,7 @@ from tests.faults.load import THROUGH_SECONDS, WARM
 from tests.faults.mailbox_clients import Client, Manner
 from tests.faults.mailbox_figures import figures_of_mailbox
 from tests.faults.mailbox_process import read, started
-from tests.faults.publishers import Publisher, begun_by
+from tests.faults.publishers import Publisher, begun_by, give_up_all
 from tests.faults.queue_load import OPEN, WINNERS
 from tests.real_broker import Broker
 from tests.receiver import wait_until
@@ -126,6 +126,7 @@ class Box:
 
     def end(self) -> None:
         """Let nobody do anything any more, nor wait for a message."""
+        give_up_all(self.publishers)
         self.stop_publishing(*self.clients)
         for process in self.processes.values():
             process.kill()

@@ -51,6 +51,7 @@ class Publisher(threading.Thread):
         self.begun: list[int] = []
         self.calls: list[Call] = []
         self.enough = threading.Event()
+        self._is_over = threading.Event()
         self._address = f"{broker.web}/api/v1/events"
         self._session = broker.publisher()
         self._event_types = itertools.cycle(event_types)
@@ -75,12 +76,18 @@ class Publisher(threading.Thread):
         started = time.monotonic()
         call = self._one if self._size == 1 else self._batch
         while not call(items):
-            time.sleep(REPEAT_AFTER)
+            if self._is_over.wait(REPEAT_AFTER):
+                return
         ended = time.monotonic()
         self.published += [
             Published(number, event_type, "", "", started, ended, position, 0)
             for position, (number, event_type) in enumerate(items)
         ]
+
+    def give_up(self) -> None:
+        """Publish nothing more, nor repeat what was not taken: the broker may be gone for good."""
+        self.enough.set()
+        self._is_over.set()
 
     def _one(self, items: list[tuple[int, str]]) -> bool:
         ((number, event_type),) = items
@@ -112,6 +119,12 @@ def stop_all(publishers: Sequence[Publisher]) -> None:
         publisher.enough.set()
     for publisher in filter(Publisher.is_alive, publishers):
         publisher.join(LONGEST_CALL)
+
+
+def give_up_all(publishers: Iterable[Publisher]) -> None:
+    """Let none of them do anything more."""
+    for publisher in publishers:
+        publisher.give_up()
 
 
 def published_by(publishers: Iterable[Publisher]) -> list[Published]:

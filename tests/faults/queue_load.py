@@ -12,7 +12,7 @@ from tests.faults.exchanges import Exchange, Fault
 from tests.faults.figures import Figures
 from tests.faults.jobs import figures_of_jobs
 from tests.faults.load import THROUGH_SECONDS, WARM
-from tests.faults.publishers import PUBLISH_EVERY, Publisher, begun_by, stop_all
+from tests.faults.publishers import PUBLISH_EVERY, Publisher, begun_by, give_up_all, stop_all
 from tests.real_broker import Broker
 from tests.receiver import LOOPBACK, Receiver, wait_until
 
@@ -134,6 +134,5 @@ def queue_loaded(broker: Broker, receiver: Receiver, *, every: float = PUBLISH_E
     try:
         yield jobs
     finally:
-        for publisher in publishers:
-            publisher.enough.set()
+        give_up_all(publishers)
         broker.inactivate_all()

@@ -8,10 +8,9 @@ from tests.faults.figures import Figures, renamed
 from tests.faults.jobs import extra_copies, unexplained, was_under_way
 
 
-def copies_of(requests: Sequence[Exchange], fault: Fault) -> int:
+def copies_of(copies: Sequence[tuple[Exchange, Exchange]], fault: Fault) -> int:
     """Return how many copies repeat what was under way during the fault."""
-    pairs = extra_copies(requests)
-    return sum(copy.at > fault.begun and was_under_way(repeated, fault) for copy, repeated in pairs)
+    return sum(copy.at > fault.begun and was_under_way(repeated, fault) for copy, repeated in copies)
 
 
 def figures_of_several(
@@ -25,7 +24,8 @@ def figures_of_several(
     """Judge the requests of a subscriber that gets everything in no order."""
     acknowledged = {event.number for event in published}
     accepted = {one.number for one in requests if one.status == 200}
-    copies = [copy for copy, _ in extra_copies(requests)]
+    pairs = [*extra_copies(requests)]
+    copies = [copy for copy, _ in pairs]
     return Figures(
         acknowledged=len(acknowledged),
         delivered=len(accepted),
@@ -38,5 +38,5 @@ def figures_of_several(
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         most_of_a_line=len(copies),
-        most_of_a_fault=max((copies_of(requests, fault) for fault in faults), default=0),
+        most_of_a_fault=max((copies_of(pairs, fault) for fault in faults), default=0),
     )

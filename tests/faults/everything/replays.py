@@ -2,9 +2,8 @@
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,11 +11,11 @@ import psycopg
 import requests
 
 from tests.faults.endpoints import Endpoint
+from tests.faults.everything.rounds import Round
 from tests.faults.everything.works import EVERY, Work
-from tests.faults.exchanges import Fault, most_of_a_fault, unexplained
+from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures
 from tests.faults.publishers import Publisher
-from tests.faults.replayed import compared
 from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import Receiver
 
@@ -25,20 +24,11 @@ ROUND = 40
 PACE = 10
 """New deliveries a second."""
 LOOK_EVERY = 0.3
-REPLAYS = """
-    SELECT r.id, r.state FROM delivery_replay r JOIN subscriptions_subscription s ON s.id = r.subscription_id
-     WHERE s.id = %(subscription)s ORDER BY r.id
-"""
+REPLAYS = "SELECT state FROM delivery_replay WHERE subscription_id = %(subscription)s ORDER BY id"
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What was published, and where in the endpoint's log the first time and the second time begin and end."""
-
-    numbers: frozenset[int]
-    begun: int
-    asked: int
-    ended: int
+class Over(Exception):
+    """Nobody waits any more for what was going on."""
 
 
 @dataclass(slots=True)
@@ -55,6 +45,7 @@ class Replays(Work):
     rounds: list[Round] = field(default_factory=list)
     thread: threading.Thread | None = None
     enough: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         self.thread = threading.Thread(target=self._go_on, daemon=True)
@@ -69,59 +60,54 @@ class Replays(Work):
     def stop(self) -> None:
         self.enough.set()
 
+    def give_up(self) -> None:
+        """End the round that is under way, too."""
+        self.stop()
+        self.publisher.give_up()
+        self.is_over.set()
+
     def is_through(self) -> bool:
         return not (self.thread and self.thread.is_alive()) and self.broker.has_finished([self.subscribed])
 
     def figures(self) -> Figures:
-        return sum(map(self._judged, [*self.rounds]), Figures(unfinished=self.broker.unfinished([self.subscribed])))
+        judged = [one.judged(self.endpoint.exchanges, self.faults) for one in [*self.rounds]]
+        return sum(judged, Figures(unfinished=self.broker.unfinished([self.subscribed])))
 
     def measured(self) -> dict[str, float]:
         return {"replayed": sum(len(one.numbers) for one in self.rounds)}
 
-    def _judged(self, one: Round) -> Figures:
-        log = self.endpoint.exchanges
-        first, second = log[one.begun : one.asked], log[one.asked : one.ended]
-        again = compared(first, second)
-        return Figures(
-            acknowledged=len(one.numbers),
-            delivered=len({each.number for each in second if each.status == 200}),
-            lost=again.missing + len(one.numbers - {each.number for each in first}),
-            unexpected=sum(each.number not in one.numbers for each in (*first, *second)),
-            duplicated=again.copies,
-            inverted=again.inverted,
-            unflagged=again.unflagged,
-            not_under_way=unexplained(second, self.faults),
-            altered=sum(each.altered for each in second),
-            misrecorded=again.doubled,
-            most_of_a_fault=max(most_of_a_fault(each, self.faults) for each in (first, second)),
-        )
-
     # --- one round ---------------------------------------------------------------
 
     def _go_on(self) -> None:
-        while not self.enough.is_set():
-            begun, since = len(self.endpoint.exchanges), self._asked("SELECT clock_timestamp()")[0][0]
-            before = len(self.publisher.published)
-            for _ in range(ROUND):
-                self.publisher.publish()
-            numbers = frozenset(event.number for event in self.publisher.published[before:])
-            self._wait(lambda: self.broker.has_finished([self.subscribed]))
-            asked = len(self.endpoint.exchanges)
-            self._replay(since.isoformat())
-            self._wait(lambda: self.broker.has_finished([self.subscribed]))
-            self.rounds.append(Round(numbers, begun, asked, len(self.endpoint.exchanges)))
+        with suppress(Over):
+            while not self.enough.is_set():
+                self.rounds.append(self._round())
+
+    def _round(self) -> Round:
+        begun, since = len(self.endpoint.exchanges), self._asked("SELECT clock_timestamp()")[0][0]
+        before = len(self.publisher.published)
+        for _ in range(ROUND):
+            self.publisher.publish()
+        numbers = frozenset(event.number for event in self.publisher.published[before:])
+        self._wait(lambda: self.broker.has_finished([self.subscribed]))
+        asked = len(self.endpoint.exchanges)
+        self._replay(since.isoformat())
+        self._wait(lambda: self.broker.has_finished([self.subscribed]))
+        return Round(numbers, begun, asked, len(self.endpoint.exchanges))
 
     def _replay(self, since: str) -> None:
         """Have what was delivered since then replayed, once, whatever answers are lost; wait until it is done."""
-        known = self._asked(REPLAYS, subscription=self.subscription)
+        known = len(self._replays())
         asked = {"subscription": self.subscription, "statuses": ["DELIVERED"], "from": since, "pace": PACE}
         headers = {"Authorization": f"Bearer {self.broker.management.token}"}
-        while len(self._asked(REPLAYS, subscription=self.subscription)) == len(known):
-            try:
+        while len(self._replays()) == known:
+            with suppress(requests.RequestException):
                 requests.post(f"{self.broker.web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT)
-            except requests.RequestException:
-                time.sleep(LOOK_EVERY)
-        self._wait(lambda: self._asked(REPLAYS, subscription=self.subscription)[-1][1] == "DONE")
+        self._wait(lambda: self._replays()[-1] == "DONE")
+
+    def _replays(self) -> Sequence[str]:
+        """Return the state of each."""
+        return [state for (state,) in self._asked(REPLAYS, subscription=self.subscription)]
 
     def _asked(self, query: str, **arguments: object) -> Sequence[tuple[Any, ...]]:
         """Return what stands in the books, as soon as anybody can read them."""
@@ -129,11 +115,15 @@ class Replays(Work):
             try:
                 return self.broker.ask(query, **arguments)
             except psycopg.Error:
-                time.sleep(LOOK_EVERY)
+                self._wait_a_moment()
 
     def _wait(self, condition: Callable[[], object]) -> None:
         while not condition():
-            time.sleep(LOOK_EVERY)
+            self._wait_a_moment()
+
+    def _wait_a_moment(self) -> None:
+        if self.is_over.wait(LOOK_EVERY):
+            raise Over
 
 
 @contextmanager
@@ -147,4 +137,4 @@ def replays_at(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Itera
     try:
         yield made
     finally:
-        made.stop()
+        made.give_up()

@@ -76,7 +76,7 @@ class Replies(Work):
 
     def end(self) -> None:
         """Post nothing any more."""
-        self.publisher.enough.set()
+        self.publisher.give_up()
         for _ in self.threads:
             self.worker.wanted.put(ENOUGH)
 

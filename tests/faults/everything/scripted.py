@@ -27,5 +27,7 @@ class ScriptedEndpoint(Endpoint):
             made = json.loads(body)
         except ValueError:
             return False
+        if not isinstance(made, dict):
+            return False
         dice = self._dice.setdefault(number, made.get("dice"))
         return bool(dice) and made == {"number": number, "length": number % 700, "dice": dice}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Brokers
+from tests.brokers import Brokers, begin_anew
 from tests.faults.everything.conftest import Judge
 from tests.faults.everything.gathering import everything
 from tests.faults.everything.memory import memory_of
@@ -28,9 +28,10 @@ def test_random_faults(
     tmp_path: Path,
     judge: Judge,
     capfd: pytest.CaptureFixture[str],
-    pytestconfig: pytest.Config,
+    request: pytest.FixtureRequest,
 ) -> None:
-    random, broker = pytestconfig.stash.get(RANDOM, Random()), brokers.broker()
+    begin_anew(brokers, request.session)
+    random, broker = request.config.stash.get(RANDOM, Random()), brokers.broker()
 
     def say(what: str) -> None:
         with capfd.disabled():
