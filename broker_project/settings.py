@@ -314,7 +314,7 @@ STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
 AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "people.backends.People"]
 AXES_HANDLER = "people.throttling.Throttle"
-AXES_LOCKOUT_CALLABLE = "people.views.locked_out"
+AXES_LOCKOUT_CALLABLE = "people.pages.locked_out"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"

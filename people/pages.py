@@ -16,6 +16,7 @@ from django.utils.safestring import SafeString, mark_safe
 from people.forms import CodeForm, FirstCodeForm, PasswordForm
 from people.models import second_factor_of
 from people.one_time_codes import enrolment_address, text_of
+from people.throttling import tries_of
 
 TOO_MANY: Final = 429
 
@@ -57,6 +58,11 @@ def too_many(request: HttpRequest, free_at: dt.datetime) -> HttpResponse:
     answer.status_code = TOO_MANY
     answer.headers["Retry-After"] = str(wait)
     return answer
+
+
+def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, Any] | None) -> HttpResponse:
+    """Return the answer to a login for which there were too many tries; axes asks for it."""
+    return too_many(request, tries_of(request, credentials).free_at()).render()  # type: ignore[attr-defined, no-any-return]
 
 
 def _page(request: HttpRequest, template: str, title: str, **more: Any) -> HttpResponse:

@@ -102,11 +102,6 @@ def remove(request: HttpRequest) -> HttpResponse:
     return _with_code(request, take_away, lambda _: _to_standing(request, WRONG))
 
 
-def locked_out(request: HttpRequest, _: HttpResponse, credentials: dict[str, object] | None) -> HttpResponse:
-    """Answer a login for which there were too many tries; axes calls this."""
-    return pages.too_many(request, tries_of(request, credentials).free_at()).render()  # type: ignore[attr-defined, no-any-return]
-
-
 def _with_code(
     request: HttpRequest, act: Callable[[], HttpResponse], refuse: Callable[[CodeForm], HttpResponse]
 ) -> HttpResponse:
