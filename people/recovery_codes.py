@@ -7,6 +7,8 @@ from typing import Final
 
 HOW_MANY: Final = 10
 CODE_BYTES: Final = 10
+RANDOM_BYTES: Final = HOW_MANY * CODE_BYTES
+"""What all of them are made of."""
 GROUP: Final = 4
 
 _CODE = re.compile(r"[A-Z2-7]{16}")

@@ -18,7 +18,7 @@ from people.history import note
 from people.models import SecondFactor, second_factor_of
 from people.one_time_codes import SEED_BYTES
 from people.proving import Proved, TooOften, prove
-from people.recovery_codes import CODE_BYTES, HOW_MANY
+from people.recovery_codes import RANDOM_BYTES
 from people.throttling import tries_of
 
 WRONG: Final = "This code is wrong, or was used before."
@@ -53,7 +53,7 @@ def confirm(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _to_standing()
     code = form.cleaned_data["code"] if form.is_valid() else ""
-    codes = enrolling.confirm(user, code, recovery=_recovery_bytes(), now=timezone.now())
+    codes = enrolling.confirm(user, code, recovery=secrets.token_bytes(RANDOM_BYTES), now=timezone.now())
     if codes is None:
         form.add_error("code", AGAIN)
         return pages.first_code(request, form)
@@ -83,7 +83,7 @@ def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
     user = _person(request)
 
     def renew() -> HttpResponse:
-        codes = enrolling.renew_recovery_codes(user, recovery=_recovery_bytes())
+        codes = enrolling.renew_recovery_codes(user, recovery=secrets.token_bytes(RANDOM_BYTES))
         note(request, user, "Made new recovery codes.")
         return pages.recovery_codes(request, codes)
 
@@ -147,7 +147,3 @@ def _to_standing(request: HttpRequest | None = None, problem: str = "") -> HttpR
     if request is not None and problem:
         messages.error(request, problem)
     return HttpResponseRedirect(reverse("people:second-factor"))
-
-
-def _recovery_bytes() -> bytes:
-    return secrets.token_bytes(CODE_BYTES * HOW_MANY)
