@@ -1,4 +1,4 @@
-"""The form of an API key: what is issued, and how long it lives."""
+"""The forms of API keys: what is issued, and how long it lives."""
 
 import datetime as dt
 from typing import Any, ClassVar, Final
@@ -8,16 +8,40 @@ from django.utils import timezone
 
 from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
 from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, scopes_of
-from subscriptions.models import ApiKey, KeyKind, Scope
+from subscriptions.models import KeyKind, Scope
 
 ALL: Final = "None chosen: all that there are for its kind, but keys."
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
-    """A key about to be issued, or relabelled."""
+    """A key that is relabelled, or is to end at another time."""
 
     issuer: ClassVar[Issuer]
     """Who fills it in."""
+
+    def clean_expires_at(self) -> dt.datetime | None:
+        """Refuse a time that has passed, a later end than those may give who cannot issue it, and any of what ended."""
+        expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
+        if "expires_at" not in self.changed_data:
+            return expires_at
+        now = timezone.now()
+        if expires_at and expires_at <= now:
+            raise forms.ValidationError("This time has passed already; revoke the key to end it now.")
+        if self.instance.has_ended(now):
+            raise forms.ValidationError("This key has ended, and stays so: issue another one.")
+        if _is_later(expires_at, self.instance.expires_at):
+            self._check_may_prolong()
+        return expires_at
+
+    def _check_may_prolong(self) -> None:
+        try:
+            self.issuer.check(self.instance.kind, self.instance.scopes)
+        except BeyondIssuer as refused:
+            raise forms.ValidationError(f"You may not let it live longer. {refused}") from None
+
+
+class NewApiKeyForm(ApiKeyForm):
+    """A key about to be issued."""
 
     scopes = forms.MultipleChoiceField(
         choices=Scope.choices, required=False, widget=UnfoldAdminCheckboxSelectMultipleWidget, help_text=ALL
@@ -27,25 +51,11 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         """Refuse an owner or scopes that do not fit the kind, and a key that opens more than the user may pass on."""
         values = super().clean() or {}
         for kind, name in ((KeyKind.PUBLISHER, "publisher"), (KeyKind.SUBSCRIBER, "subscriber")):
-            if name in self.fields and (values.get("kind") == kind) != bool(values.get(name)):
+            if (values.get("kind") == kind) != bool(values.get(name)):
                 self.add_error(name, f"Choose a {name} if and only if the kind is {kind.label}.")
         if "kind" in values and "scopes" in values:
             values["scopes"] = self._scopes(KeyKind(values["kind"]), values["scopes"])
         return values
-
-    def clean_expires_at(self) -> dt.datetime | None:
-        """Refuse a time that has passed, a later end than those may give who cannot issue it, and any of what ended."""
-        expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
-        if "expires_at" not in self.changed_data:
-            return expires_at
-        now, key = timezone.now(), self.instance
-        if expires_at and expires_at <= now:
-            raise forms.ValidationError("This time has passed already; revoke the key to end it now.")
-        if key.pk and key.has_ended(now):
-            raise forms.ValidationError("This key has ended, and stays so: issue another one.")
-        if key.pk and _is_later(expires_at, key.expires_at):
-            self._check(key)
-        return expires_at
 
     def _scopes(self, kind: KeyKind, chosen: list[str]) -> list[str]:
         try:
@@ -58,12 +68,6 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         else:
             return [*scopes]
         return []
-
-    def _check(self, key: ApiKey) -> None:
-        try:
-            self.issuer.check(key.kind, key.scopes)
-        except BeyondIssuer as refused:
-            raise forms.ValidationError(f"You may not let it live longer. {refused}") from None
 
 
 def _is_later(end: dt.datetime | None, than: dt.datetime | None) -> bool:

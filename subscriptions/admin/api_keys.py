@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
 from subscriptions import key_issuing
-from subscriptions.admin.api_key_form import ApiKeyForm
+from subscriptions.admin.api_key_form import ApiKeyForm, NewApiKeyForm
 from subscriptions.admin.ids import could_be_of
 from subscriptions.admin.showing_once import ShowingOnceAdmin
 from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display
@@ -53,7 +53,8 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
 
     def get_form(self, request: HttpRequest, obj: ApiKey | None = None, change: bool = False, **options: Any) -> Any:
         """Return the form, which knows what the user may pass on."""
-        form = super().get_form(request, obj, change, **options)
+        own = {} if obj else {"form": NewApiKeyForm}
+        form = super().get_form(request, obj, change, **{**own, **options})
         form.issuer = self._issuer(request)
         return form
 

@@ -103,6 +103,21 @@ def test_scopes_that_a_kind_has_not_are_refused(admin: Client) -> None:
     assert not ApiKey.objects.exists()
 
 
+def test_what_is_fixed_stays_so_whatever_a_form_says(admin: Client) -> None:
+    key, _ = factories.api_key(factories.publisher(), scopes=["read"])
+    form = {
+        "label": "new",
+        "expires_at_0": "",
+        "expires_at_1": "",
+        "kind": "MANAGEMENT",
+        "publisher": "",
+        "prefix": "x",
+    }
+    answer = admin.post(f"{ROOT}/{key.pk}/change/", {**form, "scopes": ["publish", "keys"], "retires_at": ""})
+    now = now_of(key)
+    assert (answer.status_code, now.label, now.kind, now.scopes) == (302, "new", "PUBLISHER", ["read"])
+
+
 def test_a_key_is_rotated_and_its_successors_token_shown(issuer: Client) -> None:
     key, token = factories.api_key(factories.publisher(), scopes=["read"], label="rack 3")
     address = f"{ROOT}/{key.pk}/rotate/"
