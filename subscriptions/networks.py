@@ -84,6 +84,7 @@ _NAMED: Final[Mapping[str, str]] = {
     "2001::/23": RESERVED,
     "2001:db8::/32": DOCUMENTATION,
     str(SIX_TO_FOUR): "6to4",
+    "2620:4f:8000::/48": RESERVED,  # AS112
     "3ffe::/16": RESERVED,
     "3fff::/20": DOCUMENTATION,
     "fc00::/7": PRIVATE,
