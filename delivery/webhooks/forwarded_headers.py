@@ -10,6 +10,16 @@ NEVER_KEPT: Final = OF_THE_CONNECTION | {"authorization", "callbackurl"}
 
 FORWARDED: Final = frozenset({"content-type", "traceparent"})
 FORWARDED_PREFIXES: Final = ("ce-", "x-")
+NOT_FORWARDED: Final = frozenset(
+    {
+        "x-anonymous-consumer",
+        "x-host",
+        "x-scheme",
+        "x-true-client-ip",
+        "x-url-scheme",
+        "x-userinfo",
+    }
+)
 NOT_FORWARDED_PREFIXES: Final = (
     "x-forwarded",
     "x-real-",
@@ -28,12 +38,19 @@ NOT_FORWARDED_PREFIXES: Final = (
     "x-goog-authenticated-user-",
     "x-goog-iap-",
     "x-ms-client-principal",
+    "x-arr-",
     "x-auth-request-",
+    "x-authenticated-",
+    "x-azure-",
+    "x-consumer-",
+    "x-credential-",
+    "x-token-",
+    "x-webauth-",
     "x-ssl-",
     "x-script-name",
 )
 """What the subscriber's own proxies say, and are told, about a request: where it came from, who asks, what is meant by
-it. A publisher would speak to them in the broker's name."""
+it. A publisher would speak to them in the broker's name. Of those in use; nobody knows them all."""
 
 Header = tuple[str, str]
 
@@ -51,7 +68,8 @@ def forwarded(headers: Iterable[Header]) -> list[Header]:
 def _goes_on(name: str) -> bool:
     # Behind CGI, WSGI and PHP an underscore is a hyphen.
     plain = name.replace("_", "-")
-    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and not plain.startswith(NOT_FORWARDED_PREFIXES))
+    is_of_a_proxy = plain in NOT_FORWARDED or plain.startswith(NOT_FORWARDED_PREFIXES)
+    return name in FORWARDED or (name.startswith(FORWARDED_PREFIXES) and not is_of_a_proxy)
 
 
 def merged(*layers: Mapping[str, str]) -> dict[str, str]:
