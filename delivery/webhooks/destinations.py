@@ -56,6 +56,11 @@ def destination_of(
     )
 
 
+def is_usable(destination: Destination) -> bool:
+    """Tell whether anything can be sent there; where nothing can, no script is run for it either."""
+    return not destination.url.startswith(UNUSABLE)
+
+
 def _former_keys(subscription_id: int, former: FormerSecrets) -> Iterator[tuple[bytes, int]]:
     """Return the keys of former secrets; one that cannot be opened has no say in whether the present one is used."""
     for secret_id, sealed, until in former:

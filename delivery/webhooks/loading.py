@@ -7,9 +7,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
-from delivery.http.transfers import UNUSABLE
 from delivery.rules.retry_policies import TEAMFORGE_POLICY
-from delivery.webhooks.destinations import FormerSecrets, Sealed, destination_of
+from delivery.webhooks.destinations import FormerSecrets, Sealed, destination_of, is_usable
 from delivery.webhooks.parts import Destination, Manner
 from delivery.webhooks.policies import policies_of
 from subscriptions.database import rows
@@ -47,7 +46,7 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
         manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, on_trial, strands)
         opened = Sealed._make((*sealed, former.get(subscription_id, ())))
         plain = destination_of(subscription_id, stamp, endpoint, opened, manner)
-        if has_script and not plain.url.startswith(UNUSABLE):
+        if has_script and is_usable(plain):
             scripted.append(plain)
         else:
             found[plain.subscription_id] = plain

@@ -133,6 +133,13 @@ def test_its_script_makes_what_is_sent(
     assert receiver.bodies("/hook") == body
 
 
+def test_where_nothing_can_be_sent_no_script_is_run(wanted: Subscription, receiver: Receiver) -> None:
+    Subscription.objects.update(script="throw 'it was run';", endpoint="ftp://example.org/")
+    said = send(wanted).json()
+    reason = said["reason"].partition(",")[0]
+    assert (said["status_code"], reason, receiver.log) == (None, "Give an absolute http:// or https:// URL", [])
+
+
 @pytest.mark.parametrize("fields", [{"delivery_mode": "PULL", "endpoint": ""}, {"endpoint": "webr://price"}])
 def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, Any]) -> None:
     kind = EventKind.SYNC if fields["endpoint"] else EventKind.TOPIC
