@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.readiness import answers, is_listening
+from broker_project.stack.readiness import answers, is_listening, lets_in
 from broker_project.stack.services import Service
 
 PROJECT = "broker_project"
@@ -120,7 +120,7 @@ class Application:
             name="flower",
             command=celery("flower", *address, "--read_only=True", f"--max_tasks={FLOWER_TASKS}", *config),
             environment={**self.environment, "FLOWER_BASIC_AUTH": self.flower_login},
-            is_ready=partial(answers, f"http://{LOOPBACK}:{self.flower_port}/healthcheck"),
+            is_ready=partial(lets_in, f"http://{LOOPBACK}:{self.flower_port}/healthcheck", self.flower_login),
             stop_signal=signal.SIGINT,
             stop_seconds=5.0,
         )

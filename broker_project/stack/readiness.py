@@ -1,5 +1,6 @@
 """Whether what was started answers yet."""
 
+import base64
 import urllib.error
 import urllib.request
 
@@ -13,6 +14,17 @@ def answers(url: str) -> bool:
             return True
     except urllib.error.HTTPError as answer:
         return answer.code < 500  # noqa: PLR2004 - the class of server errors
+    except OSError:
+        return False
+
+
+def lets_in(url: str, login: str) -> bool:
+    """Say whether what answers there lets in who has this login, `name:password`: another stack's does not."""
+    credentials = base64.b64encode(login.encode()).decode()
+    request = urllib.request.Request(url, headers={"Authorization": f"Basic {credentials}"})  # noqa: S310 - our own
+    try:
+        with urllib.request.urlopen(request, timeout=2):  # noqa: S310 - our own address # nosec B310
+            return True
     except OSError:
         return False
 

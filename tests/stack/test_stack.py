@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
+from urllib.parse import urlsplit
 
 import pytest
 import requests
 
 from broker_project.stack import stacks
+from broker_project.stack.application import Application
 from broker_project.stack.readiness import is_listening
 from tests.real_broker import TIMEOUT
 from tests.stack.test_supervisor import until
@@ -32,6 +35,12 @@ def test_everything_answers(stack: stacks.Stack) -> None:
     addresses = ("/livez", "/admin/login/", "/api/docs/")
     assert [status_of(stack.web + address) for address in addresses] == [200] * 3
     assert status_of(stack.flower + "/healthcheck") == requests.codes.unauthorized  # nothing of it is open
+
+
+def test_the_flower_of_another_stack_at_its_port_is_not_taken_for_its_own(stack: stacks.Stack) -> None:
+    ours = Application(stack.environment, 0, urlsplit(stack.flower).port or 0, stack.flower_login, "")
+    another = replace(ours, flower_login=f"{ours.flower_login}-of-another")
+    assert (ours.flower().is_ready(), another.flower().is_ready()) == (True, False)
 
 
 def test_the_broker_knows_its_own_address(stack: stacks.Stack) -> None:
