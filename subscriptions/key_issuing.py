@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from subscriptions.configuring import Versions, change, locked
-from subscriptions.key_scopes import Issuer, KeyKind, NotOpened, scopes_of
+from subscriptions.key_scopes import Issuer, KeyKind, NotOpened, Scope, scopes_of
 from subscriptions.key_tokens import digest_of, shown_prefix_of, token_of
 from subscriptions.models import ApiKey, Publisher, Subscriber
 
@@ -56,17 +56,11 @@ def issue(
     """
     if expires_at is not None and expires_at <= now:
         raise ValidationError({"expires_at": "This time has passed already."})
-    kind = kind_of(owner)
-    try:
-        given = scopes_of(kind, scopes)
-    except NotOpened as refused:
-        raise ValidationError({"scopes": str(refused)}) from refused
-    issuer.check(kind, given)
     key = ApiKey(
-        kind=kind,
+        kind=kind_of(owner),
         publisher=owner if isinstance(owner, Publisher) else None,
         subscriber=owner if isinstance(owner, Subscriber) else None,
-        scopes=given,
+        scopes=_given(kind_of(owner), scopes, issuer),
         label=label,
         expires_at=expires_at,
         requests_per_minute=requests_per_minute,
@@ -118,6 +112,15 @@ def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | No
     with transaction.atomic():
         key = change(which, changes={}, expected=expected)
         return key if key.revoked_at else change(which, changes={"revoked_at": now})
+
+
+def _given(kind: KeyKind, asked: Collection[str] | None, issuer: Issuer) -> list[Scope]:
+    try:
+        scopes = scopes_of(kind, asked)
+    except NotOpened as refused:
+        raise ValidationError({"scopes": str(refused)}) from refused
+    issuer.check(kind, scopes)
+    return scopes
 
 
 def _stored(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> tuple[ApiKey, str]:
