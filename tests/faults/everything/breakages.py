@@ -9,6 +9,8 @@ from tests.faults.killing import LONGEST_RESTART
 
 REDIS, POSTGRES, WEB, WORKERS, BEAT, ADMINS = "redis", "postgres", "web", "workers", "beat", "admins"
 LEASE_SECONDS = 20.0
+UNTIL_TAKEN_OVER = LEASE_SECONDS + 5.0
+"""Who is killed again and again is started after longer and longer: then others wait for the lease."""
 SHORT = 5.0
 """Seconds in which nobody may notice that Redis is away."""
 
@@ -44,9 +46,15 @@ BREAKAGES = (
     _of("redis-killed", ways.kill_redis, REDIS, seconds=15.0, pause=SHORT, may_repeat=False),
     _of("redis-hung", ways.hang_redis, REDIS, seconds=25.0, pause=SHORT, may_repeat=False),
     _of("redis-away", ways.take_redis_away, REDIS, seconds=30.0, pause=SHORT, may_repeat=False),
-    _of("worker-killed", ways.kill_workers, WORKERS, seconds=20.0),
+    _of("worker-killed", ways.kill_workers, WORKERS, seconds=20.0, pause=UNTIL_TAKEN_OVER),
     _of("celery-killed", ways.kill_celery, WORKERS, BEAT),
-    _of("worker-frozen", ways.freeze_a_worker, WORKERS, seconds=1.5 * LEASE_SECONDS, pause=2 * LEASE_SECONDS),
+    _of(
+        "worker-frozen",
+        ways.freeze_a_worker,
+        WORKERS,
+        seconds=1.5 * LEASE_SECONDS,
+        pause=UNTIL_TAKEN_OVER + LEASE_SECONDS,
+    ),
     _of("worker-asked-to-stop", ways.stop_a_worker, WORKERS, may_repeat=False),
     _of("postgresql-restarted", ways.restart_postgres, POSTGRES),
     _of("postgresql-away-60s", ways.take_postgres_away, POSTGRES, seconds=60.0, pause=60.0 + 20.0),

@@ -30,6 +30,7 @@ def judge(brokers: Brokers, request: pytest.FixtureRequest) -> Judge:
         verdict.figures, verdict.measured, verdict.seconds = outcome.figures, outcome.measured, outcome.seconds
         if request.config.stash.get(AUDITS, False) and outcome.made:
             brokers.history().owed.append((verdict, outcome.made))
-        assert not outcome.problem
+        if outcome.problem:
+            pytest.fail(outcome.problem, pytrace=False)
 
     return take
