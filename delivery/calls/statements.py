@@ -12,13 +12,24 @@ CONFIGURED: Final = """s.id, s.version + u.version, s.endpoint, u.id, u.headers,
 """Where a subscription's requests go, and how they are signed."""
 
 BEGIN: Final = f"""
-SELECT nextval('delivery_message_id_seq'), nextval('delivery_delivery_id_seq'), clock_timestamp(),
+WITH taken AS MATERIALIZED (
+  SELECT nextval('delivery_message_id_seq') AS message_id, nextval('delivery_delivery_id_seq') AS delivery_id),
+kept AS MATERIALIZED (
+  SELECT message_id, delivery_id, CASE WHEN pg_current_wal_insert_lsn() > pg_current_wal_flush_lsn()
+                                       THEN pg_logical_emit_message(true, 'ids', '') END
+    FROM taken)
+SELECT message_id, delivery_id, clock_timestamp(),
        {CONFIGURED}
-  FROM (SELECT %s::bigint) AS wanted (id)
+  FROM kept CROSS JOIN (SELECT %s::bigint) AS wanted (id)
   LEFT JOIN subscriptions_subscription s ON s.id = wanted.id
   LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
 """
-"""The ids that the request bears, the time, and where it goes: nulls where there is no subscription, or no more."""
+"""The ids that the request bears, the time, and where it goes: nulls where there is no subscription, or no more.
+
+Nothing is stored under the ids until there is an answer, and a statement that stores nothing waits for no log: had
+PostgreSQL ended before it was written, it would give them to somebody else. So where there is something to be written,
+something is stored after all: an empty message for nobody, which waits.
+"""
 
 REHEARSED: Final = f"""
 SELECT {CONFIGURED}, COALESCE(t.sample, ''), COALESCE(t.content_type, '')
