@@ -6,6 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psycopg
 import requests
 
 from tests.faults.auditing import Made, Since
@@ -80,7 +81,7 @@ class Everything:
     def _is_through(self, kind: str) -> bool:
         try:
             return self.works[kind].is_through()
-        except requests.RequestException:
+        except (requests.RequestException, psycopg.Error):
             return False
 
 

@@ -11,7 +11,6 @@ from tests.faults.everything.works import Faults
 from tests.faults.exchanges import Fault
 from tests.faults.load import Load
 from tests.real_broker import Broker
-from tests.receiver import Receiver
 
 
 def dice(seed: str) -> Random:
@@ -24,7 +23,6 @@ class Scene:
     """A broker under load."""
 
     broker: Broker
-    receiver: Receiver
     load: Load
     """What admins edit the subscribers of."""
     faults: Faults

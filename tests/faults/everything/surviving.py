@@ -39,7 +39,7 @@ def scene_of(everybody: Everything, random: Random) -> Scene:
     """Return where something is to be broken."""
     strict = everybody.works[Strict.kind]
     assert isinstance(strict, Strict)
-    return Scene(everybody.broker, everybody.receiver, strict.load, everybody.faults, random)
+    return Scene(everybody.broker, strict.load, everybody.faults, random)
 
 
 def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
