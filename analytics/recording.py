@@ -97,7 +97,7 @@ class Record:
         try:
             self._write()
         except AWAY as failure:
-            log.warning("summaries.database_away", run=self.run.pk, reason=str(failure))
+            log.warning("summaries.database_away", run=self.run.pk, reason=failure)
         finally:
             forget_connection()
 

@@ -50,7 +50,7 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
             self._last_timestamp = self.Changes.last_change()  # before the look, so that nothing falls between
             return dict(self._entries())
         except (DatabaseError, InterfaceError) as failure:
-            log.warning("beat.database_failed", reason=str(failure))
+            log.warning("beat.database_failed", reason=failure)
             self._initial_read = True
             return self._schedule or {}
 
@@ -60,7 +60,7 @@ class Schedule(DatabaseScheduler):  # type: ignore[misc]
             close_old_connections()
             last, self._last_timestamp = self._last_timestamp, self.Changes.last_change()
         except (DatabaseError, InterfaceError) as failure:
-            log.warning("beat.database_failed", reason=str(failure))
+            log.warning("beat.database_failed", reason=failure)
             return False
         return bool(last != self._last_timestamp)
 

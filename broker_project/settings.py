@@ -8,7 +8,7 @@ from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
 from kombu import Queue
 
-from broker_project.redacting import without_details, without_tokens
+from broker_project.redacting import with_traces, without_details, without_tokens
 from broker_project.variables import (
     JAVA_MEMORY,
     LONGEST_DAYS,
@@ -379,9 +379,9 @@ LOGGING = {
             "foreign_pre_chain": LOG_STEPS,
             "processors": [
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                without_tokens,
+                with_traces,
                 without_details,
+                without_tokens,
                 LOG_RENDERER,
             ],
         }

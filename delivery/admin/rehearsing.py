@@ -45,16 +45,16 @@ class RehearsingAdmin(BackfillingAdmin):
         try:
             rehearsed = rehearse(subscription, caller=caller, random_bytes=random_bytes, now=timezone.now())
             level = messages.SUCCESS if rehearsed.is_taken else messages.ERROR
-            shows_body = request.user.has_perm("delivery.view_payload")
-            self.message_user(request, _told(rehearsed, shows_body=shows_body), level)
+            in_full = request.user.has_perm("delivery.view_payload")
+            self.message_user(request, _told(rehearsed, in_full=in_full), level)
         except (NothingToSendTo, TooManyCalls) as refused:
             self.message_user(request, str(refused), messages.WARNING)
         return after_dialog(request, self.page_of(object_id))
 
 
-def _told(rehearsed: Rehearsed, *, shows_body: bool) -> str:
+def _told(rehearsed: Rehearsed, *, in_full: bool) -> str:
     if rehearsed.status_code is None:
         return f"No answer after {rehearsed.duration_ms} ms: {rehearsed.reason}"
     answered = f"Answered {rehearsed.status_code} after {rehearsed.duration_ms} ms"
     excerpt = rehearsed.answer_excerpt.decode("utf-8", "replace")[:MOST_SHOWN]
-    return f"{answered}: {excerpt}" if excerpt and shows_body else f"{answered}."
+    return f"{answered}: {excerpt}" if excerpt and in_full else f"{answered}."

@@ -68,7 +68,7 @@ def _is_recorded(call: Call, columns: Mapping[str, object]) -> bool:
     except Error as failure:
         if isinstance(failure.__cause__, UniqueViolation):
             return True  # by an earlier try, whose commit was not heard of
-        log.warning("sync.record_failed", message_id=call.message_id, reason=str(failure))
+        log.warning("sync.record_failed", message_id=call.message_id, reason=failure)
         forget_connection()
         return False
     return True

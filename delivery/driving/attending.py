@@ -71,7 +71,7 @@ def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
     try:
         return chore()
     except Error as failure:
-        log.warning("chore.database_failed", chore=name, reason=str(failure))
+        log.warning("chore.database_failed", chore=name, reason=failure)
         forget_connection()
     except Exception:
         log.exception("chore.failed", chore=name)

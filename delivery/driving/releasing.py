@@ -70,6 +70,6 @@ def _still_due(line_ids: list[int]) -> set[int]:
     try:
         return set(still_due(line_ids))
     except Error as failure:
-        log.warning("release.look_failed", reason=str(failure))
+        log.warning("release.look_failed", reason=failure)
         forget_connection()
         return set()  # the sweep looks again

@@ -121,7 +121,7 @@ class Worker(threading.Thread):
         try:
             act()
         except Error as failure:
-            log.warning("worker.database_failed", reason=str(failure))
+            log.warning("worker.database_failed", reason=failure)
             forget_connection()
         except Exception:
             log.exception("worker.failed")

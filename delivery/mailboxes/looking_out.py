@@ -62,7 +62,7 @@ class LookOut(threading.Thread):
                 self.look()
                 is_broken = False
             except Error as failure:
-                log.warning("mailboxes.database_failed", reason=str(failure))
+                log.warning("mailboxes.database_failed", reason=failure)
                 is_broken = True
             except Exception:
                 log.exception("mailboxes.failed")

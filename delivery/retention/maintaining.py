@@ -77,7 +77,7 @@ class Maintainer(threading.Thread):
             )
             return pause(storage_days.seconds_left())
         except Error as failure:
-            log.warning("maintenance.failed", reason=str(failure))
+            log.warning("maintenance.failed", reason=failure)
             return AGAIN_SECONDS
         finally:
             forget_connection()

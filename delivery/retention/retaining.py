@@ -80,7 +80,7 @@ def _drop(day: dt.date) -> bool:
     try:
         locked = _drop_leaves(day) if _is_prepared(day) else None
     except OperationalError as refused:
-        log.warning("storage_day.in_use", day=str(day), reason=str(refused).partition("\n")[0])
+        log.warning("storage_day.in_use", day=str(day), reason=refused)
         return False
     if locked:
         ended = time.monotonic()

@@ -29,6 +29,6 @@ class Outage:
 
     def begin(self, failure: Exception) -> None:
         """Note that the database has failed; the next statement gets a new connection."""
-        log.warning("driver.database_failed", reason=str(failure))
+        log.warning("driver.database_failed", reason=failure)
         self.until = time.monotonic() + RETRY_SECONDS
         forget_connection()

@@ -71,7 +71,7 @@ class Sender:
             destinations = destinations_of([*ends])
             waiting = set() if parcel.is_over(time.time()) else out_of_turn(destinations.values())
         except Error as failure:
-            log.warning("volatile.not_sent", id=parcel.id, reason=str(failure))
+            log.warning("volatile.not_sent", id=parcel.id, reason=failure)
             for end in ends.values():
                 end(VolatileOutcome.LOST)
             return

@@ -78,7 +78,7 @@ class Tallies(threading.Thread):
         try:
             rows(ADD, [orjson.dumps([_row(of, counted) for of, counted in counts.items()]).decode()])
         except Error as failure:
-            log.warning("volatile.not_counted_yet", reason=str(failure))
+            log.warning("volatile.not_counted_yet", reason=failure)
             self._take_back(counts)
         finally:
             forget_connection()

@@ -118,7 +118,7 @@ class ScriptRunner:
         try:
             self._seats.start(is_for_slow=slow)
         except OSError as failure:
-            log.error("scripts.process_failed", reason=str(failure))  # noqa: TRY400 - the world's, not ours
+            log.error("scripts.process_failed", reason=failure)  # noqa: TRY400 - the world's, not ours
             self._start_at = now + START_AGAIN_SECONDS
 
 

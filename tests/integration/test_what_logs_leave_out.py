@@ -1,15 +1,16 @@
 """Errors of PostgreSQL as they are logged: what was refused, and not with which values."""
 
 import logging
-import sys
 from collections.abc import Callable
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, OperationalError, connection
 
 from subscriptions.models import Subscriber
 
 SECRET = "confidential-0123456789"
+LINES = f"first\nTraceback (most recent call last):\n\nDETAIL: {SECRET}\n{SECRET}"
+"""What could be taken for another part of what is logged."""
 
 
 def constraint() -> None:
@@ -26,26 +27,91 @@ def wrong_number() -> None:
         cursor.execute("SELECT %s::int", [SECRET])
 
 
+def constraint_of_lines() -> None:
+    Subscriber.objects.create(name="café", description=LINES, concurrency=-1)
+
+
+def wrong_lines() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::int", [LINES])
+
+
+def out_of_range() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::date", [f"9-9-9\n{SECRET}"])
+
+
+def in_another_language() -> None:
+    """Fail with a text that nothing is found in."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'Zeile\nDÉTAIL : {SECRET}'; END $$")
+
+
 def wrong_json() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT %s::jsonb", [f'{{"key": {SECRET}}}'])
 
 
+FAILING = [
+    *(constraint, constraint_of_lines, duplicate, wrong_number, wrong_lines),
+    *(wrong_json, out_of_range, in_another_language),
+]
+
+
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("fails", [constraint, duplicate, wrong_number, wrong_json])
+@pytest.mark.parametrize("fails", FAILING)
 def test_a_logged_database_error_has_no_values(fails: Callable[[], None]) -> None:
-    logged = logged_of(fails)
-    assert "Traceback" in logged
-    assert "django.db.utils." in logged
+    logged = formatted("Server Error", raised=(failure := failure_of(fails)))
+    assert logged.count("Traceback") == 2, "that of the driver and that of Django"
+    assert f"django.db.utils.{type(failure).__name__}: {type(failure.__cause__).__name__} (" in logged
     assert SECRET not in logged
 
 
-def logged_of(fails: Callable[[], None]) -> str:
-    """Return how a failure is logged that nobody has caught."""
-    formatter = next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", FAILING)
+def test_nor_has_what_is_told_of_one(fails: Callable[[], None]) -> None:
+    failure = failure_of(fails)
+    events: list[dict[str, object]] = [{"reason": failure}, {"more": {"reasons": [failure, {"one": failure}]}}]
+    assert [SECRET in formatted({"event": "x", **event}) for event in events] == [False, False]
+    assert type(failure.__cause__).__name__ in formatted({"event": "x", **events[0]})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", [constraint, constraint_of_lines, duplicate, wrong_number, wrong_lines, wrong_json])
+@pytest.mark.parametrize("write", [str, repr])
+def test_nor_has_a_text_that_somebody_else_made_of_it(
+    fails: Callable[[], None], write: Callable[[object], str]
+) -> None:
+    text = write(failure_of(fails))
+    assert SECRET not in formatted({"event": "x", "reason": text})
+    assert SECRET not in formatted(f"Task failed: {text}")
+    assert SECRET not in formatted({"event": "x", "reasons": [text]})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_refused_is_told() -> None:
+    logged = formatted({"event": "x", "reason": failure_of(constraint)})
+    assert "CheckViolation (23514) new row for relation" in logged
+    assert "subscriber_concurrency" in logged
+
+
+def test_a_failure_of_a_connection_says_why() -> None:
+    assert "connection refused" in formatted({"event": "x", "reason": OperationalError("connection refused")})
+
+
+def failure_of(fails: Callable[[], None]) -> DatabaseError:
     try:
         fails()
-    except DatabaseError:
-        record = logging.LogRecord("django.request", logging.ERROR, "", 0, "Server Error: %s", ("/",), sys.exc_info())
-        return formatter.format(record)
+    except DatabaseError as failure:
+        return failure
     raise AssertionError("it did not fail")
+
+
+def formatted(event: dict[str, object] | str, *, raised: BaseException | None = None) -> str:
+    """Return a line of the log, of our own event or of what a library says."""
+    formatter = next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)
+    exc_info = (type(raised), raised, raised.__traceback__) if raised else None
+    record = logging.LogRecord("django.request", logging.ERROR, "", 0, event, (), exc_info)
+    if isinstance(event, dict):
+        vars(record).update(_logger=None, _name="info")  # as structlog has it
+    return formatter.format(record)

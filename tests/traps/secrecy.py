@@ -25,6 +25,30 @@ def untold_in_logs(source: Source) -> Iterator[ast.AST]:
             yield call
 
 
+def failures_as_texts(source: Source) -> Iterator[ast.AST]:
+    """Find what logs the text of what was caught: of a failure itself the log knows what quotes nobody's values."""
+    caught = {node.name for node in source.nodes if isinstance(node, ast.ExceptHandler) and node.name}
+    for call, called in source.calls():
+        if (
+            called.rpartition(".")[2] in LEVELS
+            and "log" in called
+            and any(_is_text_of(caught, one) for one in _within(call))
+        ):
+            yield call
+
+
+def _within(call: ast.Call) -> Iterator[ast.AST]:
+    for argument in (*call.args, *call.keywords):
+        yield from ast.walk(argument)
+
+
+def _is_text_of(caught: set[str], node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Name("str" | "repr"), args=[ast.Name(name)]) | ast.FormattedValue(value=ast.Name(name)):
+            return name in caught
+    return False
+
+
 def compared_secrets(source: Source) -> Iterator[ast.AST]:
     for node in source.nodes:
         match node:
@@ -61,6 +85,11 @@ def untold_in_messages(source: Source) -> Iterator[ast.AST]:
 
 RULES = (
     Rule("untold-in-logs", "Logs are constant events with ids, never bodies, headers or secrets.", untold_in_logs),
+    Rule(
+        "failure-as-text",
+        "PostgreSQL quotes the row that it refused: log the failure itself, of which only what is safe is told.",
+        failures_as_texts,
+    ),
     Rule(
         "compared-secret",
         "`==` tells by its time how much of a guess was right: hmac.compare_digest.",
