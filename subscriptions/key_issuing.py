@@ -19,6 +19,8 @@ Owner = Publisher | Subscriber | None
 OVERLAP: Final = dt.timedelta(hours=24)
 """For how long a rotated key goes on beside its successor, unless somebody says otherwise."""
 LONGEST_OVERLAP: Final = dt.timedelta(days=30)
+LONGEST_LIFE: Final = dt.timedelta(days=36_525)
+"""A hundred years: a far end that somebody takes for none; without a bound calendars end before a successor does."""
 
 
 class KeyEnded(Exception):
@@ -36,6 +38,15 @@ def kind_of(owner: Owner) -> KeyKind:
             return KeyKind.MANAGEMENT
 
 
+def what_is_wrong_with_end(expires_at: dt.datetime | None, *, now: dt.datetime) -> str:
+    """Return why no key is given this end; nothing if one may be."""
+    if expires_at is None or now < expires_at <= now + LONGEST_LIFE:
+        return ""
+    if expires_at <= now:
+        return "This time has passed already; revoke the key to end it now."
+    return "This is more than a hundred years away: leave it empty for a key that does not expire."
+
+
 def issue(
     owner: Owner,
     *,
@@ -50,17 +61,19 @@ def issue(
     """Store a new key of `owner`; return it with its token, which nobody can read again.
 
     Raises:
-        ValidationError: it would have expired already, or its kind has not these scopes.
-        BeyondIssuer: it would open more than `issuer` may pass on.
+        ValidationError: it would have expired already, or in too many years, or its kind has not these scopes.
+        BeyondIssuer: it would open more than `issuer` may pass on, or for longer.
 
     """
-    if expires_at is not None and expires_at <= now:
-        raise ValidationError({"expires_at": "This time has passed already."})
+    if wrong := what_is_wrong_with_end(expires_at, now=now):
+        raise ValidationError({"expires_at": wrong})
+    given = _given(kind_of(owner), scopes)
+    issuer.check(kind_of(owner), given, until=expires_at)
     key = ApiKey(
         kind=kind_of(owner),
         publisher=owner if isinstance(owner, Publisher) else None,
         subscriber=owner if isinstance(owner, Subscriber) else None,
-        scopes=_given(kind_of(owner), scopes, issuer),
+        scopes=given,
         label=label,
         expires_at=expires_at,
         requests_per_minute=requests_per_minute,
@@ -84,7 +97,7 @@ def rotate(
 
     Raises:
         KeyEnded: it opens nothing any more.
-        BeyondIssuer: it opens more than `issuer` may pass on.
+        BeyondIssuer: it opens more than `issuer` may pass on, or its successor would for longer.
         VersionMismatch: see `configuring.change`.
 
     """
@@ -92,7 +105,8 @@ def rotate(
         former = locked(which, expected)
         if former.has_ended(now):
             raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
-        issuer.check(former.kind, former.scopes)
+        expires_at = former.expires_at and now + min(former.expires_at - former.created_at, LONGEST_LIFE)
+        issuer.check(former.kind, former.scopes, until=expires_at)
         change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         successor = ApiKey(
             kind=former.kind,
@@ -100,7 +114,7 @@ def rotate(
             subscriber_id=former.subscriber_id,
             scopes=former.scopes,
             label=former.label,
-            expires_at=former.expires_at and now + (former.expires_at - former.created_at),
+            expires_at=expires_at,
             requests_per_minute=former.requests_per_minute,
             successor_of=former,
         )
@@ -114,13 +128,11 @@ def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | No
         return key if key.revoked_at else change(which, changes={"revoked_at": now})
 
 
-def _given(kind: KeyKind, asked: Collection[str] | None, issuer: Issuer) -> list[Scope]:
+def _given(kind: KeyKind, asked: Collection[str] | None) -> list[Scope]:
     try:
-        scopes = scopes_of(kind, asked)
+        return scopes_of(kind, asked)
     except NotOpened as refused:
         raise ValidationError({"scopes": str(refused)}) from refused
-    issuer.check(kind, scopes)
-    return scopes
 
 
 def _stored(key: ApiKey, *, random_bytes: bytes, now: dt.datetime, issuer: Issuer) -> tuple[ApiKey, str]:

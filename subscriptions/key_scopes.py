@@ -1,5 +1,6 @@
 """What API keys open: their kinds, the scopes that narrow them, and what may be passed on from one to the next."""
 
+import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -51,7 +52,7 @@ OPENED: Final[Mapping[KeyKind, tuple[Scope, ...]]] = {
 
 
 class BeyondIssuer(Exception):
-    """A key would open more than whoever issues it may pass on."""
+    """A key would open more than whoever issues it may pass on, or for longer."""
 
 
 class NotOpened(ValueError):
@@ -79,10 +80,19 @@ class Issuer:
     name: str
     kinds: frozenset[KeyKind] = frozenset(KeyKind)
     scopes: frozenset[Scope] = frozenset(Scope)
+    ends_at: dt.datetime | None = None
+    """When they can issue no more; None: never."""
 
-    def check(self, kind: str, scopes: Iterable[str]) -> None:
-        """Raise `BeyondIssuer` for a key that opens more."""
+    def check(self, kind: str, scopes: Iterable[str], *, until: dt.datetime | None) -> None:
+        """Raise `BeyondIssuer` for a key that opens more, or for longer."""
         if kind not in self.kinds:
             raise BeyondIssuer(f"Keys of kind {kind} are issued and rotated by others only.")
         if missing := [scope for scope in scopes if scope not in self.scopes]:
             raise BeyondIssuer(f"Nobody passes on a scope that they have not: {', '.join(missing)}.")
+        if self.ends_at and is_later(until, self.ends_at):
+            raise BeyondIssuer(f"A key ends no later than the one that issues it, at {self.ends_at.isoformat()}.")
+
+
+def is_later(end: dt.datetime | None, than: dt.datetime | None) -> bool:
+    """Tell whether an end comes later than another; None: never."""
+    return than is not None and (end is None or end > than)

@@ -7,7 +7,8 @@ from django import forms
 from django.utils import timezone
 
 from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
-from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, scopes_of
+from subscriptions.key_issuing import what_is_wrong_with_end
+from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_later, scopes_of
 from subscriptions.models import KeyKind, Scope
 
 ALL: Final = "None chosen: all that there are for its kind, but keys."
@@ -20,22 +21,22 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
     """Who fills it in."""
 
     def clean_expires_at(self) -> dt.datetime | None:
-        """Refuse a time that has passed, a later end than those may give who cannot issue it, and any of what ended."""
+        """Refuse an end that no key has, a later one than those may give who cannot issue it, and any of what ended."""
         expires_at: dt.datetime | None = self.cleaned_data["expires_at"]
         if "expires_at" not in self.changed_data:
             return expires_at
         now = timezone.now()
-        if expires_at and expires_at <= now:
-            raise forms.ValidationError("This time has passed already; revoke the key to end it now.")
+        if wrong := what_is_wrong_with_end(expires_at, now=now):
+            raise forms.ValidationError(wrong)
         if self.instance.has_ended(now):
             raise forms.ValidationError("This key has ended, and stays so: issue another one.")
-        if _is_later(expires_at, self.instance.expires_at):
-            self._check_may_prolong()
+        if is_later(expires_at, self.instance.expires_at):
+            self._check_may_prolong(expires_at)
         return expires_at
 
-    def _check_may_prolong(self) -> None:
+    def _check_may_prolong(self, until: dt.datetime | None) -> None:
         try:
-            self.issuer.check(self.instance.kind, self.instance.scopes)
+            self.issuer.check(self.instance.kind, self.instance.scopes, until=until)
         except BeyondIssuer as refused:
             raise forms.ValidationError(f"You may not let it live longer. {refused}") from None
 
@@ -60,7 +61,7 @@ class NewApiKeyForm(ApiKeyForm):
     def _scopes(self, kind: KeyKind, chosen: list[str]) -> list[str]:
         try:
             scopes = [*scopes_of(kind, chosen or None)]
-            self.issuer.check(kind, scopes)
+            self.issuer.check(kind, scopes, until=self.cleaned_data.get("expires_at"))
         except NotOpened as refused:
             self.add_error("scopes", str(refused))
         except BeyondIssuer as refused:
@@ -68,8 +69,3 @@ class NewApiKeyForm(ApiKeyForm):
         else:
             return [*scopes]
         return []
-
-
-def _is_later(end: dt.datetime | None, than: dt.datetime | None) -> bool:
-    """Tell whether an end comes later than another; None: never."""
-    return than is not None and (end is None or end > than)

@@ -36,7 +36,7 @@ class ApiKeySerializer(StrictModelSerializer[ApiKey]):
         allow_empty=False,
         help_text="What it opens of what its kind may; without it all of that but `keys`.",
     )
-    expires_at = MomentField(required=False, allow_null=True, help_text="Null: never.")
+    expires_at = MomentField(required=False, allow_null=True, help_text="Within a hundred years. Null: never.")
 
     class Meta:
         model = ApiKey

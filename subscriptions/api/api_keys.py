@@ -93,6 +93,9 @@ class ApiKeys(Resource[ApiKey]):
 
 
 def issuer_of(request: Request) -> Issuer:
-    """Return whose key issues others: it passes on no scope that it has not."""
+    """Return whose key issues others: it passes on no scope that it has not, and nothing that outlives it.
+
+    The overlap of a rotated one does not count: its successor lives on, and issues it once more if the answer was lost.
+    """
     key = key_of(request)
-    return Issuer(f"key {key.prefix}…", scopes=frozenset(map(Scope, key.scopes)))
+    return Issuer(f"key {key.prefix}…", scopes=frozenset(map(Scope, key.scopes)), ends_at=key.expires_at)

@@ -73,6 +73,17 @@ def test_who_may_issue_it_prolongs_it(issuer: Client) -> None:
     assert now_of(key).expires_at > timezone.now() + 29 * DAY  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("later", [99 * 365 * DAY, 101 * 366 * DAY], ids=["nearly", "beyond"])
+def test_an_end_is_within_a_hundred_years(issuer: Client, later: dt.timedelta) -> None:
+    key, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + DAY)
+    is_beyond = later > key_issuing.LONGEST_LIFE
+    answer = with_end(issuer, key, timezone.now() + later)
+    assert (answer.status_code, b"more than a hundred years" in answer.content) == (
+        (200, True) if is_beyond else (302, False)
+    )
+    assert (now_of(key).expires_at == key.expires_at) is is_beyond
+
+
 @pytest.mark.parametrize("later", [30 * DAY, None], ids=["later", "never"])
 def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client, later: dt.timedelta | None) -> None:
     of_owner, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + 10 * DAY)

@@ -58,6 +58,7 @@ def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
         ({"kind": "PUBLISHER", "publisher": None}, ["#/publisher"]),
         ({"kind": "MANAGEMENT", "expires_at": "2020-01-01T00:00:00Z"}, ["#/expires_at"]),
         ({"kind": "MANAGEMENT", "expires_at": "tomorrow"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": "9000-01-01T00:00:00Z"}, ["#/expires_at"]),
         ({"kind": "MANAGEMENT", "expires_at": 1800000000}, ["#/expires_at"]),
         ({"kind": "MANAGEMENT", "token": "brk_mine"}, ["#/token"]),
         ({"kind": "MANAGEMENT", "prefix": "brk_"}, ["#/prefix"]),

@@ -1,8 +1,10 @@
 """Keys that issue keys: nobody passes on what they have not."""
 
+import datetime as dt
 from typing import Final
 
 import pytest
+from django.utils import timezone
 
 from subscriptions.models import ApiKey, Scope
 from tests import factories
@@ -95,3 +97,42 @@ def test_scopes_are_told_once_each_and_in_one_order() -> None:
 def test_who_issued_a_key_is_noted() -> None:
     key, token = factories.api_key()
     assert issued(token).json()["issued_by"] == f"key {key.prefix}…"
+
+
+HOUR: Final = dt.timedelta(hours=1)
+
+
+@pytest.mark.parametrize(("hours", "status"), [(None, 403), (2, 403), (1, 201), (0.5, 201)])
+def test_a_key_issues_none_that_outlives_it(hours: float | None, status: int) -> None:
+    now = timezone.now()
+    _, token = factories.api_key(scopes=["keys"], expires_at=now + HOUR)
+    answer = issued(token, scopes=["keys"], expires_at=hours and (now + hours * HOUR).isoformat())
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_until_when_it_may_issue() -> None:
+    ends_at = (timezone.now() + HOUR).replace(microsecond=0)
+    _, token = factories.api_key(scopes=["keys"], expires_at=ends_at)
+    refused = issued(token, scopes=["keys"]).json()
+    assert (refused["code"], refused["detail"]) == (
+        "beyond_own_scopes",
+        f"A key ends no later than the one that issues it, at {ends_at.isoformat()}.",
+    )
+
+
+def test_nor_is_it_followed_by_one_that_does_so() -> None:
+    now = timezone.now()
+    own, token = factories.api_key(scopes=["keys"], expires_at=now + HOUR)
+    endless, _ = factories.api_key(scopes=["keys"])
+    brief, _ = factories.api_key(scopes=["keys"], expires_at=now + HOUR / 2)
+    client = client_with(token)
+    answers = [client.post(f"{ROOT}/{key.pk}/rotate", content_type=JSON) for key in (own, endless, brief)]
+    assert [answer.status_code for answer in answers] == [403, 403, 201]
+    assert not ApiKey.objects.filter(pk__in=[own.pk, endless.pk], retires_at__isnull=False).exists()
+
+
+def test_an_overlap_does_not_count_since_the_answer_may_have_been_lost() -> None:
+    key, token = factories.api_key()
+    answers = [client_with(token).post(f"{ROOT}/{key.pk}/rotate", content_type=JSON) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]

@@ -162,3 +162,13 @@ def test_the_database_stores_no_scope_that_a_kind_has_not(kind: str, scopes: lis
     }
     with transaction.atomic(), pytest.raises(IntegrityError, match="api_key_scopes"):
         ApiKey.objects.create(kind=kind, scopes=[*scopes], prefix="brk_", digest=b"x", **owners.get(kind, {}))
+
+
+def test_a_far_end_has_no_successor_beyond_a_hundred_years() -> None:
+    former, _ = factories.api_key(factories.publisher())
+    named(former).update(expires_at=dt.datetime(9999, 12, 31, tzinfo=dt.UTC))
+    with time_machine.travel(MORNING, tick=False):
+        answer = rotated(client_of(), former)
+    assert answer.status_code == 201
+    successor = ApiKey.objects.get(successor_of=former)
+    assert successor.expires_at == MORNING + key_issuing.LONGEST_LIFE
