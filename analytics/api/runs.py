@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from django.db.models import QuerySet
+from django.urls import reverse
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -15,6 +16,7 @@ from analytics.models import Run, RunState, RunWindow
 from analytics.requesting import NotARange, request_range
 from delivery.api.records import Records
 from subscriptions.api.moment_fields import MomentField
+from subscriptions.api.noting import Noted
 from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
 from subscriptions.api.problems import ProblemType, register
@@ -79,7 +81,7 @@ class WholeRunSerializer(RunSerializer):
         return RunWindowSerializer(newest, many=True).data
 
 
-class Runs(Records[Run]):
+class Runs(Noted, Records[Run]):
     """Runs of the summaries."""
 
     permission_classes = [MayManage]
@@ -108,4 +110,5 @@ class Runs(Records[Run]):
         wanted.is_valid(raise_exception=True)
         start, end = (wanted.validated_data[name].astimezone(dt.UTC) for name in ("from", "to"))
         run = request_range(start, end, again=wanted.validated_data["again"])
-        return Response(RunSerializer(run).data, status=status.HTTP_202_ACCEPTED)
+        location = reverse("summary-run", args=[run.pk])
+        return Response(RunSerializer(run).data, status.HTTP_202_ACCEPTED, headers={"Location": location})

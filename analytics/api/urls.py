@@ -10,5 +10,5 @@ urlpatterns = [
     re_path(r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$", FileOfSummary.as_view()),
     path("summaries/<slug:name>", RowsOfSummary.as_view()),
     path("summary-runs", Runs.as_view({"get": "list", "post": "create"})),
-    path("summary-runs/<int:id>", Runs.as_view({"get": "retrieve"})),
+    path("summary-runs/<int:id>", Runs.as_view({"get": "retrieve"}), name="summary-run"),
 ]

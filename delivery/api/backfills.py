@@ -8,12 +8,12 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.again import reserving
 from delivery.again.refusals import NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.api.replays import ReplaySerializer
 from subscriptions.api.moment_fields import MomentField
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.strictness import StrictSerializer, TruthField
@@ -44,7 +44,7 @@ class MessagesCounted(serializers.Serializer[Any]):
     complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
 
 
-class BackfillSubscription(APIView):
+class BackfillSubscription(Noted):
     """A subscription that is INACTIVE and never had a delivery."""
 
     permission_classes = [MayReceive]
@@ -62,7 +62,7 @@ class BackfillSubscription(APIView):
         serializer = NewBackfill(data=request.data)
         serializer.is_valid(raise_exception=True)
         since = serializer.validated_data.get("since")
-        if serializer.validated_data["dry_run"]:
+        if self.note_dry_run(serializer.validated_data):
             found = reserving.count(subscription, since)
             return Response({"count": found.messages, "complete": found.complete})
         backfill = reserving.begin(subscription.pk, since=since, created_by=str(key_of(request)))

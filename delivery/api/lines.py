@@ -14,6 +14,7 @@ from rest_framework.views import APIView
 from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
 from delivery.models import Lane, Line, LineEvent
 from delivery.settling.cancelling import cancel_deliveries_of
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
@@ -127,7 +128,7 @@ class Cancelled(serializers.Serializer[Any]):
     under_way = serializers.IntegerField(help_text="Under way: end so unless their answer ends them otherwise.")
 
 
-class CancelDeliveries(APIView):
+class CancelDeliveries(Noted):
     """Everything a subscription has unfinished."""
 
     permission_classes = [MayReceive]

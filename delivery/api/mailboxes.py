@@ -16,6 +16,7 @@ from delivery.mailboxes.documents import document
 from delivery.mailboxes.polling import next_messages
 from delivery.mailboxes.purging import PURGE_SECONDS, purge
 from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
+from subscriptions.api.noting import Noted
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
 from subscriptions.models import Scope
@@ -132,7 +133,7 @@ class StandingOfMailbox(MailboxView):
         return Response({**asdict(standing), **own})
 
 
-class PurgeMailbox(MailboxView):
+class PurgeMailbox(Noted, MailboxView):
     """All that is in it."""
 
     @extend_schema(operation_id="purge_mailbox", request=None, responses=PurgedSerializer)

@@ -8,9 +8,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.settling import pausing
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.preconditions import etag_of
 from subscriptions.api.problems import ProblemType, register
@@ -42,7 +42,7 @@ class Changed(serializers.Serializer[Any]):
     changed = serializers.IntegerField(help_text="Subscriptions that were not so before.")
 
 
-class PauseView(APIView):
+class PauseView(Noted):
     """Pausing one, or all of a subscriber."""
 
     permission_classes = [MayReceive]

@@ -5,17 +5,17 @@ from django.shortcuts import get_object_or_404
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.visibility import deliveries_for
 from delivery.settling.holding import release_one
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body
 from subscriptions.models import Scope
 
 
-class ReleaseDelivery(APIView):
+class ReleaseDelivery(Noted):
     """A delivery whose filter or script failed."""
 
     permission_classes = [MayReceive]

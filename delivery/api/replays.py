@@ -10,7 +10,6 @@ from drf_spectacular.utils import OpenApiResponse, extend_schema, extend_schema_
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.again import replaying
 from delivery.again.replaying import ReplayFinished
@@ -18,6 +17,7 @@ from delivery.api.new_replays import NewReplay, selection_of
 from delivery.api.records import Records
 from delivery.api.replay_selections import SelectionSerializer, keep_told, told_of
 from delivery.models import Replay, ReplayKind, ReplayState
+from subscriptions.api.noting import Noted
 from subscriptions.api.pagination import Order, Page, PageQuery
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
@@ -76,7 +76,7 @@ def replays_for(key: ApiKey) -> QuerySet[Replay]:
     return replays if key.kind == KeyKind.MANAGEMENT else replays.filter(selection__subscriber=key.subscriber_id)
 
 
-class Replays(Records[Replay]):
+class Replays(Noted, Records[Replay]):
     """Jobs that make many deliveries again."""
 
     permission_classes = [MayReceive]
@@ -110,7 +110,7 @@ class Replays(Records[Replay]):
         serializer.is_valid(raise_exception=True)
         asked = serializer.validated_data
         selection = selection_of(asked)
-        if asked["dry_run"]:
+        if self.note_dry_run(asked):
             found = replaying.count(selection)
             return Response({"count": found.total, "by_status": found.by_status, "complete": found.complete})
         one = asked.get("subscription")
@@ -122,7 +122,7 @@ class Replays(Records[Replay]):
         return Response(self.get_serializer(replay).data, status.HTTP_202_ACCEPTED, headers={"Location": location})
 
 
-class CancelReplay(APIView):
+class CancelReplay(Noted):
     """A replay under way."""
 
     permission_classes = [MayReceive]

@@ -11,7 +11,6 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.again.republishing import republish
 from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit
@@ -21,6 +20,7 @@ from delivery.api.published import AcceptedEvent, answer_of
 from delivery.api.visibility import deliveries_for
 from delivery.callbacks.terms import callback_terms
 from delivery.models import Message
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayPublish, MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
@@ -61,7 +61,7 @@ class EditSerializer(StrictSerializer):
         return attrs
 
 
-class ResubmitDelivery(APIView):
+class ResubmitDelivery(Noted):
     """A delivery that came to nothing."""
 
     permission_classes = [MayReceive]
@@ -95,7 +95,7 @@ class ResubmittedEvent(AcceptedEvent):
     copy_of = serializers.IntegerField(help_text="The message that this one is a copy of; of a copy, its original.")
 
 
-class ResubmitMessage(APIView):
+class ResubmitMessage(Noted):
     """A message that nobody got."""
 
     permission_classes = [MayPublish]

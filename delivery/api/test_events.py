@@ -9,9 +9,9 @@ from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from delivery.calls.rehearsing import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
@@ -39,7 +39,7 @@ class RehearsedSerializer(serializers.Serializer[Rehearsed]):
         return rehearsed.answer_excerpt.decode("utf-8", "replace")
 
 
-class SendTestEvent(APIView):
+class SendTestEvent(Noted):
     """A subscription's endpoint."""
 
     permission_classes = [MayReceive]

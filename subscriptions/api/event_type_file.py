@@ -90,6 +90,6 @@ class EventTypeFile(Noted):
     )
     def post(self, request: Request) -> Response:
         """Create and change event types as the file says: all of it, or nothing if anything is wrong."""
-        dry_run = query_of(request, ImportQuery)["dry_run"]
+        dry_run = self.note_dry_run(query_of(request, ImportQuery))
         imported = import_event_types(body_of(request, limit=settings.MAX_BODY_BYTES), dry_run=dry_run)
         return Response(ImportedFile({"dry_run": dry_run, "results": imported}).data)
