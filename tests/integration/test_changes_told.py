@@ -61,7 +61,8 @@ SOME: Final = {"{id}": "4711", "{name}": "some", "{event_type}": "Some.Type", "{
 def is_told(path: str) -> bool:
     for name, value in SOME.items():
         path = path.replace(name, value)
-    return issubclass(resolve(path).func.cls, Noted)
+    view: Any = resolve(path).func
+    return issubclass(view.cls, Noted)
 
 
 def test_every_operation_that_changes_something_is_told_and_no_other() -> None:
