@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from broker_project.stack.folders import ROOT
 
-LOCKS: Final = ("runtime.txt", "development.txt", "uv.txt")
+TOGETHER: Final = (("runtime.txt", "development.txt", "uv.txt"), ("semgrep.txt",))
+"""The locks, by what is asked about at once: there no package may have two versions."""
 PIP_AUDIT: Final = (sys.executable, "-m", "pip_audit", "--strict", "--require-hashes", "--disable-pip")
 QUIETLY: Final = ("--format", "json", "--desc", "off", "--progress-spinner", "off")
 
@@ -22,20 +23,28 @@ MISUSED: Final = 2
 
 def audit(*arguments: str) -> int:
     """Ask about every locked package, with further arguments for pip-audit; return the exit status."""
-    locks = [word for lock in LOCKS for word in ("-r", str(ROOT / "requirements" / lock))]
-    asked = subprocess.run(  # noqa: S603 - our own command
-        (*PIP_AUDIT, *QUIETLY, *arguments, *locks), capture_output=True, text=True, check=False
-    )
-    if asked.returncode == MISUSED:
-        print(asked.stderr, end="", file=sys.stderr)
-        return MISUSED
-    packages = told(asked.stdout)
-    if not packages:
-        print(f"skipped: no vulnerability data reachable\n{asked.stderr.strip()}")
-        return SKIPPED
-    found = [*vulnerabilities(packages)]
-    print(*found, f"{len(packages)} packages asked about, {len(found)} vulnerabilities known", sep="\n")
+    packages: list[Any] = []
+    for locks in TOGETHER:
+        asked = _ask_about(locks, arguments)
+        if asked.returncode == MISUSED:
+            print(asked.stderr, end="", file=sys.stderr)
+            return MISUSED
+        known = told(asked.stdout)
+        if not known:
+            print(f"skipped: no vulnerability data reachable\n{asked.stderr.strip()}")
+            return SKIPPED
+        packages += known
+    found = sorted({*vulnerabilities(packages)})
+    names = {package["name"] for package in packages}
+    print(*found, f"{len(names)} packages asked about, {len(found)} vulnerabilities known", sep="\n")
     return VULNERABLE if found else CLEAN
+
+
+def _ask_about(locks: Sequence[str], arguments: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    files = [word for lock in locks for word in ("-r", str(ROOT / "requirements" / lock))]
+    return subprocess.run(  # noqa: S603 - our own command
+        (*PIP_AUDIT, *QUIETLY, *arguments, *files), capture_output=True, text=True, check=False
+    )
 
 
 def told(output: str) -> Sequence[Any]:

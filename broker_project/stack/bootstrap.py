@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 STATE = ROOT / ".broker"
 TOOL = STATE / "uv"
 ENVIRONMENT = STATE / "env"
+SEMGREP = STATE / "semgrep"
+"""Its requirements do not go together with the project's, and only the whole of the checks needs it."""
+
 LOCKS = ROOT / "requirements"
 STAMP = "complete.json"
 HEARTBEAT = 10.0
@@ -52,6 +55,13 @@ ANYTHING = {"test", "manage", "bench", "faults", "audit"}
 
 DEVELOPING = {"test", "faults", "audit"}
 """Commands that need the development lock."""
+
+CONTENTS = {
+    "runtime.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
+    "development.txt": "PostgreSQL, Spark, Java and more, 1.2 GB in the end",
+    "semgrep.txt": "semgrep, 0.4 GB in the end",
+}
+"""What a lock brings along."""
 
 HELP_WORDS = {"help", "-h", "--help"}
 
@@ -174,40 +184,55 @@ def tool() -> Path:
     return TOOL / "bin" / "uv"
 
 
-def is_complete(lock: str) -> bool:
-    """Say whether the environment holds exactly this lock and can be run by this user."""
-    return stamp_of(ENVIRONMENT) == {lock: digest(lock)} and os.access(ENVIRONMENT / "bin" / "python", os.X_OK)
+def is_complete(environment: Path, lock: str) -> bool:
+    """Say whether an environment holds exactly this lock and can be run by this user."""
+    return stamp_of(environment) == {lock: digest(lock)} and os.access(environment / "bin" / "python", os.X_OK)
 
 
-def install_environment(lock: str) -> None:
-    """Make the environment hold a lock; one that was interrupted before is made anew."""
+def install_environment(environment: Path, lock: str) -> None:
+    """Make an environment hold a lock; one that was interrupted before is made anew."""
     uv, started = tool(), time.monotonic()
-    if not stamp_of(ENVIRONMENT) or not os.access(ENVIRONMENT / "bin" / "python", os.X_OK):
-        problem = run(uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, ENVIRONMENT)
+    if not stamp_of(environment) or not os.access(environment / "bin" / "python", os.X_OK):
+        problem = run(uv, "venv", "--quiet", "--clear", "--no-project", "--python", sys.executable, environment)
         if problem:
             fail(f"the environment could not be made:\n{problem}")
-    (ENVIRONMENT / STAMP).unlink(missing_ok=True)
-    say(f"installing the packages of requirements/{lock}: PostgreSQL, Spark, Java and more, 1.2 GB in the end ...")
-    sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", ENVIRONMENT / "bin" / "python")
+    (environment / STAMP).unlink(missing_ok=True)
+    say(f"installing the packages of requirements/{lock}: {CONTENTS[lock]} ...")
+    sync = (uv, "pip", "sync", "--require-hashes", "--compile-bytecode", "--python", environment / "bin" / "python")
     problem = run_trusting_system(*sync, LOCKS / lock, again=[["--system-certs"]])
     if problem:
         fail(f"the packages could not be installed:\n{problem}")
-    (ENVIRONMENT / STAMP).write_text(json.dumps({lock: digest(lock)}))
+    (environment / STAMP).write_text(json.dumps({lock: digest(lock)}))
     say(f"the environment is complete ({time.monotonic() - started:.0f} s)")
 
 
 def compile_locks() -> None:
     """Compile the locks again from pyproject.toml, keeping the versions that still fit."""
     compile_ = (tool(), "pip", "compile", "--generate-hashes", "--python-version", "3.11", "--quiet")
-    named = ("--custom-compile-command", "./broker lock", "pyproject.toml", "-o")
-    for arguments in (
-        (*named, "requirements/runtime.txt"),
-        (*named, "requirements/development.txt", "--group", "dev", "-c", "requirements/runtime.txt"),
+    named = ("--custom-compile-command", "./broker lock", "-o")
+    for lock, *sources in (
+        ("requirements/runtime.txt", "pyproject.toml"),
+        ("requirements/development.txt", "pyproject.toml", "--group", "dev", "-c", "requirements/runtime.txt"),
+        ("requirements/semgrep.txt", "--group", "semgrep"),
     ):
-        say(f"compiling {arguments[4]} ...")
-        problem = run_trusting_system(*compile_, *arguments, again=[["--system-certs"]])
+        say(f"compiling {lock} ...")
+        problem = run_trusting_system(*compile_, *named, lock, *sources, again=[["--system-certs"]])
         if problem:
             fail(f"the lock could not be compiled:\n{problem}")
+
+
+def environments(command: str, arguments: Sequence[str]) -> dict[Path, str]:
+    """Return which environments a command needs, and which lock each must hold."""
+    has_development = "development.txt" in stamp_of(ENVIRONMENT)
+    wanted = {ENVIRONMENT: "development.txt" if command in DEVELOPING or has_development else "runtime.txt"}
+    return wanted | ({SEMGREP: "semgrep.txt"} if command == "test" and not arguments else {})
+
+
+def prepare(command: str, arguments: Sequence[str]) -> None:
+    """Install what a command needs and is not there."""
+    for environment, lock in environments(command, arguments).items():
+        if not is_complete(environment, lock):
+            install_environment(environment, lock)
 
 
 @contextlib.contextmanager
@@ -242,10 +267,7 @@ def main(command: str = "help", *arguments: str) -> None:
         if command == "lock":
             compile_locks()
             return
-        has_development = "development.txt" in stamp_of(ENVIRONMENT)
-        lock = "development.txt" if command in DEVELOPING or has_development else "runtime.txt"
-        if not is_complete(lock):
-            install_environment(lock)
+        prepare(command, arguments)
     python = str(ENVIRONMENT / "bin" / "python")
     variables = {name: value for name, value in os.environ.items() if name not in MISLEADING}
     stack = [python, "-P", "-m", "broker_project.stack", command, *arguments]

@@ -26,7 +26,7 @@ Process = subprocess.Popen[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One part: arguments for Python."""
+    """One part: arguments for Python, of the environment whose tests these are or of another."""
 
     name: str
     arguments: Sequence[str]
@@ -34,6 +34,7 @@ class Step:
     report: str = ""
     """Name of the JUnit report it writes, if it runs tests."""
     niceness: int = 0
+    python: str = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,16 @@ def side_by_side(steps: Sequence[Step], variables: Mapping[str, str], folder: Pa
 
 @contextmanager
 def started(
-    arguments: Sequence[str], variables: Mapping[str, str], output: IO[bytes] | None = None, *, niceness: int = 0
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    output: IO[bytes] | None = None,
+    *,
+    python: str = sys.executable,
+    niceness: int = 0,
 ) -> Iterator[Process]:
-    """Run the environment's Python at the top of the repository; it ends with this, or with who called it."""
+    """Run Python at the top of the repository; it ends with this, or with who called it."""
     with subprocess.Popen(  # noqa: S603 - our own command
-        (sys.executable, *arguments),
+        (python, *arguments),
         cwd=ROOT,
         env=os.environ | variables,
         stdout=output,
@@ -100,7 +106,9 @@ def _running(step: Step, variables: Mapping[str, str], folder: Path, file: Path 
     arguments = (*step.arguments, f"--junitxml={folder / step.report}") if step.report else step.arguments
     with (
         file.open("wb") if file else nullcontext() as output,
-        started(arguments, {**variables, **step.settings}, output, niceness=step.niceness) as process,
+        started(
+            arguments, {**variables, **step.settings}, output, python=step.python, niceness=step.niceness
+        ) as process,
     ):
         yield process
 

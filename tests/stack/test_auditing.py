@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from broker_project.stack.auditing import CLEAN, LOCKS, MISUSED, SKIPPED, VULNERABLE, audit
+from broker_project.stack.auditing import CLEAN, MISUSED, SKIPPED, TOGETHER, VULNERABLE, audit
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 
 PINNED = {
     re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index] # every such line begins with a name
-    for lock in LOCKS
-    for line in (ROOT / "requirements" / lock).read_text().splitlines()
+    for lock in (ROOT / "requirements").iterdir()
+    for line in lock.read_text().splitlines()
     if "==" in line and not line.startswith((" ", "#"))
 }
 KNOWN = {
@@ -64,6 +64,10 @@ def test_every_locked_package_is_asked_about(capsys: pytest.CaptureFixture[str])
         assert ask(address) == CLEAN
     assert asked == PINNED
     assert capsys.readouterr().out == f"{len(asked)} packages asked about, 0 vulnerabilities known\n"
+
+
+def test_no_lock_is_left_out() -> None:
+    assert {lock for locks in TOGETHER for lock in locks} == {lock.name for lock in (ROOT / "requirements").iterdir()}
 
 
 def test_a_vulnerable_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:

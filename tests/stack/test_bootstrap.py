@@ -35,24 +35,46 @@ def steps(commands: list[list[str]]) -> list[str]:
 
 
 def test_an_environment_is_made_from_nothing(commands: list[list[str]]) -> None:
-    bootstrap.install_environment("runtime.txt")
-    assert (steps(commands), bootstrap.is_complete("runtime.txt")) == (["venv", "pip sync"], True)
+    bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
+    assert (steps(commands), bootstrap.is_complete(bootstrap.ENVIRONMENT, "runtime.txt")) == (
+        ["venv", "pip sync"],
+        True,
+    )
 
 
 def test_a_new_lock_changes_the_environment_in_place(commands: list[list[str]]) -> None:
-    bootstrap.install_environment("runtime.txt")
-    assert not bootstrap.is_complete("development.txt")
-    bootstrap.install_environment("development.txt")
-    assert (steps(commands), bootstrap.is_complete("development.txt")) == (["venv", "pip sync", "pip sync"], True)
+    bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
+    assert not bootstrap.is_complete(bootstrap.ENVIRONMENT, "development.txt")
+    bootstrap.install_environment(bootstrap.ENVIRONMENT, "development.txt")
+    assert (steps(commands), bootstrap.is_complete(bootstrap.ENVIRONMENT, "development.txt")) == (
+        ["venv", "pip sync", "pip sync"],
+        True,
+    )
 
 
 def test_an_interrupted_set_up_is_made_anew(commands: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
-    bootstrap.install_environment("runtime.txt")
+    bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
     (bootstrap.ENVIRONMENT / bootstrap.STAMP).unlink()
     (bootstrap.ENVIRONMENT / "bin" / "python").unlink()
-    assert not bootstrap.is_complete("runtime.txt")
-    bootstrap.install_environment("runtime.txt")
+    assert not bootstrap.is_complete(bootstrap.ENVIRONMENT, "runtime.txt")
+    bootstrap.install_environment(bootstrap.ENVIRONMENT, "runtime.txt")
     assert steps(commands) == ["venv", "pip sync"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "locks"),
+    [
+        (("up",), {"env": "runtime.txt"}),
+        (("test", "tests/unit"), {"env": "development.txt"}),
+        (("test",), {"env": "development.txt", "semgrep": "semgrep.txt"}),
+    ],
+)
+def test_only_the_whole_of_the_checks_needs_semgrep(
+    words: tuple[str, ...], locks: dict[str, str], commands: list[list[str]]
+) -> None:
+    command, *arguments = words
+    wanted = bootstrap.environments(command, arguments)
+    assert ({folder.name: lock for folder, lock in wanted.items()}, commands) == (locks, [])
 
 
 def test_a_damaged_stamp_is_no_stamp(tmp_path: Path) -> None:
