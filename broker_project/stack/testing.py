@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from broker_project.stack.folder_lock import is_alive, is_locked
@@ -40,12 +41,37 @@ SIDE_BY_SIDE = "3"
 BEHIND_WORKERS = 10
 """The niceness of what leaves the cores to a broker beside it, whose workers have 8."""
 
-SHIPPED = ("analytics", "benchmarks", "broker_client", "broker_project", "delivery", "people", "subscriptions")
+BESIDE_EVENTS = ("analytics", "broker_project", "delivery", "people", "subscriptions")
+"""Packages that run beside people's events; the others are programs of their own."""
+SHIPPED = (*BESIDE_EVENTS, "benchmarks", "broker_client")
+
+SEMGREP = STATE / "semgrep"
+TRAPS = "semgrep"
+"""The folder of the rules, each with lines that it finds and lines that it leaves alone."""
+SCAN = (
+    "-I",
+    str(SEMGREP / "bin" / "semgrep"),
+    "scan",
+    "--metrics=off",
+    "--disable-version-check",
+    "--quiet",
+    "--strict",
+)
+EVERY_FILE = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
+"""Exceptions stand with their rules, and nowhere else."""
+IN_ITS_ENVIRONMENT = {
+    "SEMGREP_SETTINGS_FILE": str(SEMGREP / "settings.yml"),
+    "SEMGREP_LOG_FILE": str(SEMGREP / "semgrep.log"),
+}
+find_traps = partial(Step, settings=IN_ITS_ENVIRONMENT, python=str(SEMGREP / "bin" / "python"))
+
 CHECKS = (
     Step("types", ("-m", "mypy")),
     Step("format", ("-m", "ruff", "format", "--check", ".")),
     Step("lint", ("-m", "ruff", "check", ".")),
     Step("security", ("-m", "bandit", "--quiet", "--configfile", "pyproject.toml", "--recursive", *SHIPPED)),
+    find_traps("traps", (*SCAN, *EVERY_FILE, "--config", TRAPS, *BESIDE_EVENTS)),
+    find_traps("rules of traps", (*SCAN, "--test", TRAPS)),
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
