@@ -18,7 +18,8 @@ from django.conf import settings
 from broker_project.environs import environ_of
 from broker_project.heads import Headers, refusal_of
 from broker_project.processes import open_as_many_files_as_allowed, settle_in
-from broker_project.uploads import Room, Upload
+from broker_project.rooms import Rooms
+from broker_project.uploads import Upload
 from broker_project.wsgi import application as wsgi_application
 from delivery.waking import polls
 from delivery.waking.seats import seats_beside
@@ -28,7 +29,7 @@ DEPARTURE: Final = "broker.departure"
 done once that has hung up. Whoever asks for it cancels it in the end."""
 
 _threads = ThreadPoolExecutor(settings.WEB_THREADS, thread_name_prefix="web")
-_room = Room(settings.UPLOADS_BYTES)
+_rooms = Rooms(settings.UPLOADS_BYTES)
 
 settle_in()
 open_as_many_files_as_allowed()
@@ -73,7 +74,7 @@ class Application:
         if refusal := refusal_of(scope, headers):
             protocol.response_bytes(*refusal)
             return
-        upload = Upload(scope.headers, _room)
+        upload = Upload(scope.headers, _rooms.claim(scope.headers.get("authorization") or ""))
         try:
             await upload.receive(protocol)
             await _answer(scope, headers, upload, protocol)

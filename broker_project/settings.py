@@ -219,8 +219,9 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
-UPLOADS_BYTES = number("BROKER_UPLOADS_MEBIBYTES", least=8, default=64, most=100_000) * 1024 * 1024
-"""How much of bodies over 64 KiB a web process holds until they are answered."""
+UPLOADS_BYTES = number("BROKER_UPLOADS_MEBIBYTES", least=16, default=64, most=100_000) * 1024 * 1024
+"""How much of bodies over 64 KiB a web process holds until they are answered: room for one batch of a stranger, and of
+each of two keys."""
 UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", least=1, default=20, most=3600)
 """How long a body may take; a large one has more, as long as it keeps coming."""
 REQUESTS_PER_MINUTE = number("BROKER_REQUESTS_PER_MINUTE", least=0, default=0, most=10_000_000)

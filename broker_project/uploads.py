@@ -8,6 +8,7 @@ from django.conf import settings
 from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
 from broker_project.refusals import Answer, refusal
+from broker_project.rooms import Claim
 
 SMALL_BYTES: Final = 64 * 1024
 """A body that says it is no larger is taken at once, since each turn of the loop costs 0.1 ms, and takes no room: so
@@ -16,6 +17,8 @@ LEAST_BYTES_A_SECOND: Final = 32 * 1024
 """What has arrived at this rate gives the rest more time."""
 MOST_DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """So much of a body that is refused is read all the same: who is still sending does not see an answer."""
+DISCARD_SECONDS: Final = 5
+"""And for so long."""
 
 TOO_LARGE: Final = refusal(
     413, "body_too_large", "Body too large", f"A body has at most {settings.MAX_BATCH_BYTES} bytes."
@@ -32,35 +35,14 @@ NO_ROOM: Final = refusal(
 )
 
 
-class Room:
-    """How many bytes of bodies the process holds: taken as they arrive, given back once they are answered.
-
-    Of one thread: the server's loop.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._left = most
-
-    def take(self, size: int) -> bool:
-        """Take so much, unless there is not so much left."""
-        if size > self._left:
-            return False
-        self._left -= size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """Give back what was taken."""
-        self._left += size
-
-
 class Upload:
     """A body on its way in."""
 
-    def __init__(self, headers: Any, room: Room) -> None:
+    def __init__(self, headers: Any, claim: Claim) -> None:
         self.body = b""
         self.refusal: Answer | None = None
-        self._room = room
-        self._taken = 0
+        self._claim = claim
+        self._held = bytearray()
         self._size = 0
         self._ends = 0
         length = headers.get("content-length")
@@ -83,9 +65,9 @@ class Upload:
             self._refuse(INCOMPLETE)
 
     def release(self) -> None:
-        """Give back the room that it took."""
-        self._room.give_back(self._taken)
-        self._taken = 0
+        """Give back the room that it took, and hold nothing any more."""
+        self.body, self._held = b"", bytearray()
+        self._claim.release()
 
     async def _receive_at_once(self, protocol: Any) -> None:
         with contextlib.suppress(ProtocolClosed):
@@ -93,26 +75,26 @@ class Upload:
         self._size = len(self.body)
 
     async def _receive_in_chunks(self, protocol: Any, limit: asyncio.Timeout) -> None:
-        began = asyncio.get_running_loop().time()
-        body = bytearray()
+        now = asyncio.get_running_loop().time
+        began = now()
         async for chunk in protocol:
             self._size += len(chunk)
             self._ends += not chunk
-            if not self.refusal and self._has_room_for(len(chunk)):
-                body += chunk
-                limit.reschedule(began + settings.UPLOAD_SECONDS + self._size / LEAST_BYTES_A_SECOND)
-            if self._size > MOST_DISCARDED_BYTES:
+            if self.refusal and self._size > MOST_DISCARDED_BYTES:
                 break
-        self.body = b"" if self.refusal else bytes(body)
+            if not self.refusal:
+                self._hold(chunk)
+                more = self._size / LEAST_BYTES_A_SECOND
+                limit.reschedule(now() + DISCARD_SECONDS if self.refusal else began + settings.UPLOAD_SECONDS + more)
+        self.body, self._held = bytes(self._held), bytearray()
 
-    def _has_room_for(self, size: int) -> bool:
+    def _hold(self, chunk: bytes) -> None:
         if self._size > settings.MAX_BATCH_BYTES:
             self._refuse(TOO_LARGE)
-        elif not self._room.take(size):
-            self._refuse(NO_ROOM)
+        elif self._claim.take(len(chunk)):
+            self._held += chunk
         else:
-            self._taken += size
-        return not self.refusal
+            self._refuse(NO_ROOM)
 
     def _refuse(self, answer: Answer) -> None:
         self.refusal = self.refusal or answer

@@ -12,6 +12,9 @@ TOKEN_BYTES: Final = 32
 SHOWN_CHARACTERS: Final = 12
 """Enough to tell keys apart: the prefix and 48 of the 256 bits."""
 
+SCHEME: Final = "Bearer"
+"""With which one is shown."""
+
 _TOKEN: Final = re.compile(rf"{BEGINNING}[A-Za-z0-9_-]{{43}}")
 
 
@@ -23,6 +26,12 @@ def token_of(random_bytes: bytes) -> str:
 def could_be_token(text: str) -> bool:
     """Tell whether a key could have this token: whatever else is sent in its place need not be looked up."""
     return _TOKEN.fullmatch(text) is not None
+
+
+def bearer_in(authorization: str) -> str | None:
+    """Return the token that a header `Authorization` shows, None if it shows something else."""
+    scheme, _, token = authorization.partition(" ")
+    return token.strip() if scheme.lower() == SCHEME.lower() else None
 
 
 def digest_of(token: str) -> bytes:

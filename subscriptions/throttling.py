@@ -6,6 +6,7 @@ from ipaddress import IPv6Address, ip_address
 from threading import Lock
 from typing import Final
 
+from subscriptions.key_tokens import bearer_in
 from subscriptions.rates import Rate, Spent, look, spend
 
 REMEMBERED: Final = 10_000
@@ -68,6 +69,17 @@ class Acquaintances:
         """Forget all of them."""
         with self._lock:
             self._known.clear()
+
+
+welcome: Final = Acquaintances()
+"""Tokens that have been good lately, by their hashes: what others get wrong at the same address is not held against
+them."""
+
+
+def welcomed(authorization: str) -> int | None:
+    """Return what stands for the bearer token in this header if it has been good lately, else None."""
+    guess = hash(bearer_in(authorization))
+    return guess if guess in welcome else None
 
 
 def site_of(address: str) -> str:

@@ -8,11 +8,12 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing, welcome
+from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing
 from subscriptions.authenticating import key_for
+from subscriptions.key_tokens import SCHEME, bearer_in
 from subscriptions.models import ApiKey
+from subscriptions.throttling import welcome
 
-SCHEME: Final = "Bearer"
 KEYS: Final = "keys"
 """What is guessed at."""
 
@@ -45,13 +46,13 @@ class ApiKeyAuthentication(BaseAuthentication):
 
 
 def _key_in(header: str, request: Request) -> ApiKey:
-    scheme, _, token = header.partition(" ")
-    if scheme.lower() != SCHEME.lower():
+    token = bearer_in(header)
+    if token is None:
         raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
     guess = hash(token)
     if guess not in welcome:
         refuse_guessing(request, at=KEYS)
-    key = key_for(token.strip(), now=timezone.now())
+    key = key_for(token, now=timezone.now())
     if key is None:
         welcome.discard(guess)
         count_failure(request, at=KEYS)

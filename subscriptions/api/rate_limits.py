@@ -16,16 +16,13 @@ from rest_framework.request import Request
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.models import ApiKey
 from subscriptions.rates import Rate
-from subscriptions.throttling import Acquaintances, Meters, site_of
+from subscriptions.throttling import Meters, site_of, welcome
 
 RATE: Final = "broker.rate"
 """Where a request bears how its key stands."""
 POLICY: Final = '"default"'
 WINDOW_SECONDS: Final = 60
 
-welcome: Final = Acquaintances()
-"""Tokens that have been good lately, by their hashes: what others get wrong at the same address is not held against
-them."""
 _keys: Final = Meters()
 _failing: Final = Meters()
 

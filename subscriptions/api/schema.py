@@ -7,8 +7,8 @@ from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
 
-from subscriptions.api.authentication import SCHEME
 from subscriptions.api.problems import PROBLEM_JSON
+from subscriptions.key_tokens import SCHEME
 from subscriptions.models import Scope
 
 IF_MATCH: Final = OpenApiParameter(

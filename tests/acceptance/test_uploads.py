@@ -4,6 +4,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import requests
@@ -17,8 +18,9 @@ from tests.web_processes import Web, another_web
 pytestmark = pytest.mark.faults
 
 MEBIBYTE = 1024 * 1024
-ROOM = 8 * MEBIBYTE
+ROOM = 16 * MEBIBYTE
 BATCH = 5 * MEBIBYTE
+"""The largest that is taken, and here all that strangers have room for."""
 SECONDS = 2
 
 
@@ -26,7 +28,7 @@ SECONDS = 2
 def web(brokers: Brokers) -> Iterator[Web]:
     """A web process with little room for bodies and little time for them."""
     environment = {"BROKER_UPLOADS_MEBIBYTES": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
-    with another_web(brokers.broker(), **environment) as running:
+    with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="0", **environment) as running:
         yield running
 
 
@@ -36,14 +38,29 @@ def until_the_end() -> Iterator[contextlib.ExitStack]:
         yield stack
 
 
-def announced(size: int) -> bytes:
-    return head("POST", "/api/v1/events", "Content-Type: application/json", f"Content-Length: {size}")
+def announced(size: int, *lines: str) -> bytes:
+    return head("POST", "/api/v1/events", "Content-Type: application/json", f"Content-Length: {size}", *lines)
 
 
-def post(web: Web, size: int) -> requests.Response:
-    """Post a batch of this size, without a key: who may publish is asked when it has arrived."""
+def post(web: Web, size: int, key: str = "") -> requests.Response:
+    """Post a batch of this size: who may publish is asked when it has arrived."""
     body = b'"' + b"x" * (size - 2) + b'"'
-    return requests.post(f"{web.address}/api/v1/events", body, timeout=TIMEOUT)
+    headers = {"Authorization": key} if key else {}
+    return requests.post(f"{web.address}/api/v1/events", body, headers=headers, timeout=TIMEOUT)
+
+
+def key_shown_to(web: Web, broker: Broker) -> str:
+    """Return the `Authorization` of a key that this process has seen to be good."""
+    key = str(broker.publisher().headers["Authorization"])
+    assert post(web, 10, key).status_code != 401
+    return key
+
+
+def mebibytes_of(web: Web) -> float:
+    """Return what the process and its children have in memory."""
+    pids = Path(f"/proc/{web.process.pid}/task/{web.process.pid}/children").read_text().split()
+    statuses = [Path(f"/proc/{pid}/status").read_text() for pid in (web.process.pid, *pids)]
+    return sum(int(status.partition("VmRSS:")[2].split()[0]) for status in statuses) / 1024
 
 
 @pytest.mark.parametrize("size", [1000, BATCH, 100 * MEBIBYTE])
@@ -86,7 +103,7 @@ def test_a_body_that_keeps_coming_has_more_time(web: Web) -> None:
 def test_large_bodies_have_so_much_room_together(web: Web, until_the_end: contextlib.ExitStack) -> None:
     waiting = [until_the_end.enter_context(connected(web.address)) for _ in range(2)]
     for connection in waiting:
-        connection.sendall(announced(BATCH) + b" " * (ROOM // 2 - MEBIBYTE // 4))
+        connection.sendall(announced(BATCH) + b" " * (BATCH // 2 - MEBIBYTE // 4))
     wait_until(lambda: post(web, MEBIBYTE).status_code == 503)
     refused = post(web, MEBIBYTE)
     assert (refused.json()["code"], refused.headers["Retry-After"]) == ("no_room", "1")
@@ -100,6 +117,44 @@ def test_what_large_bodies_took_is_given_back_once_they_are_answered(web: Web) -
     assert {post(web, BATCH).status_code for _ in range(10)} == {401}
     assert {post(web, BATCH + 1).status_code for _ in range(10)} == {413}
     assert post(web, BATCH).status_code == 401
+
+
+def test_whoever_shows_no_key_leaves_room_for_those_who_have_one(
+    web: Web, broker: Broker, until_the_end: contextlib.ExitStack
+) -> None:
+    key = key_shown_to(web, broker)
+    wrong = ["", "Authorization: Bearer brk_", "Authorization: Bearer " + "x" * 47]
+    for number in range(20):
+        connection = until_the_end.enter_context(connected(web.address))
+        connection.sendall(announced(BATCH, *filter(None, [wrong[number % 3]])) + b" " * (MEBIBYTE // 2))
+    wait_until(lambda: post(web, MEBIBYTE).status_code == 503)
+    assert post(web, BATCH, key).json()["code"] == "malformed_body"
+
+
+def test_one_key_leaves_room_for_others(web: Web, broker: Broker, until_the_end: contextlib.ExitStack) -> None:
+    greedy, other = key_shown_to(web, broker), key_shown_to(web, broker)
+    for _ in range(5):
+        connection = until_the_end.enter_context(connected(web.address))
+        connection.sendall(announced(BATCH, f"Authorization: {greedy}") + b" " * MEBIBYTE)
+    wait_until(lambda: post(web, MEBIBYTE, greedy).status_code == 503)
+    assert post(web, BATCH, other).json()["code"] == "malformed_body"
+    assert post(web, MEBIBYTE).status_code == 401
+
+
+def test_what_is_refused_is_held_no_longer_and_read_for_a_short_time(
+    web: Web, until_the_end: contextlib.ExitStack
+) -> None:
+    assert post(web, BATCH + 1).status_code == 413
+    assert {post(web, BATCH).status_code for _ in range(40)} == {401}
+    before = mebibytes_of(web)
+    dripping = [until_the_end.enter_context(connected(web.address)) for _ in range(40)]
+    for connection in dripping:
+        connection.sendall(announced(2 * BATCH) + b" " * (BATCH + MEBIBYTE))
+        wait_until(lambda: post(web, BATCH).status_code == 401)
+    assert mebibytes_of(web) - before < 40 * BATCH / MEBIBYTE / 4
+    began = time.monotonic()
+    assert {until_closed(connection)[:13] for connection in dripping} <= {b"HTTP/1.1 413 ", b"HTTP/1.1 503 "}
+    assert time.monotonic() - began < TIMEOUT / 2
 
 
 @pytest.mark.parametrize(
