@@ -78,7 +78,8 @@ def _columns(call: Call, ended: Ended) -> dict[str, object]:
     message, destination = call.message, call.destination
     head, body = ended.head, ended.body
     if destination:
-        head, body = destination.without_secrets(head), destination.without_secrets(body)
+        head = destination.without_secrets(head, most=KEPT_HEADER_BYTES)
+        body = destination.without_secrets(body, most=KEPT_BODY_BYTES)
     return {
         "message_id": call.message_id,
         "event_type_id": message.event_type_id,

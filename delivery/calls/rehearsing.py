@@ -12,6 +12,7 @@ from delivery.calls.statements import REHEARSED
 from delivery.http.transfers import Answer, RequestNotCompleted
 from delivery.lines.judging import KEPT_HEADER_BYTES
 from delivery.lines.transforms import TransformRefused, job_for, transformed_content
+from delivery.webhooks.echoes import LONGEST
 from delivery.webhooks.parts import Content, Destination, Numbers
 from delivery.webhooks.requests import webhook_request
 from subscriptions.database import forget_connection, rows
@@ -61,7 +62,7 @@ def rehearsing_caller(reach: Reach) -> Caller:
     return running_caller(
         reach=reach,
         deadline_seconds=DEADLINE_SECONDS,
-        most_answer_bytes=MOST_ANSWER_BYTES,
+        most_answer_bytes=MOST_ANSWER_BYTES + LONGEST,
         most_waiting=MOST_WAITING,
     )
 
@@ -132,8 +133,8 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
 
 
 def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
-    result, head = answer.result, destination.without_secrets(answer.head)[:KEPT_HEADER_BYTES]
+    result, head = answer.result, destination.without_secrets(answer.head, most=KEPT_HEADER_BYTES)
     if isinstance(result, RequestNotCompleted):
         return Rehearsed(None, result.reason, answer.duration_ms, head)
-    excerpt = destination.without_secrets(result.content)[:MOST_ANSWER_BYTES]
+    excerpt = destination.without_secrets(result.content, most=MOST_ANSWER_BYTES)
     return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)

@@ -52,16 +52,16 @@ def settlement_of(
         started_at=sent.started_at,
         duration_ms=sent.answer.duration_ms,
         status_code=outcome.status if isinstance(outcome, Answered) else None,
-        answer_headers=_without_secrets(sent.answer.head, delivery)[:KEPT_HEADER_BYTES],
-        answer_excerpt=_without_secrets(body, delivery)[:KEPT_BODY_BYTES],
+        answer_headers=_shown(sent.answer.head, delivery, most=KEPT_HEADER_BYTES),
+        answer_excerpt=_shown(body, delivery, most=KEPT_BODY_BYTES),
         group_id=delivery.group_id,
         again=again,
         further=further,
     )
 
 
-def _without_secrets(answer: bytes, delivery: InHand) -> bytes:
-    return delivery.destination.without_secrets(without_token(answer, delivery.callback_url))
+def _shown(answer: bytes, delivery: InHand, *, most: int) -> bytes:
+    return delivery.destination.without_secrets(without_token(answer, delivery.callback_url), most=most)
 
 
 def _reason(outcome: Outcome, verdict: Verdict) -> str:

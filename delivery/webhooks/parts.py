@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from delivery.rules.retry_policies import TEAMFORGE_POLICY, RetryPolicy
+from delivery.webhooks.echoes import without_credentials
 from subscriptions.outputs import Output
 
 WEBHOOK_ID_PREFIX: Final = "dlv_"
@@ -13,10 +14,6 @@ POSSIBLE_DUPLICATE: Final = b"Webhook-Possible-Duplicate: true"
 TEST: Final = b"Webhook-Test: true"
 EMPTY_BYTES: Final = 512
 """What a content without body and headers takes, with its place among the others."""
-
-SHORTEST_SECRET: Final = 8
-"""Characters of a header's value."""
-NO_SECRETS: Final = frozenset({"accept", "content-type", "user-agent"})
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -67,15 +64,9 @@ class Destination:
         former = [key for key, until in self.former_keys if timestamp < until]
         return [self.signing_key, *former] if self.signing_key else []
 
-    def without_secrets(self, answer: bytes) -> bytes:
-        """Return what was answered without the values of configured headers: some endpoints repeat what they are sent.
-
-        Short ones stay, and those that are no secrets: they would be missing from what has nothing to do with them.
-        """
-        for name, value in self.headers.items():
-            if len(value) >= SHORTEST_SECRET and name.lower() not in NO_SECRETS:
-                answer = answer.replace(value.encode(), b"***")
-        return answer
+    def without_secrets(self, answer: bytes, *, most: int) -> bytes:
+        """Return the first `most` bytes of an answer, without the credentials of configured headers that it repeats."""
+        return without_credentials(answer, self.headers, most=most)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
