@@ -1,1 +1,1 @@
-"""What `manage.py` can do for subscriptions."""
+"""What `manage.py` can do for people and their logins."""

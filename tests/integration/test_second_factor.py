@@ -296,9 +296,19 @@ def test_a_superuser_resets_it_and_the_history_has_who_and_whose(page: Client, a
     assert (entry.object_id, entry.change_message) == (str(ann.pk), "Reset the second factor.")
 
 
-def test_who_has_the_machine_resets_it_where_no_superuser_can(page: Client, ann: User) -> None:
+def test_who_has_the_machine_resets_it_where_no_superuser_can(
+    page: Client, ann: User, caplog: pytest.LogCaptureFixture
+) -> None:
     set_up(page, ann)
-    call_command("reset_second_factor", "ann", stdout=io.StringIO())
+    with caplog.at_level("INFO"):
+        call_command("reset_second_factor", "ann", stdout=io.StringIO())
+        call_command("reset_second_factor", "ann", stdout=io.StringIO())
+    text = "Reset the second factor at the host."
+    assert LogEntry.objects.filter(object_id=str(ann.pk), change_message=text).count() == 1
+    told = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [(event["event"], event["person"], event["what"]) for event in told][1:] == [
+        ("people.changed", ann.pk, text)
+    ]
     assert browser_of(ann).get("/admin/").status_code == 200
     with pytest.raises(CommandError, match="nobody with the name 'bob'"):
         call_command("reset_second_factor", "bob")

@@ -6,6 +6,7 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from people import enrolling
+from people.history import note_at_the_host
 
 
 class Command(BaseCommand):
@@ -23,4 +24,6 @@ class Command(BaseCommand):
         if person is None:
             raise CommandError(f"There is nobody with the name {name!r}.")
         done = enrolling.remove(person)
+        if done:
+            note_at_the_host(person, "Reset the second factor at the host.")
         self.stdout.write(f"{name} {'has no second factor any more' if done else 'had no second factor'}.")
