@@ -1,6 +1,7 @@
 """Callbacks in the admin: who is waited for, and what became of a reply; never a token."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
@@ -63,18 +64,18 @@ class CallbackAdmin(ContentsAdmin[Callback]):
     """Where an endpoint posts its result, and to whom that goes."""
 
     list_display = (
-        *("id", "state_label", "message_link", "event_type", "publisher", "url", "depth"),
+        *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "depth"),
         *("created_at", "replied_at", "expires_at"),
     )
     list_filter = (StageFilter, ("event_type", AutocompleteSelectFilter), ("publisher", AutocompleteSelectFilter))
     list_select_related = ("event_type", "publisher")
     fields = (
-        *("id", "state_label", "message_link", "event_type", "publisher", "url", "parent_link", "depth"),
+        *("id", "state_label", "message_link", "event_type", "publisher", "goes_to", "url", "parent_link", "depth"),
         *("created_at", "expires_at", "replied_at", "reply_link", "reply_payload"),
         *("delivery_link", "reason", "next_try"),
     )
     readonly_fields = (*fields, HIDDEN)
-    contents = ("reply_payload",)
+    contents = ("url", "reply_payload")
 
     search_help_text = "A callback's id, or a message's: what was published, or the reply"
 
@@ -113,6 +114,11 @@ class CallbackAdmin(ContentsAdmin[Callback]):
         """Return a link to what was published, without loading it."""
         return link_to("delivery_message", callback.message_id, callback.message_id)
 
+    @display(description="reply goes to")
+    def goes_to(self, callback: Callback) -> str:
+        """Return the server of the original address; all of it is a credential of the publisher's."""
+        return server_of(callback.url) if callback.url else "-"
+
     @display(description="passed on to")
     def parent_link(self, callback: Callback) -> SafeString | str:
         """Return a link to the callback that the reply is passed on to."""
@@ -149,6 +155,12 @@ class CallbackAdmin(ContentsAdmin[Callback]):
         return instant(line.due_at if line and line.head_id else None)
 
 
+def server_of(url: str) -> str:
+    """Return the scheme, the host and the port of an address, and nothing that somebody could authenticate with."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+
+
 def callbacks_table(message: Message) -> SafeString | str:
     """Return the callbacks of a message and how they stand; a dash for none."""
     found = Callback.objects.filter(message=message).order_by("pk")[:SHOWN_AT_MOST]
@@ -156,7 +168,9 @@ def callbacks_table(message: Message) -> SafeString | str:
         [
             link_to("delivery_callback", one.callback.pk, one.callback.pk),
             one.state,
-            one.callback.url or link_to("delivery_callback", one.callback.parent_id, "another callback"),
+            server_of(one.callback.url)
+            if one.callback.url
+            else link_to("delivery_callback", one.callback.parent_id, "another callback"),
             link_to("delivery_message", one.callback.reply_id, one.callback.reply_id),
             one.delivery.reason or "-" if one.delivery else "-",
         ]

@@ -11,6 +11,7 @@ from django.utils.dateparse import parse_datetime
 
 from delivery.models import Attempt, Callback, Delivery, Line
 from subscriptions.models import EventType, Publisher
+from tests.admin_walk import person, viewing
 from tests.calling_back import REPLY_TO, address_of, called_back, job_type, path_of, post
 
 LIST = "/admin/delivery/callback/"
@@ -39,7 +40,14 @@ def test_the_list_shows_how_each_callback_stands(admin: Client, client: Client, 
     post(child)
     page = text_of(admin, LIST)
     assert ("PASSED_ON" in page, "REPLIED" in page, "WAITING" in page) == (True, True, False)
-    assert REPLY_TO.replace("&", "&amp;") in page
+    assert ("https://shop.example.org" in page, "/done" in page) == (True, False)
+
+
+def test_the_original_address_is_shown_to_whom_contents_are(callback: Callback) -> None:
+    pages = (LIST, f"{LIST}{callback.pk}/change/", f"/admin/delivery/message/{callback.message_id}/change/")
+    without = [text_of(person(*viewing()), page) for page in pages]
+    assert [("https://shop.example.org" in page, "job=7" in page) for page in without] == [(True, False)] * 3
+    assert REPLY_TO in text_of(person(*viewing(), "delivery.view_payload"), pages[1])
 
 
 def test_a_list_costs_as_many_queries_however_long_it_is(admin: Client, client: Client, callback: Callback) -> None:
