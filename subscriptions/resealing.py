@@ -14,10 +14,17 @@ from subscriptions.models.sealed import SealedColumn
 SLICE: Final = 200
 """Rows sealed anew in one transaction: none of them is locked for long."""
 
+CHUNK: Final = 20_000
+"""Rows looked at in one statement: none takes longer than the database lets it, however large the table is."""
+
+NEXT: Final = """
+SELECT max({key}) FROM (SELECT {key} FROM {table} WHERE {key} > %(after)s ORDER BY {key} LIMIT {chunk}) AS chunk
+"""
+WITHIN: Final = "{key} > %(after)s AND {key} <= %(upto)s"
 IS_FORMER: Final = "substring({column} FROM 1 FOR {length}) <> %(present)s{unless_over}"
-COUNT: Final = "SELECT count(*) FROM {table} WHERE {is_former}"
+COUNT: Final = "SELECT count(*) FROM {table} WHERE {is_former} AND {within}"
 TAKE: Final = """
-SELECT {key}, {bound_to}, {column} FROM {table} WHERE {is_former} AND {key} > %(after)s ORDER BY {key} LIMIT {slice}
+SELECT {key}, {bound_to}, {column} FROM {table} WHERE {is_former} AND {within} ORDER BY {key} LIMIT {slice}
    FOR NO KEY UPDATE
 """
 QUIETLY: Final = "SET LOCAL broker.resealing = 'yes'"
@@ -43,10 +50,7 @@ def sealed_columns() -> list[SealedColumn]:
 
 def count_former(column: SealedColumn) -> int:
     """Return how many values of a column need a former secret, or one that is gone."""
-    with connection.cursor() as cursor:
-        cursor.execute(_statement(COUNT, column), {"present": column.keys.present_id})
-        (count,) = cursor.fetchone() or (0,)
-    return int(count)
+    return sum(_one(COUNT, column, after=after, upto=upto) or 0 for after, upto in _chunks(column))
 
 
 def reseal(column: SealedColumn) -> Iterator[Resealed]:
@@ -54,15 +58,31 @@ def reseal(column: SealedColumn) -> Iterator[Resealed]:
 
     Rows are locked while that is done: what somebody else changes meanwhile is not lost.
     """
+    for start, upto in _chunks(column):
+        after = start
+        while taken := _reseal_next(column, after, upto):
+            after, came = taken
+            yield came
+
+
+def _chunks(column: SealedColumn) -> Iterator[tuple[int, int]]:
+    """Return the ids after which and up to which the rows of a column's table are looked at."""
     after = 0
-    while taken := _reseal_next(column, after):
-        after, came = taken
-        yield came
+    while upto := _one(NEXT, column, after=after):
+        yield after, upto
+        after = upto
 
 
-def _reseal_next(column: SealedColumn, after: int) -> tuple[int, Resealed] | None:
+def _one(text: str, column: SealedColumn, **given: int) -> int | None:
+    with connection.cursor() as cursor:
+        cursor.execute(_statement(text, column), {"present": column.keys.present_id, **given})
+        (number,) = cursor.fetchone() or (None,)
+    return number
+
+
+def _reseal_next(column: SealedColumn, after: int, upto: int) -> tuple[int, Resealed] | None:
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute(_statement(TAKE, column), {"present": column.keys.present_id, "after": after})
+        cursor.execute(_statement(TAKE, column), {"present": column.keys.present_id, "after": after, "upto": upto})
         rows = cursor.fetchall()
         opened = {row_id: _sealed_anew(column, bound_to, bytes(value)) for row_id, bound_to, value in rows}
         cursor.execute(QUIETLY)
@@ -92,6 +112,8 @@ def _statement(text: str, column: SealedColumn) -> Any:
         "bound_to": sql.Identifier(column.bound_to),
         "length": sql.Literal(KEY_ID_BYTES),
         "slice": sql.Literal(SLICE),
+        "chunk": sql.Literal(CHUNK),
+        "within": sql.SQL(WITHIN).format(key=sql.Identifier(described.pk.attname)),
         "unless_over": over if column.needed_until else sql.SQL(""),
     }
     return sql.SQL(text).format(**names, is_former=sql.SQL(IS_FORMER).format(**names))

@@ -8,6 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from delivery.models import Callback
 from delivery.rules.statuses import DeliveryStatus
@@ -52,10 +53,23 @@ def said_by(one: Subscription) -> tuple[object, ...]:
 
 
 @pytest.mark.django_db
+def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resealing, "CHUNK", 2)
+    several(5)
+    Subscription.objects.order_by("pk")[2].delete()
+    (column,) = (one for one in sealed_columns() if one.model is Subscription and "header" in one.purpose)
+    rotate(settings)
+    with CaptureQueriesContext(connection) as asked:
+        assert resealing.count_former(column) == 4
+    assert len(asked) == 5, "two chunks are found and counted, and there is no third"
+
+
+@pytest.mark.django_db
 def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resealing, "SLICE", 2)
+    monkeypatch.setattr(resealing, "CHUNK", 3)
     made = several()
     rotate_secret(Subscription.objects.filter(pk=made[0].pk), random_bytes=b"n" * 32)
     before = [said_by(one) for one in made]
