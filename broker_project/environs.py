@@ -10,6 +10,8 @@ from django.conf import settings
 from broker_project.heads import Headers
 from broker_project.proxies import origin_of
 
+FILTER_STRING: Final = "filter_string"
+"""The only name with an underscore that says anything."""
 AMBIGUOUS: Final = "broker.ambiguous_headers"
 """The WSGI variables for which two header names with different values were sent."""
 
@@ -17,7 +19,7 @@ AMBIGUOUS: Final = "broker.ambiguous_headers"
 def environ_of(scope: Any, headers: Headers, body: bytes) -> dict[str, Any]:
     """Return the variables of a request whose body has been read."""
     server_name, _, server_port = scope.server.rpartition(":")
-    # Under these very names: with underscores they would end in the same variables, and no proxy overwrites those.
+    # Under these very names: with underscores no proxy overwrites them.
     said_for, said_scheme = (",".join(scope.headers.get_all(name)) for name in ("x-forwarded-for", "x-forwarded-proto"))
     origin = origin_of(scope.client, scope.scheme, said_for, said_scheme, settings.PROXIES)
     environ: dict[str, Any] = {
@@ -46,9 +48,14 @@ def environ_of(scope: Any, headers: Headers, body: bytes) -> dict[str, Any]:
 
 
 def _add_headers(environ: dict[str, Any], headers: Iterable[tuple[str, str]]) -> None:
-    """Join headers sent twice under one name; note where two names with different values share a variable."""
+    """Join headers sent twice under one name; note where two names with different values share a variable.
+
+    Names with underscores are left out, as most proxies do: in WSGI they would be those with hyphens.
+    """
     sent_as: dict[str, str] = {}
     for name, value in headers:
+        if "_" in name and name != FILTER_STRING:
+            continue
         variable = "HTTP_" + name.upper().replace("-", "_")
         if sent_as.setdefault(variable, name) == name:
             joint = "; " if name == "cookie" else ","

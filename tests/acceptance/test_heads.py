@@ -40,6 +40,46 @@ def test_what_says_one_thing_is_said_once(broker: Broker, name: str) -> None:
     )
 
 
+JSON = "Content-Type: application/json"
+
+
+def key_of(broker: Broker) -> str:
+    return str(broker.publisher().headers["Authorization"])
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (("Content_Type: text/plain", JSON), 202),
+        (("Content_Encoding: gzip", JSON), 202),
+        (("Broker_TTL: wrong", JSON), 202),
+        (("Broker_TTL: wrong", "Broker-TTL: 60", JSON), 202),
+        (("Broker_TTL: 60", "Broker-TTL: wrong", JSON), 400),
+        (("Filter-String: a", "FILTER_STRING: a", JSON), 202),
+        (("Filter-String: b", "FILTER_STRING: a", JSON), 400),
+    ],
+)
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_name_with_an_underscore_says_nothing_except_filter_string(
+    broker: Broker, lines: tuple[str, ...], status: int, order: int
+) -> None:
+    common = (LAST, f"Authorization: {key_of(broker)}", "Content-Length: 2")
+    request = head("POST", f"{PATH}/{broker.event_type()}", *common, *lines[::order]) + b"{}"
+    assert answer_to(broker.web, request).startswith(b"HTTP/1.1 %d " % status)
+
+
+def test_a_key_with_an_underscore_is_no_idempotency_key(broker: Broker) -> None:
+    def message(*lines: str) -> int:
+        common = (LAST, f"Authorization: {key}", JSON, "Content-Length: 2")
+        answer = answer_to(broker.web, head("POST", path, *common, *lines) + b"{}")
+        return int(json.loads(answer.partition(b"\r\n\r\n")[2])["id"])
+
+    key, path = key_of(broker), f"{PATH}/{broker.event_type()}"
+    first = message("Idempotency_Key: a", "Idempotency-Key: b")
+    assert message("Idempotency-Key: b") == first
+    assert message("Idempotency-Key: a") != first
+
+
 @pytest.mark.parametrize(
     "request_",
     [
@@ -104,6 +144,12 @@ def test_broken_chunks_end_the_connection(broker: Broker, chunk: bytes) -> None:
     answer = answer_to(broker.web, head("POST", PATH, "Transfer-Encoding: chunked") + chunk + SMUGGLED)
     assert problem_of(answer) == (400, "incomplete_body")
     assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_chunks_with_trailers_are_taken_for_broken_ones(broker: Broker) -> None:
+    chunks = b"2\r\n{}\r\n0\r\nX-Sum: 1\r\n\r\n"
+    answer = answer_to(broker.web, head("POST", PATH, LAST, "Transfer-Encoding: chunked") + chunks)
+    assert problem_of(answer) == (400, "incomplete_body")
 
 
 def test_a_head_has_at_most_64_kibibytes(broker: Broker) -> None:
