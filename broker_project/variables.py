@@ -119,7 +119,7 @@ def hosts(name: str, default: list[str]) -> list[str]:
     """Return the host names that requests may name; every one would let anybody lead people elsewhere."""
     value: list[str] = env.list(name, default=default)
     if "*" in value:
-        raise ImproperlyConfigured(f"{name} has '*': set it to {HINTS[name]}.")
+        raise ImproperlyConfigured(f"{name} is {','.join(value)!r}: set it to {HINTS[name]}.")
     return value
 
 
