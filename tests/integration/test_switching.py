@@ -10,6 +10,7 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.waking.claiming import claim
 from delivery.waking.sweeping import lines_with_due_work
+from subscriptions.configuring import change
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.driving import (
     Worker,
@@ -172,8 +173,9 @@ def test_a_change_makes_a_waiting_line_due_at_once(
     wait_until_held(wanted.subscriber)
     if path := fields.get("endpoint"):
         fields = {"endpoint": receiver.url(path)}
-    changed: Any = wanted if whose == "subscription" else wanted.subscriber
-    type(changed).objects.filter(pk=changed.pk).update(**fields)
+    changed = Subscription.objects if whose == "subscription" else Subscriber.objects
+    pk = wanted.pk if whose == "subscription" else wanted.subscriber_id
+    change(changed.filter(pk=pk), changes=fields)
     wait_until_done()
     assert [request.body for request in receiver.log] == [b"0", b"0", b"1"]
     old, new = receiver.log[0], receiver.log[1]
@@ -200,7 +202,8 @@ def test_a_page_in_hand_is_sent_as_configured_when_each_request_starts(
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
     wait_until(lambda: receiver.log)
-    Subscription.objects.filter(pk=wanted.pk).update(endpoint="PUT:" + receiver.url("/b"), headers={"X-New": "yes"})
+    changes = {"endpoint": "PUT:" + receiver.url("/b"), "headers": {"X-New": "yes"}}
+    change(Subscription.objects.filter(pk=wanted.pk), changes=changes)
     gate.open()
     wait_until_done()
     assert [(request.method, request.path, request.headers.get("x-new")) for request in receiver.log] == [
