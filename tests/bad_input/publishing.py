@@ -301,7 +301,7 @@ CLOUD_EVENTS: Final = [
             "NUL": {"id": "a%00b"},
             "a line end": {"source": "a%0Ab"},
             "a time that is none": {"time": "yesterday"},
-            "a name with an underscore": {"my_tenant": "a"},
+            "a name with a hyphen": {"my-tenant": "a"},
         }.items()
     ),
 ]

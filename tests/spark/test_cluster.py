@@ -18,8 +18,9 @@ SENT = 120
 """So that there is something to read for each worker, and some more."""
 
 
+@pytest.mark.cluster
 def test_an_executor_copies_the_database_into_the_lake(storage: None, tmp_path: Path) -> None:
-    """The first step of a window only, so that the test command can afford it: what comes then is the other test's."""
+    """The first step of a window only: what comes then is the other test's."""
     traffic, lake = Traffic(), tmp_path / "lake"
     for answers in ((200,), (503, 500, 200), (404,)):
         traffic.delivered(answers=answers)

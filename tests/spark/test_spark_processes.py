@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from analytics.guard import members
 from analytics.spark_environment import ROOT, spark_environment
 from tests.receiver import wait_until
@@ -13,6 +15,8 @@ from tests.receiver import wait_until
 APPLICATION = """
 import time
 from pathlib import Path
+
+import pytest
 from pyspark.sql import SparkSession
 from analytics.pipeline.session import EVERYWHERE, HERE
 builder = SparkSession.builder
@@ -31,6 +35,8 @@ LATER = 600.0
 WORKER = """
 import json, sys, threading
 from pathlib import Path
+
+import pytest
 from analytics.guarded_process import GuardedProcess
 from analytics.spark_process import ended
 folder, application = Path(sys.argv[1]), sys.argv[2]
@@ -42,6 +48,7 @@ ended(process, seconds=600.0, stopping=threading.Event())
 """
 
 
+@pytest.mark.cluster
 def test_spark_runs_without_a_java_of_the_machine_and_nothing_is_left_when_its_worker_is_killed(tmp_path: Path) -> None:
     (tmp_path / "scratch").mkdir()
     path = programs_but_java(tmp_path / "bin")
