@@ -169,9 +169,10 @@ def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     fetched(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
         cursor.execute("""
-            UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + id % 100 * interval '1 s',
-                   fetches = CASE WHEN (SELECT count(*) FROM delivery_open o WHERE o.id < delivery_open.id)
-                                       BETWEEN 2 AND 6 THEN 1 ELSE 2 END""")
+            UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + place * interval '1 s',
+                   fetches = CASE WHEN place BETWEEN 3 AND 7 THEN 1 ELSE 2 END
+              FROM (SELECT id, row_number() OVER (ORDER BY id) AS place FROM delivery_open) o
+             WHERE o.id = delivery_open.id""")
     Subscriber.objects.update(max_redeliveries=1)
     assert [return_overdue() for _ in range(2)] == [4, 0]
     assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
