@@ -108,17 +108,20 @@ def rotate(
         expires_at = former.expires_at and now + min(former.expires_at - former.created_at, LONGEST_LIFE)
         issuer.check(former.kind, former.scopes, until=expires_at)
         change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
-        successor = ApiKey(
-            kind=former.kind,
-            publisher_id=former.publisher_id,
-            subscriber_id=former.subscriber_id,
-            scopes=former.scopes,
-            label=former.label,
-            expires_at=expires_at,
-            requests_per_minute=former.requests_per_minute,
-            successor_of=former,
-        )
-        return _stored(successor, random_bytes=random_bytes, now=now, issuer=issuer)
+        return _stored(_successor(former, expires_at), random_bytes=random_bytes, now=now, issuer=issuer)
+
+
+def _successor(former: ApiKey, expires_at: dt.datetime | None) -> ApiKey:
+    return ApiKey(
+        kind=former.kind,
+        publisher_id=former.publisher_id,
+        subscriber_id=former.subscriber_id,
+        scopes=former.scopes,
+        label=former.label,
+        expires_at=expires_at,
+        requests_per_minute=former.requests_per_minute,
+        successor_of=former,
+    )
 
 
 def revoke(which: QuerySet[ApiKey], *, now: dt.datetime, expected: Versions | None = None) -> ApiKey:
