@@ -10,11 +10,12 @@ from tests.faults.auditing import Made
 from tests.faults.calling import Calling, called
 from tests.faults.figures import Figures, Report
 from tests.faults.load import Load, loaded
+from tests.faults.machine import stolen_since, ticks
 from tests.faults.mailbox_load import Box
 from tests.faults.mailbox_loading import mailbox_loaded
 from tests.faults.queue_load import Jobs, queue_loaded
 from tests.faults.replying import Replying, replying_to
-from tests.faults.verdicts import AUDITS, FAILED, VERDICT, Verdict, name_of
+from tests.faults.verdicts import AUDITS, BEGUN, FAILED, VERDICT, Verdict, name_of
 from tests.real_broker import Broker
 from tests.receiver import Receiver
 
@@ -110,6 +111,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     item.stash[VERDICT] = Verdict(name_of(item))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Note what the machine has done so far."""
+    item.stash[BEGUN] = ticks()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -119,6 +126,7 @@ def pytest_runtest_makereport(
     verdict = item.stash[VERDICT]
     if report.when == "call":  # what is before and after may be another broker's start, or the audit of many cases
         verdict.seconds = round(verdict.seconds + report.duration, 1)
+        verdict.measured |= stolen_since(item.stash[BEGUN])
     if call.excinfo:
         verdict.fail(report.when or "", call.excinfo.exconly())
         item.session.stash[FAILED] = True

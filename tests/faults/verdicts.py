@@ -59,6 +59,8 @@ class Random:
 
 
 VERDICT = pytest.StashKey[Verdict]()
+BEGUN = pytest.StashKey[list[int]]()
+"""What the machine had done when the case began."""
 AUDITS = pytest.StashKey[bool]()
 """Whether every case of this run is audited in the end."""
 RANDOM = pytest.StashKey[Random]()

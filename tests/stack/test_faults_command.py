@@ -76,7 +76,7 @@ def ask(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def with_cases(folder: Path, cases: str) -> Path:
     """Write cases into a folder, with what makes them cases."""
-    hooks = "from tests.faults.conftest import pytest_itemcollected, pytest_runtest_makereport"
+    hooks = "from tests.faults.conftest import pytest_itemcollected, pytest_runtest_makereport, pytest_runtest_setup"
     (folder / "conftest.py").write_text(f"{hooks}\n")
     (folder / "test_cases.py").write_text(cases)
     return folder
