@@ -1,6 +1,7 @@
 """Settings that are wrong are said in one line that names the variable."""
 
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project import variables
+from broker_project import settings, variables
 from broker_project.stack import stacks
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
@@ -66,18 +67,30 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
-def test_a_wrong_setting_is_named_in_one_line(name: str, value: str) -> None:
+def test_a_wrong_setting_is_named_in_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in [known for known in os.environ if known.startswith("BROKER_")]:
+        monkeypatch.delenv(known)
+    for known, right in {**VALID, name: value}.items():
+        monkeypatch.setenv(known, right)
+    with pytest.raises(ImproperlyConfigured) as failure:
+        runpy.run_path(settings.__file__)
+    message = str(failure.value)
+    assert message.startswith(f"{name} is ")
+    assert "set it to" in message
+    assert "\n" not in message
+    assert "pass-word" not in message
+
+
+def test_nothing_but_that_line_is_printed() -> None:
     answer = subprocess.run(
         [sys.executable, ROOT / "manage.py", "check"],
-        env={**VALID, name: value},
+        env={**VALID, "REDIS_URL": "localhost:6379"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (answer.returncode, answer.stderr.count("\n")) == (1, 1)
-    assert answer.stderr.startswith(f"broker: {name} is ")
-    assert "set it to" in answer.stderr
-    assert "pass-word" not in answer.stderr
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (1, "", 1)
+    assert answer.stderr.startswith("broker: REDIS_URL is ")
 
 
 @pytest.mark.parametrize(
