@@ -76,7 +76,9 @@ CHECKS = (
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
 )
-TESTS = (Step("tests", (*PYTEST, "-n", SIDE_BY_SIDE, "-m", "not faults", WITHOUT_SPARK), report="tests.xml"),)
+TESTS = (
+    Step("tests", (*PYTEST, "-n", SIDE_BY_SIDE, "-m", "not faults and not lengthy", WITHOUT_SPARK), report="tests.xml"),
+)
 FAULTS_AND_SPARK = (
     Step(
         "fault tests",

@@ -2,11 +2,13 @@
 
 import os
 
+import pytest
 from django.db import connection
 
 from benchmarks.growth import EMPTY, GROWN, measure
 
 
+@pytest.mark.lengthy
 def test_growth_is_measured_for_all_that_a_delivery_goes_through(transactional_db: None) -> None:
     figures = measure(os.environ, lambda _said: None, finished=1_000, waiting=100, rounds=3)
     assert [figure.figure.partition(",")[0] for figure in figures] == [

@@ -47,7 +47,11 @@ def values(outcome: Outcome) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    "run", [partial(dense.run, subscribers=4), partial(single.run, per_call=5)], ids=["dense", "single"]
+    "run",
+    [
+        pytest.param(partial(dense.run, subscribers=4), id="dense"),
+        pytest.param(partial(single.run, per_call=5), id="single", marks=pytest.mark.lengthy),
+    ],
 )
 def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, run: Callable[[Bench], Outcome]) -> None:
     outcome = run(bench)
@@ -62,7 +66,13 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
 
 @pytest.mark.behaviour("6.2")
 @pytest.mark.behaviour("6.4")
-@pytest.mark.parametrize("run", [partial(fast.run, per_call=5), partial(slow.run, per_call=5)], ids=["fast", "slow"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(partial(fast.run, per_call=5), id="fast"),
+        pytest.param(partial(slow.run, per_call=5), id="slow", marks=pytest.mark.lengthy),
+    ],
+)
 def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
     patient: Bench, run: Callable[[Bench], Outcome]
 ) -> None:
@@ -90,6 +100,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
     assert found["CPU of web"] > 0
 
 
+@pytest.mark.lengthy
 def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
     outcome = fanout.run(bench, subscribers=5, times=2)
     found = values(outcome)
@@ -97,11 +108,13 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
     assert outcome.figures[0].bare
 
 
+@pytest.mark.lengthy
 def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
     found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
 
 
+@pytest.mark.lengthy
 def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> None:
     found = values(scripts.run(bench, subscribers=3, hostile=2, per_second=30))
     assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
@@ -140,6 +153,7 @@ def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Be
     assert f"flower ended, see {flower.log}" not in bench.ended()
 
 
+@pytest.mark.lengthy
 def test_a_soak_compares_its_quarters(bench: Bench, tmp_path: Path) -> None:
     outcome = soak.run(bench, subscribers=4, sample_seconds=0.2)
     found = values(outcome)

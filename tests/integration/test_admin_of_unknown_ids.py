@@ -14,9 +14,8 @@ from tests import factories
 
 pytestmark = pytest.mark.django_db
 
-UNKNOWN = ("abc", "0", "-1", "9" * 20, "9" * 5000, "1.5", "_31", "½")
-ODDEST = ("abc", "9" * 20, "9" * 5000, "½")
-"""What is no number, one too large for the database, one too long to be read, and a digit that is none."""
+UNKNOWN = ("abc", "9" * 20, "9" * 5000, "_31", "½")
+"""No number, one too large for the database, one too long to be read, what the admin's addresses quote, no digit."""
 MODELS = [*site.site._registry]
 DJANGOS_OWN = ("change/", "history/", "delete/")
 NEW_REPLAY = "/admin/delivery/replay/new/"
@@ -61,7 +60,7 @@ def test_an_action_on_what_does_not_exist_finds_nothing(admin: Client, action: s
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
 def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Client, model: type[Model]) -> None:
     links = {field.name for field in model._meta.get_fields() if field.is_relation and not field.auto_created}
-    for unknown in ODDEST:
+    for unknown in UNKNOWN:
         for name in [*(f"{link}__id__exact" for link in links), "message__id", "q"]:
             shown = admin.get(root_of(model), {name: unknown})
             assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)

@@ -195,7 +195,11 @@ def cancel(grown: Grown) -> None:
 
 
 @pytest.mark.behaviour("11.4")
-@pytest.mark.parametrize("queue_seen_empty", [False, True], ids=["queue seen full", "queue seen empty"], indirect=True)
+@pytest.mark.parametrize(
+    "queue_seen_empty",
+    [pytest.param(False, id="queue seen full"), pytest.param(True, id="queue seen empty", marks=pytest.mark.lengthy)],
+    indirect=True,
+)
 def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     grown.leave_apart(WAITING)
     with explaining(monkeypatch) as statements:
@@ -298,6 +302,7 @@ def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatc
     assert too_much(statements) == []
 
 
+@pytest.mark.lengthy
 def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
     admin = client_of_admin()

@@ -52,7 +52,12 @@ def fill(many: int = MANY) -> None:
         cursor.execute(FILL, [many])
 
 
-@pytest.fixture(params=[False, True], ids=["queue seen full", "queue seen empty"])
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="queue seen full"),
+        pytest.param(True, id="queue seen empty", marks=pytest.mark.lengthy),
+    ]
+)
 def filled(request: pytest.FixtureRequest, storage: None, event_type: EventType) -> Subscription:
     """A mailbox with much of each sort, beside another, a line, and much that has been finished."""
     made = [subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]

@@ -74,6 +74,7 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     assert max(one.blocks_read for one in looked) < 100
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("2.8")
 def test_of_ten_thousand_subscriptions_a_direct_message_reads_its_destinations(
     event_type: EventType, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,7 @@ def traffic(storage: None) -> Traffic:
     return traffic
 
 
+@pytest.mark.lengthy
 def test_a_day_is_read_checked_summarized_and_loaded(summarizer: Summarizer, traffic: Traffic) -> None:
     assert summarizer.run() is Status.DONE
     (told,) = summarizer.told.windows()

@@ -94,6 +94,7 @@ def test_whatever_a_correct_broker_does_is_explained(spark: SparkSession, seeds:
     }
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("4.10")
 @A_FEW
 @given(SEEDS)
@@ -152,6 +153,7 @@ def test_each_planted_fault_is_found_and_not_explained(spark: SparkSession, plan
     assert {one.found for one in planted} <= unexplained
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("4.10")
 def test_what_was_swapped_over_midnight_is_found(spark: SparkSession) -> None:
     publishes = steadily(40, 1)
@@ -202,6 +204,7 @@ def test_neighbours_that_are_swapped_are_found_where_others_were_sent_them_in_ti
     ]
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("4.10")
 @A_FEW
 @given(SEEDS)

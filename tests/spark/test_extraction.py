@@ -23,7 +23,10 @@ from tests.spark.extracting import DAY, HOUR, MIDNIGHT, SLICE_ROWS, UNTIL, WINDO
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.parametrize("window", WINDOWS, ids=str)
+@pytest.mark.parametrize(
+    "window",
+    [pytest.param(one, id=str(one), marks=[pytest.mark.lengthy] * (number % 2)) for number, one in enumerate(WINDOWS)],
+)
 @pytest.mark.parametrize("table", tables.BRONZE, ids=lambda table: table.name)
 def test_spark_reads_what_postgresql_holds(
     frames: SparkSession, history: psycopg.Connection[Any], table: Table, window: Window

@@ -98,6 +98,7 @@ spark.stop()
 """
 
 
+@pytest.mark.cluster
 def test_the_password_is_in_no_log_plan_or_page(
     spark: SparkSession, history: psycopg.Connection[Any], tmp_path: Path
 ) -> None:

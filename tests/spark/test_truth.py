@@ -1,6 +1,6 @@
 """What Spark has summed up is what plain SQL sums up over the broker's tables, of a history with all there is in one.
 
-Small with the other tests; `./broker test tests/spark/test_truth.py --history 200000` takes a real one.
+Small as it stands; `./broker test tests/spark/test_truth.py --history 200000` takes a real one.
 """
 
 import datetime as dt
@@ -51,6 +51,7 @@ def connection() -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
+@pytest.mark.lengthy
 def test_every_total_is_that_of_sql(
     spark: SparkSession, attempts: int, connection: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
