@@ -29,7 +29,7 @@ def edit_something(scene: Scene) -> None:
         edits: list[tuple[str, str, dict[str, Any]]] = [
             ("PATCH", subscription, {"headers": {"X-Edition": str(number)}}),
             ("PATCH", subscription, {"rate_limit": MANY + number}),
-            ("POST", f"{subscription}/rotate-secret", {}),
+            ("POST", f"{subscription}/rotate-secret", {"overlap_seconds": 1}),  # more than a few may not sign
             ("PATCH", subscriber, {"max_queued_to_send": number}),
             ("PATCH", subscriber, {"description": f"Edition {number}."}),
         ]
