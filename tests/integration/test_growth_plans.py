@@ -284,6 +284,7 @@ def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -
     assert client.get(path, of_message).status_code == 200
 
 
+@pytest.mark.lengthy
 def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
     names = {"status": "status", "subscription": "subscription", "message": "message"}
     grown.leave_apart(WAITING)

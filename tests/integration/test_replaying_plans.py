@@ -45,7 +45,10 @@ def start(*chosen: Subscription, status: str, more: tuple[str, ...] = (), pace: 
 
 
 @pytest.mark.behaviour("5.8")
-@pytest.mark.parametrize(("status", "made", "most_rows"), [("DELIVERED", 1_000, SLICE_ROWS), ("REJECTED", 0, 100)])
+@pytest.mark.parametrize(
+    ("status", "made", "most_rows"),
+    [("DELIVERED", 1_000, SLICE_ROWS), pytest.param("REJECTED", 0, 100, marks=pytest.mark.lengthy)],
+)
 def test_a_slice_reads_along_indexes(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch, status: str, made: int, most_rows: int
 ) -> None:
@@ -58,7 +61,9 @@ def test_a_slice_reads_along_indexes(
 
 
 @pytest.mark.behaviour("5.8")
-@pytest.mark.parametrize("more", [("DELIVERED", "EXPIRED"), ("EXPIRED", "FAILED")])
+@pytest.mark.parametrize(
+    "more", [("DELIVERED", "EXPIRED"), pytest.param(("EXPIRED", "FAILED"), marks=pytest.mark.lengthy)]
+)
 def test_a_slice_of_many_subscriptions_reads_no_more_than_one_of_few(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.frames import DAY, WINDOW, Row, facts, frame, rows_of
 from tests.plain_summaries import PlainSummaries
 
 WORDS = vocabulary()
-EXAMPLES = settings.get_profile("default").max_examples // 30
+EXAMPLES = settings.get_profile("default").max_examples // 50
 """Each is a frame of many histories, since Spark takes as long for one; so none is made smaller."""
 
 
