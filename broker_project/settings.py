@@ -79,6 +79,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "broker_project.middleware.browser_headers",
+    "broker_project.host_names.own_host",
     "subscriptions.api.rate_limits.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from django.core.exceptions import (
+    DisallowedHost,
     PermissionDenied,
     RequestDataTooBig,
     SuspiciousOperation,
@@ -77,6 +78,9 @@ _TYPES: dict[type[BaseException], ProblemType] = {
     exceptions.Throttled: ProblemType(429, "throttled", "Too many requests"),
     UnreadablePostError: ProblemType(400, "incomplete_body", "Incomplete body", "The body ended early."),
     RequestDataTooBig: ProblemType(413, "body_too_large", "Body too large"),
+    DisallowedHost: ProblemType(
+        400, "unknown_host", "Unknown host", "This broker has another name than the Host you sent: send one of its own."
+    ),
     SuspiciousOperation: ProblemType(400, "bad_request", "Bad request", "The request is malformed."),
     DataError: UNSTORABLE,
     UnicodeEncodeError: UNSTORABLE,

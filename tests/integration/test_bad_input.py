@@ -3,6 +3,7 @@
 import gzip
 
 import pytest
+from django.test import Client
 
 from subscriptions.models import EventType
 from tests.clients import Answer, client_of
@@ -169,5 +170,16 @@ def test_the_answer_is_json_whatever_the_client_accepts(accept: str) -> None:
     assert (answer.status_code, answer["Content-Type"]) == (200, "application/json")
 
 
-def test_an_unknown_host_is_told_so_in_json() -> None:
-    assert problem(client_of().get(ROOT, headers={"Host": "elsewhere.example"})) == (400, "bad_request")
+@pytest.mark.parametrize("host", ["elsewhere.example", "a b", "testserver.elsewhere.example", "testserver@elsewhere"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ROOT), ("GET", "/api/v1/openapi.json"), ("POST", "/api/v1/events"), ("POST", "/api/v1/events/Any")],
+)
+def test_what_is_meant_for_another_host_is_refused_whatever_it_is(method: str, path: str, host: str) -> None:
+    answer = client_of().generic(method, path, "{}", JSON, headers={"Host": host})
+    assert problem(answer) == (400, "unknown_host")
+
+
+def test_probes_know_a_process_by_its_address() -> None:
+    assert Client().get("/livez", headers={"Host": "10.0.0.7:8000"}).status_code == 200
+    assert Client().get("/api/docs/", headers={"Host": "10.0.0.7:8000"}).status_code == 400

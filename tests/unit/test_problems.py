@@ -10,6 +10,7 @@ from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 
 from subscriptions import configuring, removing
+from subscriptions.api import problems
 from subscriptions.api import resources as resources  # registers what the use cases raise
 from subscriptions.api.field_errors import InvalidQuery
 from subscriptions.api.parsing import BodyTooLarge, EncodedBody, LengthRequired
@@ -74,7 +75,9 @@ def test_waiting_is_said_in_a_header() -> None:
     assert [answer and answer["Retry-After"] for answer in answers] == ["7", "1"]
 
 
-def test_an_app_can_register_its_own_exceptions() -> None:
+def test_an_app_can_register_its_own_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "_TYPES", problems._TYPES.copy())
+
     class Sold(Exception):
         pass
 
