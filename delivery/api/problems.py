@@ -7,7 +7,7 @@ from delivery.intake import refusals
 from delivery.intake.idempotency import PublishUnderWayError
 from delivery.intake.refusals import SchemaViolated
 from delivery.looking.trying import ScriptsBusy
-from delivery.messages.open_messages import TooManyOpenMessages
+from delivery.messages.open_messages import MoreThanMayBeOpen, TooManyOpenMessages
 from delivery.messages.publishing import KeyReusedError
 from delivery.settling.holding import NotHeld
 from subscriptions.api.problems import ProblemType, register, type_of
@@ -52,6 +52,7 @@ register(
         CallbackExpired: ProblemType(410, "callback_expired", "Callback expired"),
         CallbackAnswered: ProblemType(409, "callback_answered", "Callback answered"),
         ScriptsBusy: ProblemType(503, "scripts_busy", "Scripts busy", retry_after=1),
+        MoreThanMayBeOpen: ProblemType(422, "more_than_may_be_open", "More than may be open"),
         TooManyOpenMessages: ProblemType(
             429,
             "too_many_open_messages",

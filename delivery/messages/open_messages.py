@@ -44,6 +44,16 @@ class TooManyOpenMessages(Exception):
         self.present = present
 
 
+class MoreThanMayBeOpen(Exception):
+    """A batch has more events with deliveries than the publisher may have open: there will never be room for it."""
+
+    def __init__(self, limit: int, number: int) -> None:
+        super().__init__(
+            f"{number} of these events have deliveries, and of this publisher's {limit} may be unfinished at a time:"
+            " send them in smaller batches."
+        )
+
+
 class OpenMessages:
     """Those of one publisher, as far as this process knows; of all threads."""
 
@@ -66,9 +76,12 @@ class OpenMessages:
         """Yield a set for the ids of so many messages that are about to be stored, those with deliveries.
 
         Raises:
+            MoreThanMayBeOpen: they alone are more than `limit`.
             TooManyOpenMessages: with them there would be more than `limit`.
 
         """
+        if number > limit:
+            raise MoreThanMayBeOpen(limit, number)
         self._look(limit)
         with self._lock:
             present = len(self._ids) + self._under_way

@@ -68,6 +68,13 @@ def test_a_batch_that_would_exceed_it_is_refused_whole(event_type: EventType) ->
     assert publish(client).status_code == 429
 
 
+def test_a_batch_that_there_will_never_be_room_for_is_not_to_be_sent_again(event_type: EventType) -> None:
+    _, client = limited_to(2)
+    refused = batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}] * 3}))
+    assert (problem(refused), "Retry-After" in refused) == ((422, "more_than_may_be_open"), False)
+    assert not Message.objects.exists()
+
+
 def test_what_nobody_gets_is_not_open(event_type: EventType) -> None:
     _, client = limited_to(1)
     factories.event_type("Unwanted")
