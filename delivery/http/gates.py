@@ -6,8 +6,10 @@ wrong is remembered here: to libcurl it is a connection that failed, as if nobod
 
 import socket
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import pycurl
+import requests
 import structlog
 
 from subscriptions.reach import NOT_ALLOWED, UNREADABLE, Reach
@@ -70,11 +72,15 @@ class Gate:
         """Whether nothing was sent because all that the host's name stands for is out of reach."""
         return bool(self._refused) and not self._is_open
 
-    def reason(self) -> str:
-        """Return why nothing was connected to, empty: not for anything of ours; the addresses only the log is told."""
+    def reason(self, request: requests.PreparedRequest) -> str:
+        """Return why nothing was connected to, empty: not for anything of ours.
+
+        Only the log is told the addresses, with the host that stood for them and the `webhook-id` of what was to go.
+        """
         if not self.has_refused:
             return "" if self._is_open else self._failure
-        log.info("http.address_not_allowed", addresses=self._refused)
+        host, of = urlsplit(request.url or "").hostname, request.headers.get("webhook-id")
+        log.info("http.address_not_allowed", host=host, of=of, addresses=self._refused)
         return f"{NOT_ALLOWED} ({', '.join(sorted({*self._refused.values()}))})"
 
     def _socket_for(self, wanted: Any) -> "socket.socket | int":

@@ -176,7 +176,7 @@ class Transfer:
             was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
             reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
             timed_out = was_sent and number == pycurl.E_OPERATION_TIMEDOUT
-            ours = "" if was_sent else self._gate.reason()
+            ours = "" if was_sent else self._gate.reason(self._request)
             is_refused = bool(ours) and self._gate.has_refused
             told = self._refused or ours or reason or f"libcurl error {number}"
             result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out, is_refused=is_refused)

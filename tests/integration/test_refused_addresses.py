@@ -60,11 +60,15 @@ def is_far(due_at: datetime | None) -> bool:
 
 
 @pytest.mark.behaviour("4.8")
-def test_a_line_is_held_after_one_try_for_as_long_as_may_be(wanted: Subscription, receiver: Receiver) -> None:
+def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
+    wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     publish_numbered(wanted.event_type, 3)
     with working(reach=INTERNET):
         line = wait_until_held(wanted.subscriber)
     first = Delivery.objects.oldest_first()[0]
+    told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
+    assert str(told)[1:-1] in caplog.text
     assert (line.held_reason, first.reason) == (f"no answer: {WHY}",) * 2
     assert (statuses(wanted), attempts_of(first.pk)) == (["PENDING"] * 3, [(1, None)])
     assert (Attempt.objects.get().error, first.uncertain, is_far(line.due_at)) == (f"no answer: {WHY}", False, True)
