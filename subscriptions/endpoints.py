@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 
 from subscriptions.hosts import BrokenHost, Host, host_in
+from subscriptions.networks import METADATA
 from subscriptions.reach import Reach
 
 MAX_ENDPOINT_LENGTH: Final = 2048
@@ -79,9 +80,10 @@ def check_reach(text: str, reach: Reach) -> None:
         return
     host = _host_of(parse_endpoint(text).url, wanted=_OF_ENDPOINTS)
     if host.address and (refusal := reach.refusal(str(host.address))):
+        allowed = "that address itself" if refusal == METADATA else "its network"
         raise _refused(
             f"Nothing is sent to {host.name} ({refusal}): give a public address, or let BROKER_ALLOWED_NETWORKS name "
-            "its network."
+            f"{allowed}."
         )
 
 

@@ -127,8 +127,8 @@ def test_what_is_no_disguise_is_an_endpoint(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://169.254.169.254/latest/meta-data/", "cloud metadata"),
-        ("PATCH:http://10.0.0.1/", "private network"),
+        ("http://169.254.169.254/latest/meta-data/", "cloud metadata.*name that address itself"),
+        ("PATCH:http://10.0.0.1/", "private network.*name its network"),
         ("http://[::ffff:127.0.0.1]/", "IPv4-mapped"),
         ("http://[::1]:8080/", "loopback"),
         ("http://[fe80::1]/", "link-local"),
