@@ -9,10 +9,11 @@ from broker_project.stack.folder_lock import AlreadyRunning
 from broker_project.stack.ordinary_user import NoOrdinaryUser
 from broker_project.stack.postgres import OtherPassword
 from broker_project.stack.postgres_programs import ProgramFailed
+from broker_project.stack.secret_keys import OtherSecretKey
 from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.up import say
 
-EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, OtherPassword, ProgramFailed, SetUpFailed)
+EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, OtherPassword, OtherSecretKey, ProgramFailed, SetUpFailed)
 """Failures whose message says it all."""
 
 INTERRUPTED = 130

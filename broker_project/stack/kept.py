@@ -33,6 +33,14 @@ class Kept:
         """Return a random secret that people can type."""
         return self._values.get(name) or self._keep(name, secrets.token_urlsafe(PASSWORD_BYTES))
 
+    def note(self, name: str, value: str) -> None:
+        """Keep what somebody else has chosen."""
+        self._keep(name, value)
+
+    def noted(self, name: str) -> str:
+        """Return what is kept under this name, nothing if nothing is."""
+        return self._values.get(name, "")
+
     def port(self, name: str, preferred: int | None = None) -> int:
         """Return the port kept under this name; another if somebody else has taken it meanwhile."""
         wanted = int(self._values.get(name, preferred or 0))

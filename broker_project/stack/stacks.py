@@ -11,6 +11,7 @@ from broker_project.stack.application import Application, python
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
+from broker_project.stack.secret_keys import hold_against_last_start, note_sealing, note_start, secret_key
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
@@ -42,7 +43,7 @@ def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str,
     """Return the settings of the embedded stack; those in the user's environment win."""
     url = f"http://{LOOPBACK}:{web_port}"
     ours = {
-        "BROKER_SECRET_KEY": kept.secret("secret key"),
+        "BROKER_SECRET_KEY": secret_key(kept),
         "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
         "BROKER_PUBLIC_URL": url,
         "BROKER_DEVELOPMENT": "1",
@@ -62,9 +63,12 @@ def running(
     """Run everything in a folder, with empty stores if `fresh`; stop everything at the end."""
     folder = StackFolder(path)
     with supervised(folder, say) as supervisor:
+        kept = Kept(folder.settings, say)
         if fresh:
             folder.forget_stores()
-        kept = Kept(folder.settings, say)
+        else:
+            hold_against_last_start(kept)
+        note_start(kept)
         servers = servers_of(folder, kept, durable=durable, port=kept.port)
         say(f"starting {' and '.join(service.name for service in servers.embedded) or 'beside your own servers'} ...")
         supervisor.start(*servers.embedded)
@@ -81,6 +85,7 @@ def _start(
     say("bringing the database up to date ...")
     password = kept.password("admin password")
     admin_login = f"{ADMIN}:{password}" if _set_up(environment, password) else ""
+    note_sealing(kept)
     flower_login = f"{ADMIN}:{kept.password('Flower password')}"
     installation = kept.secret("installation")[:8]
     flower_port = kept.port("Flower", FLOWER_PORT)  # late: nobody can hold it until Flower listens

@@ -12,6 +12,7 @@ from broker_project.stack.folder_lock import AlreadyRunning, is_locked
 from broker_project.stack.folders import ROOT, STATE, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.secret_keys import hold_against_running, hold_against_stopped
 
 
 def say(text: str) -> None:
@@ -62,10 +63,13 @@ def manage(*arguments: str) -> int:
     folder = StackFolder(STATE)
     if is_locked(folder.lock):
         kept = Kept(folder.settings, say)
+        hold_against_running(kept)
         stores = servers.servers_of(folder, kept, durable=True, port=kept.kept_port).environment
         return _manage(stacks.variables(kept, stores, kept.kept_port("web")), *arguments)
     with servers.running(STATE, say=say) as stores:
-        return _manage(stacks.variables(Kept(folder.settings, say), stores, stacks.WEB_PORT), *arguments)
+        kept = Kept(folder.settings, say)
+        hold_against_stopped(kept)
+        return _manage(stacks.variables(kept, stores, stacks.WEB_PORT), *arguments)
 
 
 def _manage(environment: dict[str, str], *arguments: str) -> int:
