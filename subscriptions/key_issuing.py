@@ -62,13 +62,13 @@ def issue(
 
     Raises:
         ValidationError: it would have expired already, or in too many years, or its kind has not these scopes.
-        BeyondIssuer: it would open more than `issuer` may pass on, or for longer.
+        BeyondIssuer: it would open more than `issuer` may pass on, for longer, or send more.
 
     """
     if wrong := what_is_wrong_with_end(expires_at, now=now):
         raise ValidationError({"expires_at": wrong})
     given = _given(kind_of(owner), scopes)
-    issuer.check(kind_of(owner), given, until=expires_at)
+    issuer.check(kind_of(owner), given, until=expires_at, requests_per_minute=requests_per_minute)
     key = ApiKey(
         kind=kind_of(owner),
         publisher=owner if isinstance(owner, Publisher) else None,
@@ -97,7 +97,7 @@ def rotate(
 
     Raises:
         KeyEnded: it opens nothing any more.
-        BeyondIssuer: it opens more than `issuer` may pass on, or its successor would for longer.
+        BeyondIssuer: it opens more than `issuer` may pass on or may send more, or its successor would live longer.
         VersionMismatch: see `configuring.change`.
 
     """
@@ -106,7 +106,7 @@ def rotate(
         if former.has_ended(now):
             raise KeyEnded("This key has ended, and nothing takes its place: issue another one.")
         expires_at = former.expires_at and now + min(former.expires_at - former.created_at, LONGEST_LIFE)
-        issuer.check(former.kind, former.scopes, until=expires_at)
+        issuer.check(former.kind, former.scopes, until=expires_at, requests_per_minute=former.requests_per_minute)
         change(which, changes={"retires_at": min(former.retires_at or now + overlap, now + overlap)})
         return _stored(_successor(former, expires_at), random_bytes=random_bytes, now=now, issuer=issuer)
 

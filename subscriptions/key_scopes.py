@@ -3,9 +3,12 @@
 import datetime as dt
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
+from django.conf import settings
 from django.db.models import TextChoices
+
+Bound = TypeVar("Bound", int, dt.datetime)
 
 
 class KeyKind(TextChoices):
@@ -52,7 +55,7 @@ OPENED: Final[Mapping[KeyKind, tuple[Scope, ...]]] = {
 
 
 class BeyondIssuer(Exception):
-    """A key would open more than whoever issues it may pass on, or for longer."""
+    """A key would open more than whoever issues it may pass on, for longer, or send more."""
 
 
 class NotOpened(ValueError):
@@ -82,17 +85,33 @@ class Issuer:
     scopes: frozenset[Scope] = frozenset(Scope)
     ends_at: dt.datetime | None = None
     """When they can issue no more; None: never."""
+    requests_per_minute: int | None = None
+    """How many they may send; None: any number."""
 
-    def check(self, kind: str, scopes: Iterable[str], *, until: dt.datetime | None) -> None:
-        """Raise `BeyondIssuer` for a key that opens more, or for longer."""
+    def check(
+        self, kind: str, scopes: Iterable[str], *, until: dt.datetime | None, requests_per_minute: int | None
+    ) -> None:
+        """Raise `BeyondIssuer` for a key that opens more, for longer, or with this limit may send more."""
         if kind not in self.kinds:
             raise BeyondIssuer(f"Keys of kind {kind} are issued and rotated by others only.")
         if missing := [scope for scope in scopes if scope not in self.scopes]:
             raise BeyondIssuer(f"Nobody passes on a scope that they have not: {', '.join(missing)}.")
-        if self.ends_at and is_later(until, self.ends_at):
+        if self.ends_at and is_beyond(until, self.ends_at):
             raise BeyondIssuer(f"A key ends no later than the one that issues it, at {self.ends_at.isoformat()}.")
+        if is_beyond(requests_in_force(requests_per_minute), self.requests_per_minute):
+            raise BeyondIssuer(
+                f"A key may send no more than the one that issues it: {self.requests_per_minute} requests a minute."
+            )
 
 
-def is_later(end: dt.datetime | None, than: dt.datetime | None) -> bool:
-    """Tell whether an end comes later than another; None: never."""
-    return than is not None and (end is None or end > than)
+def requests_in_force(own: int | None) -> int | None:
+    """Return how many requests a minute a key with this limit may send; None: any number.
+
+    Without a limit of its own the broker's counts, as it is now.
+    """
+    return own or settings.REQUESTS_PER_MINUTE or None
+
+
+def is_beyond(bound: Bound | None, than: Bound | None) -> bool:
+    """Tell whether a bound lets more through than another; None: everything."""
+    return than is not None and (bound is None or bound > than)

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
 from subscriptions.key_issuing import what_is_wrong_with_end
-from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_later, scopes_of
+from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, scopes_of
 from subscriptions.models import KeyKind, Scope
 
 ALL: Final = "None chosen: all that there are for its kind, but keys."
@@ -30,15 +30,13 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
             raise forms.ValidationError(wrong)
         if self.instance.has_ended(now):
             raise forms.ValidationError("This key has ended, and stays so: issue another one.")
-        if is_later(expires_at, self.instance.expires_at):
-            self._check_may_prolong(expires_at)
+        if is_beyond(expires_at, self.instance.expires_at):
+            self._check_may_issue("You may not let it live longer.")
         return expires_at
 
-    def _check_may_prolong(self, until: dt.datetime | None) -> None:
-        try:
-            self.issuer.check(self.instance.kind, self.instance.scopes, until=until)
-        except BeyondIssuer as refused:
-            raise forms.ValidationError(f"You may not let it live longer. {refused}") from None
+    def _check_may_issue(self, otherwise: str) -> None:
+        if self.instance.kind not in self.issuer.kinds:
+            raise forms.ValidationError(f"{otherwise} That is up to those who may issue it.")
 
 
 class NewApiKeyForm(ApiKeyForm):
@@ -61,7 +59,8 @@ class NewApiKeyForm(ApiKeyForm):
     def _scopes(self, kind: KeyKind, chosen: list[str]) -> list[str]:
         try:
             scopes = [*scopes_of(kind, chosen or None)]
-            self.issuer.check(kind, scopes, until=self.cleaned_data.get("expires_at"))
+            until, limit = (self.cleaned_data.get(name) for name in ("expires_at", "requests_per_minute"))
+            self.issuer.check(kind, scopes, until=until, requests_per_minute=limit)
         except NotOpened as refused:
             self.add_error("scopes", str(refused))
         except BeyondIssuer as refused:

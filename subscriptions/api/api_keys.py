@@ -20,13 +20,13 @@ from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Resource, refuse_body
 from subscriptions.api.visibility import api_keys_for
-from subscriptions.key_scopes import BeyondIssuer, Issuer
+from subscriptions.key_scopes import BeyondIssuer, Issuer, requests_in_force
 from subscriptions.key_tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, Scope
 
 register(
     {
-        BeyondIssuer: ProblemType(403, "beyond_own_scopes", "Beyond your own scopes"),
+        BeyondIssuer: ProblemType(403, "beyond_issuer", "Beyond the issuer"),
         key_issuing.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
     }
 )
@@ -93,9 +93,14 @@ class ApiKeys(Resource[ApiKey]):
 
 
 def issuer_of(request: Request) -> Issuer:
-    """Return whose key issues others: it passes on no scope that it has not, and nothing that outlives it.
+    """Return whose key issues others: it passes on no scope that it has not, nothing that outlives it or sends more.
 
     The overlap of a rotated one does not count: its successor lives on, and issues it once more if the answer was lost.
     """
     key = key_of(request)
-    return Issuer(f"key {key.prefix}…", scopes=frozenset(map(Scope, key.scopes)), ends_at=key.expires_at)
+    return Issuer(
+        f"key {key.prefix}…",
+        scopes=frozenset(map(Scope, key.scopes)),
+        ends_at=key.expires_at,
+        requests_per_minute=requests_in_force(key.requests_per_minute),
+    )

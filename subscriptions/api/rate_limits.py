@@ -14,6 +14,7 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from subscriptions.api.problems import ProblemType, register
+from subscriptions.key_scopes import requests_in_force
 from subscriptions.models import ApiKey
 from subscriptions.rates import Rate
 from subscriptions.throttling import Meters, site_of, welcome
@@ -45,8 +46,8 @@ def count_request(request: Request, key: ApiKey) -> None:
         TooManyRequests: it has none left at the moment.
 
     """
-    limit: int = key.requests_per_minute or settings.REQUESTS_PER_MINUTE
-    if not limit:
+    limit = requests_in_force(key.requests_per_minute)
+    if limit is None:
         return
     rate = _keys.spend(key.pk, limit, time.monotonic_ns())
     request.META[RATE] = rate

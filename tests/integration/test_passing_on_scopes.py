@@ -1,7 +1,7 @@
 """Keys that issue keys: nobody passes on what they have not."""
 
 import datetime as dt
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from django.utils import timezone
@@ -44,9 +44,9 @@ def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
     _, token = factories.api_key(scopes=["keys", "read"])
     answer = issued(token, kind="PUBLISHER", publisher="till")
     assert answer.json() == {
-        "type": "urn:broker:beyond_own_scopes",
-        "code": "beyond_own_scopes",
-        "title": "Beyond your own scopes",
+        "type": "urn:broker:beyond_issuer",
+        "code": "beyond_issuer",
+        "title": "Beyond the issuer",
         "status": 403,
         "detail": "Nobody passes on a scope that they have not: publish, operate.",
     }
@@ -57,7 +57,7 @@ def test_nor_does_it_rotate_one_that_opens_more() -> None:
     narrow, token = factories.api_key(scopes=["keys"])
     client = client_with(token)
     refused = client.post(f"{ROOT}/{wide.pk}/rotate", content_type=JSON)
-    assert (refused.status_code, refused.json()["code"]) == (403, "beyond_own_scopes")
+    assert (refused.status_code, refused.json()["code"]) == (403, "beyond_issuer")
     wide.refresh_from_db()
     assert wide.retires_at is None
     assert client.post(f"{ROOT}/{narrow.pk}/rotate", content_type=JSON).status_code == 201
@@ -116,7 +116,7 @@ def test_it_is_told_until_when_it_may_issue() -> None:
     _, token = factories.api_key(scopes=["keys"], expires_at=ends_at)
     refused = issued(token, scopes=["keys"]).json()
     assert (refused["code"], refused["detail"]) == (
-        "beyond_own_scopes",
+        "beyond_issuer",
         f"A key ends no later than the one that issues it, at {ends_at.isoformat()}.",
     )
 
@@ -136,3 +136,51 @@ def test_an_overlap_does_not_count_since_the_answer_may_have_been_lost() -> None
     key, token = factories.api_key()
     answers = [client_with(token).post(f"{ROOT}/{key.pk}/rotate", content_type=JSON) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 201]
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "asked", "status"),
+    [
+        (5, 0, None, 403),
+        (5, 0, 100_000, 403),
+        (5, 0, 6, 403),
+        (5, 0, 5, 201),
+        (5, 0, 1, 201),
+        (None, 0, None, 201),
+        (None, 0, 100_000, 201),
+        (None, 600, None, 201),
+        (None, 600, 601, 403),
+        (None, 600, 600, 201),
+        (5, 5, None, 201),
+        (5, 6, None, 403),
+        (1_000, 600, 1_000, 201),
+    ],
+)
+def test_a_key_issues_none_that_may_send_more(
+    own: int | None, default: int, asked: int | None, status: int, settings: Any
+) -> None:
+    settings.REQUESTS_PER_MINUTE = default
+    _, token = factories.api_key(scopes=["keys"], requests_per_minute=own)
+    answer = issued(token, scopes=["keys"], requests_per_minute=asked)
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_how_many_requests_it_may_pass_on() -> None:
+    _, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
+    refused = issued(token, scopes=["keys"]).json()
+    assert (refused["code"], refused["detail"]) == (
+        "beyond_issuer",
+        "A key may send no more than the one that issues it: 5 requests a minute.",
+    )
+
+
+def test_nor_does_it_rotate_one_that_may_and_a_successor_has_the_same_limit() -> None:
+    own, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
+    faster, _ = factories.api_key(scopes=["keys"], requests_per_minute=6)
+    unlimited, _ = factories.api_key(scopes=["keys"])
+    client = client_with(token)
+    answers = [client.post(f"{ROOT}/{key.pk}/rotate", content_type=JSON) for key in (faster, unlimited, own)]
+    assert [answer.status_code for answer in answers] == [403, 403, 201]
+    assert answers[-1].json()["requests_per_minute"] == 5
+    assert not ApiKey.objects.filter(pk__in=[faster.pk, unlimited.pk], retires_at__isnull=False).exists()
