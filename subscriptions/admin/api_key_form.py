@@ -1,4 +1,4 @@
-"""The forms of API keys: what is issued, and how long it lives."""
+"""The forms of API keys: what is issued, how long it lives, and how much it may send."""
 
 import datetime as dt
 from typing import Any, ClassVar, Final
@@ -8,14 +8,14 @@ from django.utils import timezone
 
 from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
 from subscriptions.key_issuing import what_is_wrong_with_end
-from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, scopes_of
+from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, requests_in_force, scopes_of
 from subscriptions.models import KeyKind, Scope
 
 ALL: Final = "None chosen: all that there are for its kind, but keys."
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time
-    """A key that is relabelled, or is to end at another time."""
+    """A key that is relabelled, is to end at another time, or gets another limit."""
 
     issuer: ClassVar[Issuer]
     """Who fills it in."""
@@ -33,6 +33,17 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
         if is_beyond(expires_at, self.instance.expires_at):
             self._check_may_issue("You may not let it live longer.")
         return expires_at
+
+    def clean_requests_per_minute(self) -> int | None:
+        """Refuse those who cannot issue it another limit of a management key, and a higher one of any."""
+        limit: int | None = self.cleaned_data["requests_per_minute"]
+        if self.instance.pk is None or "requests_per_minute" not in self.changed_data:
+            return limit
+        if self.instance.kind == KeyKind.MANAGEMENT:
+            self._check_may_issue("You may not change the limit of a management key.")
+        elif is_beyond(requests_in_force(limit), requests_in_force(self.instance.requests_per_minute)):
+            self._check_may_issue("You may not let it send more.")
+        return limit
 
     def _check_may_issue(self, otherwise: str) -> None:
         if self.instance.kind not in self.issuer.kinds:

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 ROOT: Final = "/admin/subscriptions/apikey"
 DAY: Final = dt.timedelta(days=1)
 CONFIRMED: Final = {"confirmed": "yes"}
+MANAGEMENT: Final = "subscriptions.issue_management_key"
 
 
 @pytest.fixture
@@ -37,6 +38,11 @@ def with_end(client: Client, key: ApiKey, end: dt.datetime | None) -> Answer:
     form = {"label": "changed", "requests_per_minute": ""}
     day, time = (f"{end:%Y-%m-%d}", f"{end:%H:%M:%S}") if end else ("", "")
     return client.post(f"{ROOT}/{key.pk}/change/", {**form, "expires_at_0": day, "expires_at_1": time})
+
+
+def with_limit(client: Client, key: ApiKey, limit: int | None) -> Answer:
+    form = {"label": "changed", "expires_at_0": "", "expires_at_1": ""}
+    return client.post(f"{ROOT}/{key.pk}/change/", {**form, "requests_per_minute": limit or ""})
 
 
 def now_of(key: ApiKey) -> ApiKey:
@@ -94,6 +100,52 @@ def test_others_let_it_end_earlier_and_never_later(clerk: Client, issuer: Client
         assert now_of(key).expires_at == key.expires_at
     assert with_end(clerk, of_owner, timezone.now() + DAY).status_code == 302
     assert now_of(of_owner).expires_at < timezone.now() + 2 * DAY  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("may_issue", "of_management", "limit", "is_saved"),
+    [
+        (False, False, 9, True),
+        (False, False, 11, False),
+        (False, False, None, False),
+        (True, False, 11, True),
+        (True, False, None, True),
+        (True, True, 9, False),
+        (True, True, 11, False),
+        (True, True, None, False),
+    ],
+)
+def test_who_may_not_issue_a_key_lowers_its_limit_and_of_management_changes_none(
+    may_issue: bool, of_management: bool, limit: int | None, is_saved: bool, request: pytest.FixtureRequest
+) -> None:
+    client = request.getfixturevalue("issuer" if may_issue else "clerk")
+    key, _ = factories.api_key(None if of_management else factories.publisher(), requests_per_minute=10)
+    answer = with_limit(client, key, limit)
+    assert (answer.status_code, b"You may not" in answer.content) == ((302, False) if is_saved else (200, True))
+    assert now_of(key).requests_per_minute == (limit if is_saved else 10)
+
+
+def test_who_may_issue_management_keys_changes_their_limit() -> None:
+    both = person(*(f"subscriptions.{name}_apikey" for name in ("view", "add", "change")), MANAGEMENT)
+    key, _ = factories.api_key(requests_per_minute=10)
+    for limit in (1, 100, None):
+        assert with_limit(both, key, limit).status_code == 302
+        assert now_of(key).requests_per_minute == limit
+
+
+@pytest.mark.parametrize(("default", "is_saved"), [(20, False), (10, True), (5, True)])
+def test_without_a_limit_of_its_own_that_of_the_broker_counts(
+    clerk: Client, settings: Any, default: int, is_saved: bool
+) -> None:
+    settings.REQUESTS_PER_MINUTE = default
+    key, _ = factories.api_key(factories.publisher(), requests_per_minute=10)
+    assert with_limit(clerk, key, None).status_code == (302 if is_saved else 200)
+
+
+def test_a_limit_that_stays_keeps_nobody_from_relabelling(clerk: Client) -> None:
+    key, _ = factories.api_key(requests_per_minute=10)
+    assert with_limit(clerk, key, 10).status_code == 302
+    assert now_of(key).label == "changed"
 
 
 def test_management_keys_are_issued_by_whom_that_is_left_to(issuer: Client) -> None:
