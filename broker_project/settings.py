@@ -6,6 +6,7 @@ from typing import Any
 import structlog
 from celery.schedules import crontab
 from django.core.exceptions import ImproperlyConfigured
+from django.templatetags.static import static
 from kombu import Queue
 
 from broker_project.redacting import with_traces, without_details, without_tokens
@@ -338,6 +339,7 @@ UNFOLD = {
     "SITE_TITLE": "Broker",
     "SITE_HEADER": "Broker",
     "SITE_SYMBOL": "hub",
+    "STYLES": [lambda _: static("broker_project/admin.css")],
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
     "ACCOUNT": {"navigation": "broker_project.navigation.account"},
 }
