@@ -32,6 +32,6 @@ urlpatterns = [
 ]
 
 handler400 = "subscriptions.api.fallbacks.bad_request"
-handler403 = "subscriptions.api.fallbacks.permission_denied"
+handler403 = "people.views.permission_denied"
 handler404 = "subscriptions.api.fallbacks.not_found"
 handler500 = "subscriptions.api.fallbacks.server_error"

@@ -18,6 +18,7 @@ from people.models import second_factor_of
 from people.one_time_codes import enrolment_address, text_of
 from people.throttling import tries_of
 
+NOT_PERMITTED: Final = 403
 TOO_MANY: Final = 429
 
 
@@ -57,6 +58,13 @@ def too_many(request: HttpRequest, free_at: dt.datetime) -> HttpResponse:
     answer = _page(request, "too_many.html", "Too many tries", free_at=free_at, minutes=-(-wait // 60))
     answer.status_code = TOO_MANY
     answer.headers["Retry-After"] = str(wait)
+    return answer
+
+
+def not_permitted(request: HttpRequest) -> HttpResponse:
+    """Return the page that says that a permission is missing, and who gives it."""
+    answer = _page(request, "not_permitted.html", "Not permitted")
+    answer.status_code = NOT_PERMITTED
     return answer
 
 

@@ -1,4 +1,4 @@
-"""The second factor of whoever has logged in: seen, set up, asked for, taken away."""
+"""The second factor of whoever has logged in: seen, set up, asked for, taken away; and what they are refused."""
 
 import secrets
 from collections.abc import Callable
@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.contrib.auth import authenticate
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -20,6 +21,7 @@ from people.one_time_codes import SEED_BYTES
 from people.proving import Proved, TooOften, prove
 from people.recovery_codes import RANDOM_BYTES
 from people.throttling import tries_of
+from subscriptions.api import fallbacks
 
 WRONG: Final = "This code is wrong, or was used before."
 AGAIN: Final = "This code is wrong. Look at the clock of your telephone, or begin anew."
@@ -100,6 +102,13 @@ def remove(request: HttpRequest) -> HttpResponse:
         return _to_standing()
 
     return _with_code(request, take_away, lambda _: _to_standing(request, WRONG))
+
+
+def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Answer a refusal: to people who have logged in on a page that leads them back."""
+    if request.path.startswith(fallbacks.API) or not request.user.is_authenticated:
+        return fallbacks.permission_denied(request, exception)
+    return pages.not_permitted(request)
 
 
 def _with_code(

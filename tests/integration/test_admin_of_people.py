@@ -3,9 +3,11 @@
 from typing import Any, Final
 
 import pytest
-from django.contrib.auth.models import Group, Permission, User
-from django.test import Client
+from django.contrib.auth.models import AnonymousUser, Group, Permission, User
+from django.core.exceptions import PermissionDenied
+from django.test import Client, RequestFactory
 
+from people.views import permission_denied
 from tests.clients import client_of_admin
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +54,23 @@ def edited(client: Client, user: User, **changes: Any) -> int:
 
 def named(user: User) -> set[str]:
     return {*user.user_permissions.values_list("codename", flat=True)}
+
+
+def test_whoever_lacks_a_permission_is_told_whom_to_ask_and_led_back() -> None:
+    refused = browser_of(somebody("clerk")).get(f"{ROOT}/user/")
+    assert refused.status_code == 403
+    assert "Permissions are given by superusers" in refused.text
+    assert '<a href="/admin/" class="border' in refused.text
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"), [("/admin/", "text/html; charset=utf-8"), ("/api/v1/", "application/problem+json")]
+)
+def test_strangers_and_programs_are_refused_without_a_page_of_the_admin(path: str, kind: str) -> None:
+    request = RequestFactory().get(path)
+    request.user = AnonymousUser()
+    refused = permission_denied(request, PermissionDenied())
+    assert (refused.status_code, refused["Content-Type"]) == (403, kind)
 
 
 @pytest.mark.parametrize("codename", ["pause", "issue_management_key", "view_payload", "change_subscription"])
