@@ -1,4 +1,4 @@
-"""What never gets into a log: tokens and signing secrets, and what PostgreSQL quotes."""
+"""What never gets into a log: tokens and signing secrets, what PostgreSQL quotes, and how a refusal came about."""
 
 import re
 import traceback
@@ -23,6 +23,9 @@ _TOKEN: Final = re.compile(r"(/callbacks/)[^\s?#\"']+", re.IGNORECASE)
 _SECRET: Final = re.compile(r"(brk_|whsec_)[A-Za-z0-9+/=_-]{16,}")
 """An API key's token or a signing secret, wherever somebody has put it; the prefix of a key is shorter."""
 
+_FAILED: Final = 500
+"""The first status that says that the broker, not who asked it, did something wrong."""
+
 _NAMES_ONLY: Final = ("08", "23", "25", "40", "53", "55", "57", "58")
 """Classes of SQLSTATE whose messages name constraints, columns and time-outs; those of others may quote values."""
 
@@ -39,6 +42,18 @@ def without_details(_logger: object, _method: str, event: MutableMapping[str, An
     """Return a log event whose texts and failures say what PostgreSQL refused to do, and not with which values."""
     for name, value in event.items():
         event[name] = _undetailed(value)
+    return event
+
+
+def without_ways_to_refusals(
+    _logger: object, _method: str, event: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Return a log event without the exception by which a request was refused, such as one to a host that is not ours.
+
+    The event says what was refused; Django has put the status of the answer into its record.
+    """
+    if getattr(event["_record"], "status_code", _FAILED) < _FAILED:
+        event.pop("exc_info", None)
     return event
 
 

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from kombu import Queue
 
-from broker_project.redacting import with_traces, without_details, without_tokens
+from broker_project.redacting import with_traces, without_details, without_tokens, without_ways_to_refusals
 from broker_project.variables import (
     JAVA_MEMORY,
     LONGEST_DAYS,
@@ -382,6 +382,7 @@ LOGGING = {
             "()": structlog.stdlib.ProcessorFormatter,
             "foreign_pre_chain": LOG_STEPS,
             "processors": [
+                without_ways_to_refusals,
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 with_traces,
                 without_details,

@@ -1,12 +1,16 @@
-"""Errors of PostgreSQL as they are logged: what was refused, and not with which values."""
+"""Errors as they are logged: what was refused, and not with which values, nor on which way where nothing failed."""
 
 import logging
 from collections.abc import Callable
 
 import pytest
 from django.db import DatabaseError, OperationalError, connection
+from django.http import HttpResponse
+from django.test import Client
+from django.utils.log import log_response
 
 from subscriptions.models import Subscriber
+from tests.logging_in import person
 
 SECRET = "confidential-0123456789"
 LINES = f"first\nTraceback (most recent call last):\n\nDETAIL: {SECRET}\n{SECRET}"
@@ -99,6 +103,33 @@ def test_a_failure_of_a_connection_says_why() -> None:
     assert "connection refused" in formatted({"event": "x", "reason": OperationalError("connection refused")})
 
 
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "host", "status", "told"),
+    [
+        ("/admin/auth/user/", "testserver", 403, "Permission denied"),
+        ("/admin/second-factor/code/", "somebody.example", 400, "Invalid HTTP_HOST header"),
+    ],
+)
+def test_a_refused_request_has_one_line(
+    caplog: pytest.LogCaptureFixture, path: str, host: str, status: int, told: str
+) -> None:
+    browser = Client()
+    browser.force_login(person(is_superuser=False))
+    assert browser.get(path, headers={"Host": host}).status_code == status
+    (line,) = [formatter().format(record) for record in caplog.records]
+    assert told in line
+    assert "Traceback" not in line
+
+
+def test_a_failed_request_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError) as bug:
+        divmod(1, 0)
+    log_response("Server Error", response=HttpResponse(status=500), exception=bug.value)
+    (line,) = [formatter().format(record) for record in caplog.records]
+    assert "Traceback" in line
+
+
 def failure_of(fails: Callable[[], None]) -> DatabaseError:
     try:
         fails()
@@ -109,9 +140,13 @@ def failure_of(fails: Callable[[], None]) -> DatabaseError:
 
 def formatted(event: dict[str, object] | str, *, raised: BaseException | None = None) -> str:
     """Return a line of the log, of our own event or of what a library says."""
-    formatter = next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)
     exc_info = (type(raised), raised, raised.__traceback__) if raised else None
     record = logging.LogRecord("django.request", logging.ERROR, "", 0, event, (), exc_info)
     if isinstance(event, dict):
         vars(record).update(_logger=None, _name="info")  # as structlog has it
-    return formatter.format(record)
+    return formatter().format(record)
+
+
+def formatter() -> logging.Formatter:
+    """Return what makes lines of the log."""
+    return next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)
