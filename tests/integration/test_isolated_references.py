@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
 UNKNOWN: Final = 10**17
 NOBODY: Final = "nobodyxx"
-DOCUMENT: Final = Client().get("/api/v1/openapi.json").json()
+DOCUMENT: Final = Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json()
 EVENT: Final = "Order.Paid"
 
 NAMED_IN_BODIES: Final[dict[str, dict[str, Any]]] = {

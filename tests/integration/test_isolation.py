@@ -20,7 +20,7 @@ WITHOUT_OWNER = {"events", "filters", "scripts", "senders", "summaries", "summar
 """Nothing that is kept of somebody stands there, or for management alone."""
 LISTED = {"publishers", "subscribers", "subscriptions", "api-keys", "messages", "deliveries", "replays", "callbacks"}
 RESOURCES = {*LISTED, "mailboxes", "dead-letters"}
-DOCUMENT = Client().get("/api/v1/openapi.json").json()["paths"]
+DOCUMENT = Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json()["paths"]
 OPERATIONS = [
     (method, path) for path, operations in DOCUMENT.items() for method in operations if path.split("/")[3] in RESOURCES
 ]
