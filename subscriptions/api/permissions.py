@@ -3,8 +3,8 @@
 A view declares in `needs` the scope that each of its methods takes; without that it serves nobody.
 """
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Collection, Mapping
+from typing import Any, ClassVar, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.exceptions import PermissionDenied
@@ -16,6 +16,12 @@ from subscriptions.models import ApiKey, KeyKind, Scope
 
 Needs = Mapping[str, Scope]
 """The scope that a call takes, by its method in lower case; HEAD takes what GET does."""
+
+CALLED: Final[Mapping[KeyKind, str]] = {
+    KeyKind.PUBLISHER: "a publisher's key",
+    KeyKind.SUBSCRIBER: "a subscriber's key",
+    KeyKind.MANAGEMENT: "a management key",
+}
 
 
 class MissingScope(PermissionDenied):
@@ -30,6 +36,11 @@ class MissingScope(PermissionDenied):
 register(
     {MissingScope: ProblemType(403, "missing_scope", "Missing scope", members=lambda error: {"scope": error.scope})}
 )
+
+
+def kinds_taken(kinds: Collection[KeyKind]) -> str:
+    """Return what a key of any other kind is told."""
+    return f"This takes {' or '.join(name for kind, name in CALLED.items() if kind in kinds)}."
 
 
 def key_of(request: Request) -> ApiKey:
@@ -68,6 +79,11 @@ class KeyPermission(BasePermission):
 
     kinds: ClassVar[frozenset[KeyKind]] = frozenset(KeyKind)
 
+    @property
+    def message(self) -> str:
+        """What a key of another kind is told."""
+        return kinds_taken(self.kinds)
+
     def has_permission(self, request: Request, view: Any) -> bool:
         """Tell whether the request's key is of one of the kinds; raise `MissingScope` where it is narrower."""
         key = request.auth
@@ -85,18 +101,15 @@ class MayManage(KeyPermission):
     """Management keys."""
 
     kinds = frozenset({KeyKind.MANAGEMENT})
-    message = "This takes a management key."
 
 
 class MayPublish(KeyPermission):
     """Publisher and management keys."""
 
     kinds = frozenset({KeyKind.PUBLISHER, KeyKind.MANAGEMENT})
-    message = "This takes a publisher's key or a management key."
 
 
 class MayReceive(KeyPermission):
     """Subscriber and management keys."""
 
     kinds = frozenset({KeyKind.SUBSCRIBER, KeyKind.MANAGEMENT})
-    message = "This takes a subscriber's key or a management key."

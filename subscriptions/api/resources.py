@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 from rest_framework import status
+from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,7 +17,7 @@ from subscriptions import configuring, removing
 from subscriptions.api.noting import Noted
 from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.parsing import refuse_unmeasured
-from subscriptions.api.permissions import Needs, check_scope, key_of
+from subscriptions.api.permissions import Needs, check_scope, key_of, kinds_taken
 from subscriptions.api.preconditions import etag_of, expected_versions
 from subscriptions.api.problems import UNKNOWN, ProblemType, register
 from subscriptions.api.strictness import StrictSerializer
@@ -51,19 +52,27 @@ def refuse_body(request: Request) -> None:
 class ReadOrWrite(BasePermission):
     """Every key reads what it can see, the view's `writers` change it; what is unseen is 404 before it is 403."""
 
-    message = "This kind of key may read this, but not change it."
-
     def has_permission(self, request: Request, view: Any) -> bool:
-        """Tell whether the key may use the view at all; 401 without a key, `MissingScope` with a narrower one."""
+        """Tell whether there is a key; raise `PermissionDenied` where it may not use the view at all."""
         key = request.auth
-        if not isinstance(key, ApiKey) or (view.action == "create" and key.kind not in view.writers):
+        if not isinstance(key, ApiKey):
             return False
+        if view.action == "create":
+            check_kind(key, view)
         check_scope(key, request, view)
         return True
 
     def has_object_permission(self, request: Request, view: Any, obj: Versioned) -> bool:  # noqa: ARG002 - DRF's signature
-        """Tell whether the key may do this with what it can see."""
-        return view.action == "retrieve" or key_of(request).kind in view.writers
+        """Let the key do this with what it can see; raise `PermissionDenied` where others change it."""
+        if view.action != "retrieve":
+            check_kind(key_of(request), view)
+        return True
+
+
+def check_kind(key: ApiKey, view: Any) -> None:
+    """Raise `PermissionDenied`, which says whose keys do, where those of this kind change nothing."""
+    if key.kind not in view.writers:
+        raise PermissionDenied(kinds_taken(view.writers))
 
 
 class Resource(Noted, GenericViewSet[Record], Generic[Record]):

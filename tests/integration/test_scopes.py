@@ -55,7 +55,7 @@ TABLE: Final[dict[Scope, str]] = {
 }
 """Which operations take which scope, as docs/keys.md says it in words."""
 WANTED: Final = {operation.strip(): scope for scope, text in TABLE.items() for operation in text.split(",")}
-DOCUMENT: Final = Client().get(f"{ROOT}openapi.json").json()["paths"]
+DOCUMENT: Final = Client(SERVER_NAME="localhost").get(f"{ROOT}openapi.json").json()["paths"]
 DOCUMENTED: Final = {
     f"{method} {path.removeprefix(ROOT)}": operation["security"][0]["apiKey"][0]
     for path, operations in DOCUMENT.items()
@@ -103,6 +103,24 @@ def test_keys_of_owners_are_narrowed_likewise(kind: KeyKind) -> None:
         is_open = ask(whole, operation).status_code != 403
         opening = {scope for scope, token in by_kind.items() if ask(token, operation).status_code != 403}
         assert opening == ({needed} if is_open else set()), operation
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "told"),
+    [
+        (KeyKind.PUBLISHER, "post event-types", "This takes a management key."),
+        (KeyKind.PUBLISHER, "post subscriptions", "This takes a subscriber's key or a management key."),
+        (KeyKind.PUBLISHER, "get deliveries", "This takes a subscriber's key or a management key."),
+        (KeyKind.SUBSCRIBER, "post events", "This takes a publisher's key or a management key."),
+        (KeyKind.SUBSCRIBER, "patch subscribers/{name}", "This takes a management key."),
+        (KeyKind.SUBSCRIBER, "get summaries", "This takes a management key."),
+        (KeyKind.SUBSCRIBER, "get api-keys", "This takes a management key."),
+    ],
+)
+def test_a_key_of_another_kind_is_told_whose_are_taken(kind: KeyKind, operation: str, told: str) -> None:
+    owner = factories.publisher("nobody") if kind == KeyKind.PUBLISHER else factories.subscriber("nobody")
+    refused = ask(factories.api_key(owner)[1], operation)
+    assert (refused.status_code, refused.json()["code"], refused.json()["detail"]) == (403, "forbidden", told)
 
 
 def views(resolver: URLResolver | None = None) -> list[type[APIView]]:
