@@ -1,4 +1,4 @@
-"""What event types, publishers and subscribers may be called."""
+"""What event types, publishers and subscribers may be called, and keys be labelled."""
 
 import re
 from typing import Final
@@ -14,6 +14,9 @@ NAME_PATTERN: Final = f"^{FIRST}{FURTHER}*$"
 OWN_EVENTS: Final = "Broker."
 """What the names of the broker's own event types begin with (behaviour 5.7)."""
 
+HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
+"""Control characters, ends of lines, what turns the direction of a text, and blanks without a width."""
+
 _NAME = re.compile(f"{FIRST}{FURTHER}*")
 
 
@@ -24,6 +27,15 @@ def validate_name(name: str) -> None:
     if not is_name(name):
         raise ValidationError(
             "A name begins with a letter or digit and goes on with letters, digits, '.', '_' or '-'.", code="name"
+        )
+
+
+def validate_label(label: str) -> None:
+    """Raise `ValidationError` for a label that would be shown as another than it is."""
+    if hidden := HIDDEN.search(label):
+        raise ValidationError(
+            f"A label is one line without control characters or any that hide text: U+{ord(hidden[0]):04X} is one.",
+            code="label",
         )
 
 

@@ -469,7 +469,11 @@ class Migration(migrations.Migration):
                 (
                     "label",
                     models.CharField(
-                        blank=True, default="", help_text="Where it is used, for rotation.", max_length=255
+                        blank=True,
+                        default="",
+                        help_text="Where it is used, for rotation.",
+                        max_length=255,
+                        validators=[subscriptions.names.validate_label],
                     ),
                 ),
                 (

@@ -11,6 +11,7 @@ from subscriptions.key_scopes import OPENED, KeyKind, Scope
 from subscriptions.models.publishers import Publisher
 from subscriptions.models.subscribers import Subscriber
 from subscriptions.models.versioned import Versioned
+from subscriptions.names import validate_label
 
 
 class ApiKey(Versioned):
@@ -23,7 +24,13 @@ class ApiKey(Versioned):
     publisher = models.ForeignKey(Publisher, models.CASCADE, null=True, blank=True, related_name="api_keys")
     subscriber = models.ForeignKey(Subscriber, models.CASCADE, null=True, blank=True, related_name="api_keys")
     scopes = ArrayField(models.CharField(max_length=9, choices=Scope))
-    label = models.CharField(max_length=255, blank=True, default="", help_text="Where it is used, for rotation.")
+    label = models.CharField(
+        max_length=255,
+        blank=True,
+        default="",
+        validators=[validate_label],
+        help_text="Where it is used, for rotation.",
+    )
     prefix = models.CharField(max_length=16, editable=False, help_text="The token's beginning, to tell keys apart.")
     digest = models.BinaryField(max_length=32, unique=True, editable=False)
     expires_at = models.DateTimeField(null=True, blank=True)

@@ -159,6 +159,13 @@ def test_management_keys_are_issued_by_whom_that_is_left_to(issuer: Client) -> N
     assert [one.scopes for one in ApiKey.objects.order_by("pk")] == [["publish", "read", "operate"], ["read", "keys"]]
 
 
+@pytest.mark.parametrize("label", ["one\ntwo", "\x1b[31mred", "\u202e\u200babc"])
+def test_a_label_shows_what_it_is(admin: Client, label: str) -> None:
+    refused = added(admin, kind="MANAGEMENT", label=label)
+    assert "label" in refused.context["adminform"].form.errors
+    assert not ApiKey.objects.exists()
+
+
 def test_scopes_that_a_kind_has_not_are_refused(admin: Client) -> None:
     till = factories.publisher("till")
     refused = added(admin, kind="PUBLISHER", publisher=till.pk, scopes=["keys"])

@@ -12,6 +12,7 @@ from tests.clients import client_of, client_with
 pytestmark = pytest.mark.django_db
 
 ROOT = "/api/v1/api-keys"
+HIDDEN = "\n\r\t\x1b\x00\x7f\x85\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
 
 
 @pytest.mark.behaviour("1.2")
@@ -88,3 +89,17 @@ def test_only_management_issues_keys() -> None:
     answers = [client.post(ROOT, {"kind": "MANAGEMENT"}, content_type="application/json") for client in clients]
     assert [answer.status_code for answer in answers] == [403, 403]
     assert [client.get(ROOT).status_code for client in clients] == [403, 403]
+
+
+@pytest.mark.parametrize("character", HIDDEN, ids=ascii)
+def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
+    client = client_of()
+    answer = client.post(ROOT, {"kind": "MANAGEMENT", "label": f"a{character}b"}, content_type="application/json")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/label")
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.parametrize("label", ["", "till 3, Zürich", "קופה 3", "收银台", "👩‍🔧 bench"])
+def test_a_label_is_in_any_writing(label: str) -> None:
+    answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "label": label}, content_type="application/json")
+    assert (answer.status_code, answer.json()["label"]) == (201, label)
