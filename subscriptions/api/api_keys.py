@@ -2,6 +2,8 @@
 
 import datetime as dt
 import secrets
+from collections.abc import Mapping
+from typing import Any
 
 from django.db.models import QuerySet
 from django.urls import reverse
@@ -14,14 +16,15 @@ from rest_framework.response import Response
 
 from subscriptions import key_issuing
 from subscriptions.api.api_key_documents import ApiKeySerializer, NewApiKeySerializer, RotationSerializer
-from subscriptions.api.pagination import Order
+from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage, key_of
 from subscriptions.api.preconditions import expected_versions
 from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Resource, refuse_body
+from subscriptions.api.strictness import TextField
 from subscriptions.api.visibility import api_keys_for
 from subscriptions.key_scopes import BeyondIssuer, Issuer, requests_in_force
-from subscriptions.key_tokens import TOKEN_BYTES
+from subscriptions.key_tokens import SHOWN_CHARACTERS, TOKEN_BYTES
 from subscriptions.models import ApiKey, Scope
 
 register(
@@ -30,6 +33,17 @@ register(
         key_issuing.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
     }
 )
+
+
+class ApiKeyQuery(PageQuery):
+    """What the list of API keys can be narrowed to."""
+
+    prefix = TextField(
+        required=False,
+        min_length=SHOWN_CHARACTERS,
+        max_length=SHOWN_CHARACTERS,
+        help_text="The one whose token begins with just these twelve characters.",
+    )
 
 
 class ApiKeys(Resource[ApiKey]):
@@ -42,11 +56,16 @@ class ApiKeys(Resource[ApiKey]):
     lookup_url_kwarg = "id"
     lookup_value_converter = "int"
     order = Order("api keys")
+    query_class = ApiKeyQuery
     related = ("publisher", "subscriber")
 
     def visible_to(self, key: ApiKey) -> QuerySet[ApiKey]:
         """Return all: nobody but management gets here."""
         return api_keys_for(key)
+
+    def filtered(self, rows: QuerySet[ApiKey], query: Mapping[str, Any]) -> QuerySet[ApiKey]:
+        """Return those whose token begins so."""
+        return rows.filter(prefix=query["prefix"]) if "prefix" in query else rows
 
     @extend_schema(responses={201: NewApiKeySerializer})
     def create(self, request: Request) -> Response:

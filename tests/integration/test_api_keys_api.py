@@ -91,6 +91,28 @@ def test_only_management_issues_keys() -> None:
     assert [client.get(ROOT).status_code for client in clients] == [403, 403]
 
 
+def test_a_key_is_found_by_the_beginning_of_its_token() -> None:
+    client, (key, token) = client_of(), factories.api_key(factories.subscriber())
+    found = client.get(ROOT, {"prefix": token[:12]}).json()
+    assert ([item["id"] for item in found["items"]], found["next"], found["previous"]) == ([key.pk], None, None)
+    assert client.get(ROOT, {"prefix": "brk_nobodys0"}).json()["items"] == []
+
+
+@pytest.mark.parametrize("prefix", ["", "brk_", "brk_nobodys", "brk_nobodys00"])
+def test_a_beginning_has_twelve_characters(prefix: str) -> None:
+    answer = client_of().get(ROOT, {"prefix": prefix})
+    assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (400, "prefix")
+
+
+def test_keys_of_one_beginning_are_listed_a_page_at_a_time() -> None:
+    client = client_of()
+    alike = [factories.api_key()[0].pk for _ in range(3)]
+    ApiKey.objects.filter(pk__in=alike).update(prefix="brk_alike000")
+    first = client.get(f"{ROOT}?prefix=brk_alike000&limit=2").json()
+    second = client.get(first["next"]).json()
+    assert [[item["id"] for item in page["items"]] for page in (first, second)] == [alike[:2], alike[2:]]
+
+
 @pytest.mark.parametrize("character", HIDDEN, ids=ascii)
 def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
     client = client_of()
