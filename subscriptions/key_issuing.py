@@ -23,6 +23,10 @@ LONGEST_LIFE: Final = dt.timedelta(days=36_525)
 """A hundred years: a far end that somebody takes for none; without a bound calendars end before a successor does."""
 
 
+CHECKED: Final = frozenset({"label", "requests_per_minute"})
+"""What the model says of a new key's fields; all else follows from its owner, its scopes and its end."""
+
+
 class KeyEnded(Exception):
     """A key opens nothing any more, so that nothing takes its place."""
 
@@ -61,7 +65,8 @@ def issue(
     """Store a new key of `owner`; return it with its token, which nobody can read again.
 
     Raises:
-        ValidationError: it would have expired already, or in too many years, or its kind has not these scopes.
+        ValidationError: it would have expired already, or in too many years, or its kind has not these scopes, or no
+            key has such a label or limit.
         BeyondIssuer: it would open more than `issuer` may pass on, for longer, or send more.
 
     """
@@ -78,6 +83,7 @@ def issue(
         expires_at=expires_at,
         requests_per_minute=requests_per_minute,
     )
+    key.clean_fields(exclude={field.name for field in ApiKey._meta.fields} - CHECKED)  # noqa: SLF001 - documented by Django
     return _stored(key, random_bytes=random_bytes, now=now, issuer=issuer)
 
 
