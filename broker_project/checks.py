@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 from django.core import checks
 
+from broker_project.variables import FEWEST_CHARACTERS
 from subscriptions.networks import kind_of
 
 LOOPBACK_NAMES: Final = frozenset({"", "localhost"})
 """An empty one is that of a socket in the file system."""
-FEWEST_CHARACTERS: Final = 50
 MOST_PROXIES: Final = 2**16
 """Addresses in a network of proxies: more is not a network in which there are only proxies."""
 

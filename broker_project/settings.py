@@ -25,6 +25,7 @@ from broker_project.variables import (
     number,
     one_of,
     redis_address,
+    secret,
     switch,
     text,
     web_address,
@@ -33,11 +34,11 @@ from subscriptions.reach import Reach
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-SECRET_KEY = text("BROKER_SECRET_KEY")
-SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
-"""Former secrets, the newest first: what was encrypted or signed with them can still be read."""
 DEVELOPMENT = switch("BROKER_DEVELOPMENT")
 """True only in the embedded stack on loopback, where there is no TLS."""
+SECRET_KEY = text("BROKER_SECRET_KEY") if DEVELOPMENT else secret("BROKER_SECRET_KEY")
+SECRET_KEY_FALLBACKS = env.list("BROKER_SECRET_KEY_FALLBACKS", default=[])
+"""Former secrets, the newest first: what was encrypted or signed with them can still be read."""
 PUBLIC_URL = web_address("BROKER_PUBLIC_URL", default="http://127.0.0.1:8000" if DEVELOPMENT else "")
 """Where endpoints reply to callbacks; empty: not said, and no callbacks."""
 PROXIES = networks("BROKER_PROXIES", default="" if DEVELOPMENT else "127.0.0.1,::1")

@@ -14,6 +14,8 @@ env: Any = environ.Env()  # type: ignore[no-untyped-call]
 
 LONGEST_DAYS = 36_500
 """A hundred years: what never is to end."""
+FEWEST_CHARACTERS, FEWEST_DIFFERENT = 50, 5
+"""Of a secret key, as Django asks for."""
 POSTGRESQL_SCHEMES = ("postgres://", "postgresql://")
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 WEB_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z.-]+)(:[1-9][0-9]{0,4})?(/[^\s?#]*)?")
@@ -33,6 +35,14 @@ def text(name: str) -> str:
     value: str = env.str(name, default="")
     if not value:
         raise ImproperlyConfigured(f"{name} is not set: set it to {HINTS[name]}.")
+    return value
+
+
+def secret(name: str) -> str:
+    """Return a value that has to be there and that nobody guesses; the message does not have it."""
+    value = text(name)
+    if len(value) < FEWEST_CHARACTERS or len(set(value)) < FEWEST_DIFFERENT:
+        raise ImproperlyConfigured(f"{name} is one that can be guessed: set it to {HINTS[name]}.")
     return value
 
 
@@ -138,7 +148,7 @@ HINTS = {
     "BROKER_PUBLIC_URL": "what endpoints reach the broker by, such as https://broker.example.org",
     "BROKER_SPARK_MASTER": "local[1], or the address of a Spark cluster such as spark://host:7077",
     "BROKER_SPARK_MEMORY": "a number and m or g, such as 1g",
-    "BROKER_SECRET_KEY": "50 random characters or more, the same for every process",
+    "BROKER_SECRET_KEY": "50 random characters or more (openssl rand -base64 48), the same for every process",
     "DATABASE_URL": "postgres://user:password@host:port/database, with %XX for special characters in the password",
     "REDIS_URL": "redis://:password@host:port/0",
 }

@@ -6,12 +6,17 @@ from collections.abc import Iterator
 import pytest
 import requests
 
+from broker_project.stack.testing import PRODUCTION_SETTINGS
 from tests.real_broker import TIMEOUT, Broker
 from tests.web_processes import Web, another_web
 
 pytestmark = pytest.mark.faults
 
-PRODUCTION = {"BROKER_DEVELOPMENT": "0", "BROKER_PUBLIC_URL": "https://broker.example.org"}
+PRODUCTION = {
+    "BROKER_DEVELOPMENT": "0",
+    "BROKER_PUBLIC_URL": "https://broker.example.org",
+    "BROKER_SECRET_KEY": PRODUCTION_SETTINGS["BROKER_SECRET_KEY"],
+}
 THROUGH_TLS = {"X-Forwarded-Proto": "https"}
 LOGIN = "/admin/login/"
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')

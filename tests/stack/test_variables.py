@@ -16,13 +16,15 @@ from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
 
 VALID = {
-    "BROKER_SECRET_KEY": "only-for-tests",
+    "BROKER_SECRET_KEY": "pass-word-of-fifty-characters-that-nobody-can-guess",
     "DATABASE_URL": "postgres://user:password@127.0.0.1/broker",
     "REDIS_URL": "redis://127.0.0.1/0",
     "DJANGO_SETTINGS_MODULE": "broker_project.settings",
 }
 WRONG = [
     ("BROKER_SECRET_KEY", ""),
+    ("BROKER_SECRET_KEY", "pass-word of only as many as 49 random characters"),
+    ("BROKER_SECRET_KEY", "abcd" * 13),
     ("BROKER_DEVELOPMENT", "ja"),
     ("BROKER_LOG_LEVEL", "LOUD"),
     ("BROKER_LOG_FORMAT", "xml"),
@@ -79,6 +81,12 @@ def test_a_wrong_setting_is_named_in_one_line(name: str, value: str, monkeypatch
     assert "set it to" in message
     assert "\n" not in message
     assert "pass-word" not in message
+
+
+def test_in_development_any_secret_key_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**VALID, "BROKER_DEVELOPMENT": "1", "BROKER_SECRET_KEY": "short"}.items():
+        monkeypatch.setenv(name, value)
+    assert runpy.run_path(settings.__file__)["SECRET_KEY"] == "short"
 
 
 def test_nothing_but_that_line_is_printed() -> None:
