@@ -7,7 +7,8 @@ from pathlib import Path
 
 from broker_project.stack.ports import any_free, free_from, is_free
 
-SECRET_BYTES = 32
+SECRET_BYTES = 48
+"""As text 64 characters: Django asks for 50 in a secret key."""
 PASSWORD_BYTES = 12
 
 

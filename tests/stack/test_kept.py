@@ -9,12 +9,14 @@ import pytest
 from broker_project.stack import ports
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
+from broker_project.variables import FEWEST_CHARACTERS
 
 
 def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "stack.json"
     first = Kept(path, print)
     chosen = (first.secret("key"), first.password("admin"), first.port("database"))
+    assert len(chosen[0]) >= FEWEST_CHARACTERS
     second = Kept(path, print)
     assert (second.secret("key"), second.password("admin"), second.kept_port("database")) == chosen
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
