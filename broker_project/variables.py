@@ -1,5 +1,6 @@
 """Environment variables, checked as they are read: what is wrong is said in one line that names the variable."""
 
+import contextlib
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -101,11 +102,18 @@ def database(name: str) -> dict[str, Any]:
 
 
 def redis_address(name: str) -> str:
-    """Return the address of a Redis."""
+    """Return the address of a Redis; a message never has it, it may bear a password."""
     value = text(name)
-    if not value.startswith(REDIS_SCHEMES):
+    if not _is_address(value, REDIS_SCHEMES):
         raise ImproperlyConfigured(f"{name} is not the address of a Redis: set it to {HINTS[name]}.")
     return value
+
+
+def _is_address(value: str, schemes: tuple[str, ...]) -> bool:
+    """Tell whether it has one of these schemes, and either no port or one that there can be."""
+    with contextlib.suppress(ValueError):
+        return value.startswith(schemes) and urlsplit(value).port != 0
+    return False
 
 
 def web_address(name: str, default: str) -> str:

@@ -6,9 +6,12 @@ line it prints says whether that login is good, or, where it ends with the statu
 
 import os
 import sys
+from typing import Final
 
 import django
 import psycopg
+import redis
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
@@ -17,12 +20,14 @@ from django.db import connection
 ADMIN = "admin"
 GOOD_LOGIN = "the login is good"
 WRONG_SETTINGS = 3
+REDIS_SECONDS: Final = 5
 
 
 def main() -> None:
     """Migrate; make a superuser if there is none yet."""
     django.setup()
     reach_the_database()
+    reach_redis()
     call_command("migrate", interactive=False, verbosity=1)
     users, password = get_user_model().objects, os.environ["ADMIN_PASSWORD"]
     if not users.filter(is_superuser=True).exists():
@@ -38,6 +43,18 @@ def reach_the_database() -> None:
     except psycopg.Error as problem:
         reason = " ".join(str(problem).split())
         raise ImproperlyConfigured(f"the database of DATABASE_URL cannot be reached: {reason}") from problem
+
+
+def reach_redis() -> None:
+    """Raise `ImproperlyConfigured` where Redis does not answer, or lets nobody in with this password."""
+    try:
+        with redis.Redis.from_url(
+            settings.REDIS_URL, socket_connect_timeout=REDIS_SECONDS, socket_timeout=REDIS_SECONDS
+        ) as client:
+            client.ping()
+    except (redis.RedisError, ValueError) as problem:
+        reason = " ".join(str(problem).split())
+        raise ImproperlyConfigured(f"the Redis of REDIS_URL cannot be reached: {reason}") from problem
 
 
 if __name__ == "__main__":

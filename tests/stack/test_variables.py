@@ -1,6 +1,7 @@
 """Settings that are wrong are said in one line that names the variable."""
 
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -43,6 +44,8 @@ WRONG = [
     ("DATABASE_URL", "postgres://user:pass-word@host"),
     ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
     ("REDIS_URL", "localhost:6379"),
+    ("REDIS_URL", "redis://:pass-word@host:port/0"),
+    ("REDIS_URL", "redis://:pass-word/with/slashes@host/0"),
     ("BROKER_ALLOWED_HOSTS", "broker.example.org,*"),
     ("BROKER_SECOND_FACTOR", "yes"),
     ("BROKER_PROXIES", "proxy.example.org"),
@@ -160,12 +163,27 @@ def test_former_secrets_are_separated_by_commas(value: str, expected: str) -> No
 def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATABASE_URL", f"postgres://user:pass-word@127.0.0.1:{any_free()}/broker")
     monkeypatch.setenv("REDIS_URL", os.environ["REDIS_URL"])
-    with pytest.raises(stacks.SetUpFailed) as failure, stacks.running(tmp_path):
+    assert refusal_to_start(tmp_path).startswith("the database of DATABASE_URL cannot be reached: ")
+
+
+def test_a_redis_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", f"redis://:pass-word@127.0.0.1:{any_free()}/0")
+    assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
+
+
+def test_a_redis_that_has_another_password_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", re.sub("//.*@", "//:pass-word@", os.environ["REDIS_URL"]))
+    assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
+
+
+def refusal_to_start(folder: Path) -> str:
+    """Return the one line in which a stack says why it does not start."""
+    with pytest.raises(stacks.SetUpFailed) as failure, stacks.running(folder):
         pass
     message = str(failure.value)
-    assert message.startswith("the database of DATABASE_URL cannot be reached: ")
     assert "\n" not in message
     assert "pass-word" not in message
+    return message
 
 
 def test_a_variable_that_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
