@@ -43,9 +43,9 @@ class Resealed:
 
 
 def sealed_columns() -> list[SealedColumn]:
-    """Return all columns that are kept sealed, whatever app they are of."""
-    models = apps.get_models()
-    return [field for model in models for field in model._meta.concrete_fields if isinstance(field, SealedColumn)]  # noqa: SLF001 - documented by Django
+    """Return all columns that are kept sealed, whatever app they are of, each once: proxies have no table."""
+    tables = [model._meta for model in apps.get_models() if not model._meta.proxy]  # noqa: SLF001 - documented by Django
+    return [field for table in tables for field in table.concrete_fields if isinstance(field, SealedColumn)]
 
 
 def count_former(column: SealedColumn) -> int:

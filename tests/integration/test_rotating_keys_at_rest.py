@@ -65,6 +65,15 @@ def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.Monke
 
 
 @pytest.mark.django_db
+def test_each_value_is_counted_once(settings: Any) -> None:
+    several()
+    rotate(settings)
+    status, counted = run("--check")
+    assert (status, counted.splitlines()[-1]) == (1, "9 need a secret key that is not the present one.")
+    assert counted.count("subscriber headers: 3 under former keys") == 1
+
+
+@pytest.mark.django_db
 def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
