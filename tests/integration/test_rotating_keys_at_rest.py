@@ -136,6 +136,7 @@ def test_what_cannot_be_opened_is_named_and_the_rest_is_done(settings: Any) -> N
     rotate(settings)
     status, said = run()
     assert (status, f"subscription headers of subscription {one.pk} cannot be opened" in said) == (1, True)
+    assert said.splitlines()[-1] == "1 need a secret key that is not among BROKER_SECRET_KEY_FALLBACKS."
     assert "4711" not in said
     settings.SECRET_KEY_FALLBACKS = []
     assert Subscription.objects.get(pk=other.pk).headers == HEADERS

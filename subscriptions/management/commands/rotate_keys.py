@@ -25,7 +25,8 @@ class Command(BaseCommand):
         """Do it, column by column."""
         left = sum([self._count(one) if check else self._reseal(one) for one in sealed_columns()])
         if left:
-            self.stdout.write(f"{left} need a secret key that is {'not the present one' if check else 'gone'}.")
+            missing = "not the present one" if check else "not among BROKER_SECRET_KEY_FALLBACKS"
+            self.stdout.write(f"{left} need a secret key that is {missing}.")
             sys.exit(1)
         self.stdout.write("Nothing needs a former secret key: fallbacks may be dropped.")
 
