@@ -4,6 +4,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType
 
+from django.core.exceptions import ImproperlyConfigured
+
 from broker_project.stack.children import DidNotStart
 from broker_project.stack.folder_lock import AlreadyRunning
 from broker_project.stack.ordinary_user import NoOrdinaryUser
@@ -13,7 +15,16 @@ from broker_project.stack.secret_keys import OtherSecretKey
 from broker_project.stack.stacks import SetUpFailed
 from broker_project.stack.up import say
 
-EXPLAINED = (AlreadyRunning, DidNotStart, NoOrdinaryUser, OtherPassword, OtherSecretKey, ProgramFailed, SetUpFailed)
+EXPLAINED = (
+    AlreadyRunning,
+    DidNotStart,
+    ImproperlyConfigured,
+    NoOrdinaryUser,
+    OtherPassword,
+    OtherSecretKey,
+    ProgramFailed,
+    SetUpFailed,
+)
 """Failures whose message says it all."""
 
 INTERRUPTED = 130

@@ -15,7 +15,9 @@ from broker_project.stack.secret_keys import hold_against_last_start, note_seali
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
 from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
+from broker_project.variables import switch
 
+DEVELOPMENT = "BROKER_DEVELOPMENT"
 WEB_PORT = 8000
 FLOWER_PORT = 5555
 
@@ -40,13 +42,18 @@ class Stack:
 
 
 def variables(kept: Kept, stores: Mapping[str, str], web_port: int) -> dict[str, str]:
-    """Return the settings of the embedded stack; those in the user's environment win."""
-    url = f"http://{LOOPBACK}:{web_port}"
+    """Return the settings of the embedded stack; those in the user's environment win.
+
+    Raises:
+        ImproperlyConfigured: `BROKER_DEVELOPMENT` is neither on nor off.
+
+    """
+    in_development = switch(DEVELOPMENT, default=DEVELOPMENT not in os.environ)
     ours = {
         "BROKER_SECRET_KEY": secret_key(kept),
         "BROKER_ALLOWED_HOSTS": f"{LOOPBACK},localhost",
-        "BROKER_PUBLIC_URL": url,
-        "BROKER_DEVELOPMENT": "1",
+        "BROKER_PUBLIC_URL": f"http://{LOOPBACK}:{web_port}" if in_development else "",
+        DEVELOPMENT: "1",
         "BROKER_ALLOWED_NETWORKS": LOOPBACK_NETWORKS,
         "BROKER_LAKE": str(kept.folder / "lake"),
         "BROKER_LOG_FORMAT": "console",

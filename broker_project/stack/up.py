@@ -30,7 +30,7 @@ def up() -> int:
             until_interrupted()
             say("stopping ...")
     except AlreadyRunning as running:
-        say(f"{running}; its address is http://{LOOPBACK}:{Kept(StackFolder(STATE).settings, say).kept_port('web')}")
+        say(f"{running}; it listens on {LOOPBACK}:{Kept(StackFolder(STATE).settings, say).kept_port('web')}")
         return 1
     return 0
 
@@ -42,11 +42,14 @@ def until_interrupted() -> None:
 
 
 def addresses(stack: stacks.Stack) -> str:
-    """Return where to look, and how to get in."""
-    return "\n".join(
+    """Return where to look, and how to get in, at the address that others use too."""
+    public = stack.environment["BROKER_PUBLIC_URL"].rstrip("/")
+    behind = "" if public == stack.web else f"  web     {stack.web}   for the proxy in front of it\n"
+    site = public or "https://HOST"
+    return behind + "\n".join(
         (
-            f"  admin   {stack.web}/admin/   {_login(stack.admin_login)}",
-            f"  API     {stack.web}/api/docs/",
+            f"  admin   {site}/admin/   {_login(stack.admin_login)}",
+            f"  API     {site}/api/docs/",
             f"  Flower  {stack.flower}/   {_login(stack.flower_login)}",
             f"  logs    {stack.logs}/",
         )
