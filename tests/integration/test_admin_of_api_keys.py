@@ -1,6 +1,7 @@
 """API keys in the admin: who issues, rotates and prolongs which, and that none comes back to life."""
 
 import datetime as dt
+import re
 from typing import Any, Final
 
 import pytest
@@ -208,3 +209,34 @@ def test_a_key_that_has_ended_is_not_rotated(admin: Client) -> None:
     answer = admin.post(f"{ROOT}/{key.pk}/rotate/", CONFIRMED, follow=True)
     assert "nothing takes its place" in " ".join(map(str, answer.context["messages"]))
     assert ApiKey.objects.count() == 1
+
+
+def token_of_form(client: Client, address: str) -> str:
+    (token, *_) = re.findall(r'name="csrfmiddlewaretoken" value="(\w+)"', client.get(address).content.decode())
+    return str(token)
+
+
+def test_a_form_that_is_sent_again_by_a_reload_issues_no_second_key(admin: Client) -> None:
+    given = {"kind": "MANAGEMENT", "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
+    assert b'id="secret"' in added(admin, **given).content
+    again = added(admin, **given)
+    assert (again.status_code, again["Location"], ApiKey.objects.count()) == (302, f"{ROOT}/", 1)
+    assert b"nothing was made again" in admin.get(f"{ROOT}/").content
+    anew = {**given, "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
+    assert b'id="secret"' in added(admin, **anew).content
+
+
+def test_a_form_that_was_refused_is_mended_and_sent_again(admin: Client) -> None:
+    given = {"kind": "MANAGEMENT", "csrfmiddlewaretoken": token_of_form(admin, f"{ROOT}/add/")}
+    assert added(admin, **given, label="\u202e").status_code == 200
+    assert b'id="secret"' in added(admin, **given).content
+
+
+def test_nor_does_it_rotate_a_key_once_more(admin: Client) -> None:
+    key, _ = factories.api_key()
+    address = f"{ROOT}/{key.pk}/rotate/"
+    confirmed = {**CONFIRMED, "csrfmiddlewaretoken": token_of_form(admin, address)}
+    assert b'id="secret"' in admin.post(address, confirmed).content
+    again = admin.post(address, confirmed)
+    assert (again.status_code, again["Location"]) == (302, f"{ROOT}/{key.pk}/change/")
+    assert ApiKey.objects.filter(successor_of=key).count() == 1
