@@ -13,12 +13,12 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
 from people import enrolling
+from people.admin.permissions import GivingAdmin
 from people.history import note
 from people.models import second_factor_of
 from subscriptions.admin.theme import (
     ActionVariant,
     AdminPasswordChangeForm,
-    ModelAdmin,
     UserChangeForm,
     UserCreationForm,
     action,
@@ -34,12 +34,13 @@ POWERS: Final = ("is_staff", "is_superuser", "groups", "user_permissions")
 
 
 @admin.register(User)
-class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
+class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  # their stubs differ
     """Who may use the admin; whoever leaves is made inactive, so that the history says what they did."""
 
     form = UserChangeForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    add_fieldsets = ((None, {"fields": ("username", "password1", "password2")}),)
     list_display = ("username", "email", "is_staff", "is_superuser", "has_second_factor", "last_login")
     list_select_related = ("second_factor",)
     actions_detail = ("reset_second_factor",)
@@ -95,7 +96,7 @@ class ThemedUserAdmin(UserAdmin, ModelAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Group)
-class ThemedGroupAdmin(GroupAdmin, ModelAdmin):
+class ThemedGroupAdmin(GivingAdmin, GroupAdmin):  # type: ignore[misc]
     """What groups of them may do."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:

@@ -56,6 +56,24 @@ def named(user: User) -> set[str]:
     return {*user.user_permissions.values_list("codename", flat=True)}
 
 
+@pytest.mark.parametrize("page", ["user/{}/change/", "group/add/"])
+def test_what_has_no_page_is_not_among_the_permissions_to_choose_from(admin: Client, page: str) -> None:
+    form = admin.get(f"{ROOT}/{page.format(somebody('clerk').pk)}").context["adminform"].form
+    field = form.fields["user_permissions" if "user" in page else "permissions"]
+    shown = {label for _, label in field.choices}
+    assert "delivery.view_payload: Can see bodies and headers, of messages and of answers" in shown
+    models = {label.split(":")[0].rpartition("_")[2] for label in shown}
+    assert not models & {"session", "contenttype", "accessattempt", "logentry", "recoverycode", "latency"}
+
+
+def test_adding_somebody_asks_for_a_name_and_a_password(admin: Client) -> None:
+    assert "LDAP" not in admin.get(f"{ROOT}/user/add/").text
+    form = {"username": "new", "password1": PASSWORD, "password2": PASSWORD}
+    assert admin.post(f"{ROOT}/user/add/", form).status_code == 302
+    assert User.objects.get(username="new").check_password(PASSWORD)
+    assert admin.post(f"{ROOT}/user/add/", {"username": "other"}).status_code == 200
+
+
 def test_whoever_lacks_a_permission_is_told_whom_to_ask_and_led_back() -> None:
     refused = browser_of(somebody("clerk")).get(f"{ROOT}/user/")
     assert refused.status_code == 403
