@@ -1,7 +1,8 @@
 """All that comes from unfold, so that another theme means another module."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from django.contrib import admin
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -10,6 +11,7 @@ from django.db.models import QuerySet
 from django.forms import Widget
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from unfold import admin as unfolded
@@ -107,7 +109,24 @@ class AutocompleteSelectFilter(filters.AutocompleteSelectFilter):  # type: ignor
 def action(**options: Any) -> Callable[[Method], Method]:
     """Return unfold's decorator of an action, which finds nothing where there is no such row."""
     decorate: Callable[[Method], Method] = decorators.action(**options)
+    if "dialog" in options:
+        return lambda method: _opened_within_page(decorate(of_existing(method)))
     return lambda method: decorate(of_existing(method))
+
+
+def _opened_within_page(method: Method) -> Method:
+    """Return an action whose dialog, opened anywhere but in a page, leads to the page that it belongs to."""
+
+    @wraps(method)
+    def answer(admin: ModelAdmin, request: HttpRequest, **named: Any) -> HttpResponse:
+        if request.method != "GET" or "HX-Request" in request.headers:
+            return cast("HttpResponse", method(admin, request, **named))
+        page = "change" if named else "changelist"
+        return HttpResponseRedirect(
+            reverse(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_{page}", kwargs=named)
+        )
+
+    return cast("Method", answer)
 
 
 def display(**options: Any) -> Callable[[Method], Method]:
