@@ -97,6 +97,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "broker_project" / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -340,6 +341,7 @@ UNFOLD = {
     "SITE_TITLE": "Broker",
     "SITE_HEADER": "Broker",
     "SITE_SYMBOL": "hub",
+    "ENVIRONMENT": lambda _: ("UTC", "info"),
     "STYLES": [lambda _: static("broker_project/admin.css")],
     "SIDEBAR": {"show_search": True, "navigation": "broker_project.navigation.groups"},
     "ACCOUNT": {"navigation": "broker_project.navigation.account"},

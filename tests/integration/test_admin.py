@@ -67,12 +67,25 @@ def test_a_stale_form_undoes_nothing_it_did_not_change(admin: Client) -> None:
 def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> None:
     made = factories.subscription()
     address = f"{ROOT}/subscription/{made.pk}/inactivate/"
-    asked = admin.get(address)
+    asked = admin.get(address, headers={"HX-Request": "true"})
     assert b"published meanwhile never reach it" in asked.content
     assert Subscription.objects.get().status == "ACTIVE"
     done = admin.post(address, {"_form_submitted": "on"}, follow=True)
     assert (Subscription.objects.get().status, told(done)) == ("INACTIVE", "Is INACTIVE now.")
     assert LogEntry.objects.get().get_change_message() == "Is INACTIVE now."
+
+
+def test_a_dialog_opened_on_its_own_leads_to_the_page_of_its_record(admin: Client) -> None:
+    made = factories.subscription()
+    page = f"{ROOT}/subscription/{made.pk}/"
+    assert admin.get(f"{page}inactivate/").headers["Location"] == f"{page}change/"
+
+
+def test_a_name_stands_as_it_is_on_the_way_to_its_page(admin: Client) -> None:
+    made = factories.subscription(factories.subscriber("warehouse"), factories.event_type("Order.Paid"))
+    head = admin.get(f"{ROOT}/subscription/{made.pk}/change/").text.partition('id="content"')[0]
+    assert re.search(r">\s*warehouse ← Order.Paid\s*</a", head)
+    assert re.search(r">\s*UTC\s*<", head), "the zone of all times"
 
 
 def test_an_action_on_many_asks_first(admin: Client) -> None:
