@@ -140,7 +140,7 @@ def test_one_is_released_from_its_page(held: Delivery, wanted: Subscription) -> 
     shown = admin.get(page).content.decode()
     assert ("filter failed: " in shown, f"/{held.pk}/release" in shown) == (True, True)
     address = reverse("admin:delivery_delivery_release", args=[held.pk])
-    assert admin.get(address).status_code == 200
+    assert admin.get(address, headers={"HX-Request": "true"}).status_code == 200
     assert statuses(wanted) == ["PENDING", "HELD", "PENDING"]
     assert admin.post(address, {"_form_submitted": "on"}).status_code == 302
     assert statuses(wanted) == ["PENDING"] * 3

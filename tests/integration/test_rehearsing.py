@@ -174,5 +174,5 @@ def test_in_the_admin_what_came_back_is_said(admin: Client, wanted: Subscription
     again = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
     assert told(again).startswith("Answered 503 after ")
     assert b"send_test_event" in admin.get(f"{page}/change/").content
-    assert admin.get(f"{page}/send_test_event/").status_code == 200
+    assert admin.get(f"{page}/send_test_event/", headers={"HX-Request": "true"}).status_code == 200
     assert len(receiver.log) == 2, "looking at the question sends nothing"
