@@ -5,6 +5,7 @@ import urllib.error
 import urllib.request
 
 from celery import Celery
+from kombu.exceptions import OperationalError
 
 
 def answers(url: str) -> bool:
@@ -38,5 +39,5 @@ def is_listening(redis_url: str, worker: str) -> bool:
     with Celery(broker=redis_url, set_as_current=False) as asking, asking.connection_for_write() as connection:
         try:
             return bool(asking.control.ping(destination=[worker], timeout=1.0, connection=connection))
-        except OSError:
+        except (OSError, OperationalError):
             return False
