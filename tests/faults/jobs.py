@@ -36,14 +36,16 @@ def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list
     ]
 
 
-def copies_of_a_sender(copies: Sequence[tuple[Exchange, Exchange]], fault: Fault) -> int:
-    """Return how many copies of what was under way during the fault came from the sender that sent the most."""
-    senders = Counter(
-        copy.message_id % SENDERS
-        for copy, repeated in copies
-        if copy.at > fault.begun and was_under_way(repeated, fault)
-    )
-    return max(senders.values(), default=0)
+def most_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault has cost one sender.
+
+    What several faults came upon, at the same time or before it was repeated, the first of them has cost.
+    """
+    costs: Counter[tuple[float, int]] = Counter()
+    for copy, repeated in copies:
+        begun = [fault.begun for fault in faults if copy.at > fault.begun and was_under_way(repeated, fault)]
+        costs.update([(min(begun), copy.message_id % SENDERS)] if begun else [])
+    return max(costs.values(), default=0)
 
 
 def figures_of_jobs(
@@ -75,5 +77,5 @@ def figures_of_jobs(
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,
         most_of_a_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
-        most_of_a_fault=max((copies_of_a_sender(copies, fault) for fault in faults), default=0),
+        most_of_a_fault=most_copies(copies, faults),
     )

@@ -194,6 +194,16 @@ def test_a_job_that_the_books_do_not_have_once_is_found(count: int) -> None:
     assert judged_jobs(DONE, winners={2: count}).broken == {"misrecorded": 1}
 
 
+def test_what_two_faults_came_upon_the_first_of_them_has_cost() -> None:
+    requests = [
+        *(asked(number, 2 + 4 * number, answered_at=None) for number in (1, 2)),
+        *(asked(number, 13, answered_at=13.1, copy=True) for number in (1, 2)),
+    ]
+    faults = [Fault(11, 11.1), Fault(7, 7.1)]
+    made = figures_of_jobs([1, 2], [1, 2], requests, winners={1: 1, 2: 1}, faults=faults)
+    assert (made.broken, made.duplicated, made.most_of_a_fault) == ({}, 2, 1)
+
+
 def test_copies_after_a_fault_are_counted_by_sender() -> None:
     requests = [
         *(asked(number, 5, answered_at=None, sender=number % 5) for number in (1, 2, 6)),
