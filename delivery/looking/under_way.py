@@ -35,23 +35,25 @@ def _all(which: str) -> str:
   ORDER BY d.due_at {{direction}}, d.id {{direction}} LIMIT %(limit)s)"""
 
 
-def _that_are(which: str) -> str:
+def _that_are(compared: str, never: str) -> str:
     """Return SQL of a subscription's hand-outs that are so by their time: where they are few by that, else all by id.
 
-    So a page of those that have timed out is found though there are many that have not, and the other way round.
+    So a page of those that have timed out is found though there are many that have not, and the other way round. What
+    goes by id would be so neither with a time that is `never` so, which is there for the planner: else it may go by the
+    index of that time all the same and sort them all, where statistics of a moment ago take the many for few.
     """
-    near = f"FROM delivery_open d WHERE d.subscription_id = s.id AND {which}"
+    near = f"FROM delivery_open d WHERE d.subscription_id = s.id AND d.fetched_until {compared}"
     return f"""
 (SELECT h.id FROM (SELECT count(*) > {FEW} AS are_many FROM (SELECT {near} LIMIT {FEW} + 1) f) c
   CROSS JOIN LATERAL (
    (SELECT f.id FROM (SELECT d.id {near} ORDER BY d.fetched_until, d.id LIMIT {FEW}) f
      WHERE NOT c.are_many AND f.id {{before}} %(key)s ORDER BY f.id {{direction}} LIMIT %(limit)s)
-   UNION ALL{_all(f"c.are_many AND {which}")}) h)"""
+   UNION ALL{_all(f"c.are_many AND COALESCE(d.fetched_until, '{never}') {compared}")}) h)"""
 
 
 HANDED_OUT: Final = _all("d.closed_on = '9999-12-31'")
-TIMED_OUT: Final = _that_are("d.fetched_until <= (SELECT clock_timestamp())")
-IN_FLIGHT: Final = _that_are("d.fetched_until > (SELECT clock_timestamp())")
+TIMED_OUT: Final = _that_are("<= (SELECT clock_timestamp())", never="infinity")
+IN_FLIGHT: Final = _that_are("> (SELECT clock_timestamp())", never="-infinity")
 
 UNDER_WAY: Final = f"""
 WITH RECURSIVE {walk("boxes", "fetched_until IS NOT NULL")},
