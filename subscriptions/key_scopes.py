@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from django.conf import settings
 from django.db.models import TextChoices
 
 Bound = TypeVar("Bound", int, dt.datetime)
@@ -87,6 +86,8 @@ class Issuer:
     """When they can issue no more; None: never."""
     requests_per_minute: int | None = None
     """How many they may send; None: any number."""
+    requests_by_default: int = 0
+    """How many a key may send that has no limit of its own; 0: any number."""
 
     def check(
         self, kind: str, scopes: Iterable[str], *, until: dt.datetime | None, requests_per_minute: int | None
@@ -98,18 +99,18 @@ class Issuer:
             raise BeyondIssuer(f"Nobody passes on a scope that they have not: {', '.join(missing)}.")
         if self.ends_at and is_beyond(until, self.ends_at):
             raise BeyondIssuer(f"A key ends no later than the one that issues it, at {self.ends_at.isoformat()}.")
-        if is_beyond(requests_in_force(requests_per_minute), self.requests_per_minute):
+        if is_beyond(requests_in_force(requests_per_minute, self.requests_by_default), self.requests_per_minute):
             raise BeyondIssuer(
                 f"A key may send no more than the one that issues it: {self.requests_per_minute} requests a minute."
             )
 
 
-def requests_in_force(own: int | None) -> int | None:
+def requests_in_force(own: int | None, by_default: int) -> int | None:
     """Return how many requests a minute a key with this limit may send; None: any number.
 
-    Without a limit of its own the broker's counts, as it is now.
+    Without a limit of its own the broker's counts, as it is now; 0 is none.
     """
-    return own or settings.REQUESTS_PER_MINUTE or None
+    return own or by_default or None
 
 
 def is_beyond(bound: Bound | None, than: Bound | None) -> bool:

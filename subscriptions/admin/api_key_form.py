@@ -4,6 +4,7 @@ import datetime as dt
 from typing import Any, ClassVar, Final
 
 from django import forms
+from django.conf import settings
 from django.utils import timezone
 
 from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
@@ -41,7 +42,12 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at r
             return limit
         if self.instance.kind == KeyKind.MANAGEMENT:
             self._check_may_issue("You may not change the limit of a management key.")
-        elif is_beyond(requests_in_force(limit), requests_in_force(self.instance.requests_per_minute)):
+        elif is_beyond(
+            *(
+                requests_in_force(one, settings.REQUESTS_PER_MINUTE)
+                for one in (limit, self.instance.requests_per_minute)
+            )
+        ):
             self._check_may_issue("You may not let it send more.")
         return limit
 

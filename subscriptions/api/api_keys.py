@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from django.conf import settings
 from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
@@ -121,5 +122,6 @@ def issuer_of(request: Request) -> Issuer:
         f"key {key.prefix}…",
         scopes=frozenset(map(Scope, key.scopes)),
         ends_at=key.expires_at,
-        requests_per_minute=requests_in_force(key.requests_per_minute),
+        requests_per_minute=requests_in_force(key.requests_per_minute, settings.REQUESTS_PER_MINUTE),
+        requests_by_default=settings.REQUESTS_PER_MINUTE,
     )

@@ -46,7 +46,7 @@ def count_request(request: Request, key: ApiKey) -> None:
         TooManyRequests: it has none left at the moment.
 
     """
-    limit = requests_in_force(key.requests_per_minute)
+    limit = requests_in_force(key.requests_per_minute, settings.REQUESTS_PER_MINUTE)
     if limit is None:
         return
     rate = _keys.spend(key.pk, limit, time.monotonic_ns())
