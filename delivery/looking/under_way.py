@@ -38,9 +38,11 @@ def _all(which: str) -> str:
 def _that_are(compared: str, never: str) -> str:
     """Return SQL of a subscription's hand-outs that are so by their time: where they are few by that, else all by id.
 
-    So a page of those that have timed out is found though there are many that have not, and the other way round. What
-    goes by id would be so neither with a time that is `never` so, which is there for the planner: else it may go by the
-    index of that time all the same and sort them all, where statistics of a moment ago take the many for few.
+    So a page of those that have timed out is found though there are many that have not, and the other way round.
+
+    What goes by id compares COALESCE(time, `never`) with the same meaning, for the planner alone: the index of times
+    would serve the plain comparison too, and looks as good as any while the shelf was last seen empty; all that it
+    finds would then be sorted.
     """
     near = f"FROM delivery_open d WHERE d.subscription_id = s.id AND d.fetched_until {compared}"
     return f"""

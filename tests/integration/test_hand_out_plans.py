@@ -22,11 +22,21 @@ SELECT (SELECT max(id) FROM delivery_message), l.id, s.id, 'IN_FLIGHT', 2, times
  CROSS JOIN generate_series(1, %s) n
  WHERE s.delivery_mode = 'PULL'
 """
+OTHERS = 300
+"""So many mailboxes have a few handed out each: by that, no mailbox has many."""
 
 
 @pytest.fixture
 def crowd(storage: None, event_type: EventType) -> Subscription:
-    """A mailbox beside another."""
+    """A mailbox beside another, where somebody had the open shelf analysed while a crowd had a few handed out each."""
+    others = [pulled_subscription(event_type=event_type) for _ in range(OTHERS)]
+    publish_numbered(event_type, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, [0, 3])
+        cursor.execute("ANALYZE delivery_open")
+        cursor.execute("DELETE FROM delivery_open")
+        cursor.execute("VACUUM delivery_open")
+    Subscription.objects.filter(pk__in=[one.pk for one in others]).delete()
     boxes = [pulled_subscription(event_type=event_type) for _ in range(2)]
     publish_numbered(event_type, 10)
     return boxes[0]

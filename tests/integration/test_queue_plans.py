@@ -44,18 +44,25 @@ def jobs(storage: None) -> EventType:
 
 @pytest.fixture
 def parked(jobs: EventType) -> Subscription:
-    """Somebody inactive, for whom much waits at every sender."""
+    """Somebody inactive, for whom much waits at every sender; the shelf was analysed when it had been emptied."""
     publish_bodies(jobs, b"the senders have lines from the first message on")
-    QueueGroup.objects.all().delete()
-    Delivery.objects.all().delete()
     nobody = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
     inactivate(nobody)
+    park(nobody)
+    QueueGroup.objects.all().delete()
+    Delivery.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE delivery_open, delivery_queuegroup")
+    park(nobody)
+    return nobody
+
+
+def park(nobody: Subscription) -> None:
     with connection.cursor() as cursor:
         for line in Line.objects.filter(sender__isnull=False):
             filled: dict[str, int | datetime]
             filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5, "due_at": UNTIL_ACTIVE}
             cursor.execute(FILL, filled)
-    return nobody
 
 
 def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
