@@ -5,6 +5,7 @@
 
 import os
 import select
+import threading
 import time
 from typing import Any, Final
 
@@ -22,6 +23,9 @@ class Sockets:
         multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
         self._poll = select.epoll()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._bell_lock = threading.Lock()
+        """Held by whoever rings, so that the descriptor is not closed meanwhile, and somebody else's by then."""
+        self._is_open = True
         self._poll.register(self._bell, select.EPOLLIN)
         self._other = -1
         self._watched: set[int] = set()
@@ -55,13 +59,17 @@ class Sockets:
         self._poll.register(descriptor, select.EPOLLIN)
 
     def ring(self) -> None:
-        """Make `act` return; may be called from any thread."""
-        os.eventfd_write(self._bell, 1)
+        """Make `act` return; may be called from any thread, also when there is nobody to act any more."""
+        with self._bell_lock:
+            if self._is_open:
+                os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
         """Give back the descriptors."""
         self._poll.close()
-        os.close(self._bell)
+        with self._bell_lock:
+            self._is_open = False
+            os.close(self._bell)
 
     def _set_timer(self, milliseconds: int) -> None:
         self._timer_at = None if milliseconds < 0 else time.monotonic() + milliseconds / 1000

@@ -1,5 +1,6 @@
 """What the driver's client gives back, and when: requests that went out together are answered together."""
 
+import os
 import time
 from collections.abc import Iterator
 
@@ -63,6 +64,19 @@ def test_answers_do_not_wait_for_what_went_out_earlier(
 
     assert [answer.token for answer in client.wait(LONG)] == ["/answers"]
     assert time.monotonic() < began + LONG / 2
+
+
+def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses_bell(client: HttpClient) -> None:
+    other = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
+    bell = other._sockets._bell
+    other.close()
+    elsewhere = os.eventfd(0, os.EFD_NONBLOCK)
+    os.dup2(elsewhere, bell)  # whatever is opened next may have the number of what was closed
+    other.interrupt()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(elsewhere)
+    os.close(elsewhere)
+    os.close(bell)
 
 
 def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
