@@ -92,6 +92,7 @@ def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(b
     assert {figure.bare is not None for figure in outcome.figures if figure.figure.startswith("answered")} == {True}
 
 
+@pytest.mark.lengthy
 def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:
     found = values(latency.run(bench, subscribers=3, per_second=40))
     assert 0 < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]

@@ -4,10 +4,12 @@ from typing import Any, Final
 
 import pytest
 from django.contrib.admin.models import LogEntry
+from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
 from delivery.models import Attempt, Delivery, Lane, Line, Message, Replay
+from people import pages as people_pages
 from subscriptions.models import ApiKey, RetryPolicy, Subscription
 from tests import factories
 from tests.admin_walk import actions, models, names_of_actions, pages, person, viewing
@@ -73,6 +75,12 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
     },
 }
 """The actions that permissions open beside those that open to whoever may view; the API key is one of management."""
+
+
+@pytest.fixture(autouse=True)
+def _plain_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer refusals, of which there are hundreds here, without drawing the page (`test_navigation.py` does)."""
+    monkeypatch.setattr(people_pages, "_page", lambda request, template, title, **more: HttpResponse(title))
 
 
 @pytest.fixture

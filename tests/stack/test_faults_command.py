@@ -99,6 +99,7 @@ def test_every_case_is_listed() -> None:
     assert {"worker-killed-every-5s", "redis-hung", "web-killed"} <= {*answer.stdout.split("\n")}
 
 
+@pytest.mark.lengthy
 def test_a_case_that_is_unknown_is_said_with_those_there_are(folder: Path) -> None:
     status, printed, verdicts = run(folder, "fine", "nope")
     assert (status, verdicts) == (2, [])
@@ -114,6 +115,7 @@ def test_a_file_that_cannot_be_written_is_said_at_once(folder: Path) -> None:
     assert "nowhere" in answer.stderr
 
 
+@pytest.mark.lengthy
 def test_cases_are_named_or_meant_by_a_pattern_also_those_that_run_on_request_only(folder: Path) -> None:
     status, printed, verdicts = run(folder, "*/on-request", "fine", "f*")
     assert (status, [(one["case"], one["passed"], "reason" in one) for one in verdicts]) == (
@@ -147,6 +149,7 @@ def test_a_case_that_fails_is_written_down_with_its_reason_and_in_tables_too(fol
     assert "4 cases in 0 minutes, 2 passed; audited 0, unexplained 0" in printed
 
 
+@pytest.mark.lengthy
 def test_what_an_interrupted_run_has_not_come_to_has_not_passed(tmp_path: Path) -> None:
     status, _, verdicts = run(with_cases(tmp_path, INTERRUPTED))
     assert (status, [(one["case"], one["passed"]) for one in verdicts]) == (

@@ -1,16 +1,15 @@
-"""From what was delivered to its summary: asked for, done by the worker of the queue `analytics`, with Spark."""
+"""From what was delivered to its summary: asked for, done by the worker of the queue `analytics`, with Spark.
+
+Beside the other tests with Spark, and not those with a broker: what takes a minute of both cores is done meanwhile.
+"""
 
 import os
 import subprocess
 import sys
 
-import pytest
-
 from broker_project.stack.folders import ROOT
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import Receiver, wait_until
-
-pytestmark = pytest.mark.faults
 
 EVENTS = 5
 SPARK_SECONDS = 300.0
