@@ -80,7 +80,7 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
 @pytest.fixture(autouse=True)
 def _plain_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer refusals, of which there are hundreds here, without drawing the page (`test_navigation.py` does)."""
-    monkeypatch.setattr(people_pages, "_page", lambda request, template, title, **more: HttpResponse(title))
+    monkeypatch.setattr(people_pages, "not_permitted", lambda _: HttpResponse(status=403))
 
 
 @pytest.fixture
