@@ -12,7 +12,8 @@ from typing import Final
 from analytics.java import java_home
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PASSED_ON: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "USER")
+PASSED_ON: Final = ("HOME", "JDK_JAVA_OPTIONS", "LANG", "LC_ALL", "LOGNAME", "PATH", "USER")
+"""Whoever it runs as, and what every Java of theirs is told, such as whose certificates to trust."""
 PASSED_ON_BY_PREFIX: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "KRB5", "PG")
 """What leads to object stores and the database."""
 OF_A_CLUSTER: Final = ("PYSPARK_", "SPARK_", "YARN_")

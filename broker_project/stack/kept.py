@@ -5,6 +5,8 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
+from django.core.exceptions import ImproperlyConfigured
+
 from broker_project.stack.ports import any_free, free_from, is_free
 
 SECRET_BYTES = 48
@@ -13,7 +15,12 @@ PASSWORD_BYTES = 12
 
 
 class Kept:
-    """The file's content; written at once whenever something is chosen."""
+    """The file's content; written at once whenever something is chosen.
+
+    Raises:
+        ImproperlyConfigured: somebody has made something else of it; also where something is kept.
+
+    """
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         self._path = path
@@ -58,7 +65,12 @@ class Kept:
 
     def _read(self) -> None:
         if self._path.exists():
-            self._values = json.loads(self._path.read_text())
+            try:
+                self._values = {str(name): str(value) for name, value in json.loads(self._path.read_text()).items()}
+            except (ValueError, AttributeError) as problem:
+                raise ImproperlyConfigured(
+                    f"{self._path} holds the stack's secrets and is no JSON object ({problem}): mend it, or put it back"
+                ) from problem
 
     def _keep(self, name: str, value: str) -> str:
         self._read()  # another object may have kept something meanwhile

@@ -41,6 +41,9 @@ SIDE_BY_SIDE = "3"
 BEHIND_WORKERS = 15
 """The niceness of what leaves the cores to a broker beside it: its workers have 8, and its Spark 10."""
 
+QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
+"""Compiled once and roughly, with room for all of it: what reads a few rows ends before the best code would be made."""
+
 BESIDE_EVENTS = ("analytics", "broker_project", "delivery", "people", "subscriptions")
 """Packages that run beside people's events; the others are programs of their own."""
 SHIPPED = (*BESIDE_EVENTS, "benchmarks", "broker_client")
@@ -92,6 +95,7 @@ FAULTS_AND_SPARK = (
     Step(
         "Spark tests",
         (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS),
+        QUICK_JAVA,
         report="spark.xml",
         niceness=BEHIND_WORKERS,
     ),

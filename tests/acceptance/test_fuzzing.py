@@ -11,7 +11,6 @@ import hypothesis
 import pytest
 import requests
 import schemathesis
-from django.test import Client
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
@@ -24,11 +23,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.bad_input.shops import Shop, shop_at
+from tests.clients import api_document
 from tests.real_broker import TIMEOUT, Broker
 
 pytestmark = pytest.mark.faults
 
-SCHEMA: Final = schemathesis.openapi.from_dict(Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json())
+SCHEMA: Final = schemathesis.openapi.from_dict(api_document())
 FOUND: Final = [one.ok() for one in SCHEMA.get_all_operations() if isinstance(one, Ok)]
 OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUND}
 CHECKS: Final = [

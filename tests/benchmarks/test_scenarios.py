@@ -84,6 +84,7 @@ def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
     assert sum(shares) == pytest.approx(100)
 
 
+@pytest.mark.lengthy
 def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(bench: Bench) -> None:
     outcome = sync.run(bench, per_second=40)
     found = values(outcome)

@@ -53,18 +53,17 @@ def test_whoever_asks_for_what_does_not_exist_is_told(admin: Client) -> None:
 @pytest.mark.parametrize("action", [*actions_on_one()])
 def test_an_action_on_what_does_not_exist_finds_nothing(admin: Client, action: str) -> None:
     for unknown in UNKNOWN:
-        address = action.format(unknown)
-        assert admin.post(address, {"_form_submitted": "on"}).status_code == 404, unknown
-        assert admin.get(address, headers={"HX-Request": "true"}).status_code in {200, 404}, unknown
+        assert admin.post(action.format(unknown), {"_form_submitted": "on"}).status_code == 404, unknown
+    assert admin.get(action.format(UNKNOWN[0]), headers={"HX-Request": "true"}).status_code in {200, 404}
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
 def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Client, model: type[Model]) -> None:
     links = {field.name for field in model._meta.get_fields() if field.is_relation and not field.auto_created}
-    for unknown in UNKNOWN:
-        for name in [*(f"{link}__id__exact" for link in links), "message__id", "q"]:
-            shown = admin.get(root_of(model), {name: unknown})
-            assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)
+    names = [*(f"{link}__id__exact" for link in links), "message__id", "q"]
+    for name, unknown in {*zip(names, cycle(UNKNOWN), strict=False), *zip(cycle(names), UNKNOWN, strict=False)}:
+        shown = admin.get(root_of(model), {name: unknown})
+        assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=name_of)
@@ -90,7 +89,7 @@ def test_the_filter_lab_takes_what_does_not_exist(admin: Client, unknown: str) -
     for field in ("event_type", "message", "subscription"):
         assert admin.get(lab, {field: unknown}).status_code in {200, 404}
         assert admin.post(lab, {field: unknown}).status_code == 200
-        assert admin.get(lab, {field: unknown, "event_type": unknown}).status_code in {200, 404}
+    assert admin.get(lab, {"message": unknown, "event_type": unknown}).status_code in {200, 404}
 
 
 @pytest.mark.parametrize("unknown", UNKNOWN)

@@ -12,7 +12,7 @@ from django.test import Client
 from delivery.models import Delivery, Message
 from subscriptions.models import Subscriber, Subscription
 from tests import factories
-from tests.clients import Answer, client_of
+from tests.clients import Answer, api_document, client_of
 from tests.mailboxes import pulled_subscription
 from tests.publishing import JSON, publish
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
 UNKNOWN: Final = 10**17
 NOBODY: Final = "nobodyxx"
-DOCUMENT: Final = Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json()
+DOCUMENT: Final = api_document()
 EVENT: Final = "Order.Paid"
 
 NAMED_IN_BODIES: Final[dict[str, dict[str, Any]]] = {

@@ -10,7 +10,7 @@ from delivery.models import Callback, Delivery, Lane, Message, Replay
 from delivery.retention.storage_days import today
 from subscriptions.models import ApiKey, Publisher, Subscription
 from tests import factories
-from tests.clients import Answer, client_of
+from tests.clients import Answer, api_document, client_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
@@ -20,7 +20,7 @@ WITHOUT_OWNER = {"events", "filters", "scripts", "senders", "summaries", "summar
 """Nothing that is kept of somebody stands there, or for management alone."""
 LISTED = {"publishers", "subscribers", "subscriptions", "api-keys", "messages", "deliveries", "replays", "callbacks"}
 RESOURCES = {*LISTED, "mailboxes", "dead-letters"}
-DOCUMENT = Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json()["paths"]
+DOCUMENT = api_document()["paths"]
 OPERATIONS = [
     (method, path) for path, operations in DOCUMENT.items() for method in operations if path.split("/")[3] in RESOURCES
 ]

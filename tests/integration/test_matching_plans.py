@@ -58,6 +58,7 @@ def searched(plan: Explained) -> Iterator[str]:
     yield from (node["Relation Name"] for node in plan.nodes() if node["Node Type"] == "Seq Scan")
 
 
+@pytest.mark.lengthy
 @pytest.mark.behaviour("2.2")
 def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     event_type: EventType, monkeypatch: pytest.MonkeyPatch

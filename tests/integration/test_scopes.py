@@ -4,7 +4,7 @@ from typing import Final
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
-from django.test import Client, RequestFactory
+from django.test import RequestFactory
 from django.urls import URLPattern, URLResolver, get_resolver
 from rest_framework.views import APIView
 
@@ -13,7 +13,7 @@ from subscriptions.api.resources import ReadOrWrite
 from subscriptions.key_scopes import OPENED
 from subscriptions.models import KeyKind, Scope
 from tests import factories
-from tests.clients import Answer, client_of, client_with
+from tests.clients import Answer, api_document, client_of, client_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
 
@@ -55,7 +55,7 @@ TABLE: Final[dict[Scope, str]] = {
 }
 """Which operations take which scope, as docs/keys.md says it in words."""
 WANTED: Final = {operation.strip(): scope for scope, text in TABLE.items() for operation in text.split(",")}
-DOCUMENT: Final = Client(SERVER_NAME="localhost").get(f"{ROOT}openapi.json").json()["paths"]
+DOCUMENT: Final = api_document()["paths"]
 DOCUMENTED: Final = {
     f"{method} {path.removeprefix(ROOT)}": operation["security"][0]["apiKey"][0]
     for path, operations in DOCUMENT.items()

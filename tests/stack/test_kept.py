@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.stack import ports
 from broker_project.stack.kept import Kept
@@ -27,6 +28,15 @@ def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path)
     password = later.secret("database password")
     earlier.secret("key")
     assert Kept(tmp_path / "stack.json", print).secret("database password") == password
+
+
+@pytest.mark.parametrize("text", ['{"web": "8000",}', "[]", "", '"a"'])
+def test_a_file_that_cannot_be_read_is_left_as_it_is_and_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "stack.json"
+    path.write_text(text)
+    with pytest.raises(ImproperlyConfigured, match=r"stack\.json holds the stack's secrets .* mend it, or put it back"):
+        Kept(path, print)
+    assert path.read_text() == text
 
 
 def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:

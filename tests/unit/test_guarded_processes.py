@@ -185,6 +185,7 @@ OTHERS = {
     "PYSPARK_PYTHON": "/other/python",
     "HADOOP_CONF_DIR": "/h",
     "AWS_REGION": "a",
+    "JDK_JAVA_OPTIONS": "-Xss2m",
     "X": "",
 }
 
@@ -200,6 +201,7 @@ def test_spark_gets_what_it_needs_and_no_secret_but_the_databases_address(tmp_pa
     assert here["DATABASE_URL"] == "postgres://them"
     assert here["PYSPARK_PYTHON"] == here["PYSPARK_DRIVER_PYTHON"] == sys.executable
     assert (here["SPARK_LOCAL_IP"], here["TZ"], here["AWS_REGION"], here["HOME"]) == ("127.0.0.1", "UTC", "a", "/home")
+    assert here["JDK_JAVA_OPTIONS"] == "-Xss2m"
     assert (Path(here["JAVA_HOME"]) / "bin" / "java").exists()
 
 
