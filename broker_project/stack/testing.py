@@ -36,6 +36,8 @@ PYTEST = ("-m", "pytest", "--color=auto")
 SPARK_TESTS = "tests/spark"
 """They share a session: one process."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
+WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")
+"""Where tests with a whole stack of their own may stand: nobody has to read all the others to find them."""
 SIDE_BY_SIDE = "3"
 """Processes that run tests, on two cores: each waits for a third of its time."""
 BEHIND_WORKERS = 15
@@ -89,7 +91,7 @@ TESTS = (
 FAULTS_AND_SPARK = (
     Step(
         "fault tests",
-        (*PYTEST, "-m", "faults and (selected or not case) and not lengthy", WITHOUT_SPARK),
+        (*PYTEST, "-m", "faults and (selected or not case) and not lengthy", *WITH_BROKERS),
         report="faults.xml",
     ),
     Step(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from broker_project.stack.folders import ROOT
 from broker_project.stack.steps import Step, side_by_side
+from broker_project.stack.testing import WITH_BROKERS
 
 MEETS = """
 import sys, time
@@ -84,3 +86,9 @@ def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) ->
     with pytest.raises(KeyboardInterrupt):
         side_by_side([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
     assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+def test_tests_that_need_a_broker_of_their_own_stand_where_they_are_looked_for() -> None:
+    marked = {path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py") if "mark.faults" in path.read_text()}
+    assert len(marked) > len(WITH_BROKERS)
+    assert [str(path) for path in marked if not any(path.is_relative_to(folder) for folder in WITH_BROKERS)] == []
