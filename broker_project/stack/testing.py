@@ -42,6 +42,8 @@ SIDE_BY_SIDE = "3"
 """Processes that run tests, on two cores: each waits for a third of its time."""
 BEHIND_WORKERS = 15
 """The niceness of what leaves the cores to a broker beside it: its workers have 8, and its Spark 10."""
+LAST = 19
+"""The niceness of what takes only what is left of the cores."""
 
 QUICK_JAVA = {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"}
 """Compiled once and roughly, with room for all of it: what reads a few rows ends before the best code would be made."""
@@ -68,26 +70,31 @@ IN_ITS_ENVIRONMENT = {
     "SEMGREP_SETTINGS_FILE": str(SEMGREP / "settings.yml"),
     "SEMGREP_LOG_FILE": str(SEMGREP / "semgrep.log"),
 }
-find_traps = partial(Step, settings=IN_ITS_ENVIRONMENT, python=str(SEMGREP / "bin" / "python"))
+find_traps = partial(Step, settings=IN_ITS_ENVIRONMENT, python=str(SEMGREP / "bin" / "python"), niceness=LAST)
 
-CHECKS = (
-    Step("types", ("-m", "mypy")),
+QUICK_CHECKS = (
     Step("format", ("-m", "ruff", "format", "--check", ".")),
     Step("lint", ("-m", "ruff", "check", ".")),
-    Step("security", ("-m", "bandit", "--quiet", "--configfile", "pyproject.toml", "--recursive", *SHIPPED)),
-    find_traps("traps", (*SCAN, *EVERY_FILE, "--config", TRAPS, *BESIDE_EVENTS)),
-    find_traps("rules of traps", (*SCAN, "--test", TRAPS)),
     Step("imports", (str(Path(sys.executable).with_name("lint-imports")), "--no-cache")),
     Step("migrations", (*MANAGE, "makemigrations", "--check", "--dry-run")),
     Step("deployment", (*MANAGE, "check", "--deploy", "--fail-level", "WARNING"), PRODUCTION_SETTINGS),
 )
-TESTS = (
+TESTS_AND_CHECKS = (
     Step(
         "tests",
         (*PYTEST, "-n", SIDE_BY_SIDE, "--dist", "worksteal", "-m", "not faults and not lengthy", WITHOUT_SPARK),
         report="tests.xml",
     ),
+    Step("types", ("-m", "mypy"), niceness=LAST),
+    Step(
+        "security",
+        ("-m", "bandit", "--quiet", "--configfile", "pyproject.toml", "--recursive", *SHIPPED),
+        niceness=LAST,
+    ),
+    find_traps("traps", (*SCAN, *EVERY_FILE, "--config", TRAPS, *BESIDE_EVENTS)),
+    find_traps("rules of traps", (*SCAN, "--test", TRAPS)),
 )
+"""The tests wait for a tenth of the time; the checks need about as much, and nobody waits for them."""
 FAULTS_AND_SPARK = (
     Step(
         "fault tests",
@@ -111,7 +118,7 @@ def test(*arguments: str) -> int:
         if arguments:
             with started((*PYTEST, *arguments), variables) as process:
                 return process.wait()
-        rounds = (CHECKS, TESTS, FAULTS_AND_SPARK)
+        rounds = (QUICK_CHECKS, TESTS_AND_CHECKS, FAULTS_AND_SPARK)
         return _summarize([result for steps in rounds for result in side_by_side(steps, variables, folder)])
 
 
