@@ -16,15 +16,18 @@ log = structlog.get_logger(__name__)
 USE_IS_NOTED_EVERY: Final = dt.timedelta(minutes=1)
 """`last_used_at` is for people who clean up; a write per request would make it the hottest row of the broker."""
 
-COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "requests_per_minute", "last_used_at")
-"""What a request needs to know of its key; anything else would be read when asked for."""
+COLUMNS: Final = ("id", "kind", "publisher_id", "subscriber_id", "prefix", "requests_per_minute", "last_used_at")
+"""What a request needs to know of its key, in the order of the model; anything else would be read when asked for.
+
+The prefix, which the log names it by, must be known when all is done and the connection may have been given back.
+"""
 SUBSCRIBER: Final = ("id", "mailbox_ordered", "ack_seconds", "max_redeliveries", "name")
-"""And of its subscriber, if it has one, in the order of the model: what a mailbox's calls are about."""
+"""And of its subscriber, if it has one: what a mailbox's calls are about."""
 PUBLISHER: Final = ("id", "max_open_messages")
 """And of its publisher."""
 
 USABLE: Final = """
-SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.requests_per_minute, k.last_used_at,
+SELECT k.id, k.kind, k.publisher_id, k.subscriber_id, k.prefix, k.requests_per_minute, k.last_used_at,
        s.id, s.mailbox_ordered, s.ack_seconds, s.max_redeliveries, s.name, array_to_string(k.scopes, ' '),
        (SELECT p.max_open_messages FROM subscriptions_publisher p WHERE p.id = k.publisher_id)
   FROM subscriptions_apikey k LEFT JOIN subscriptions_subscriber s ON s.id = k.subscriber_id

@@ -43,3 +43,9 @@ def _prepare_statements(raw: "psycopg.Connection[Any]") -> None:
 def forget_connection() -> None:
     """Close this thread's connection, so that the next statement opens a new one."""
     connections[DEFAULT_DB_ALIAS].close()
+
+
+def give_connection_back() -> None:
+    """Leave this thread's connection to others while it waits; kept within a transaction, which would be lost."""
+    if not connections[DEFAULT_DB_ALIAS].in_atomic_block:
+        forget_connection()

@@ -19,7 +19,7 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.webhooks.forwarded_headers import forwarded, merged
 from delivery.webhooks.parts import Content, Numbers
 from delivery.webhooks.requests import webhook_request
-from subscriptions.database import forget_connection, rows
+from subscriptions.database import give_connection_back, rows
 from subscriptions.matching import Match, subscriptions_to_ask
 
 NOTHING: Final = Ended(status_code=200, was_tried=False)
@@ -89,7 +89,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
     content = _content_of(begun)
     if begun.destination.script:
         job, started = job_for(begun.delivery_id, content, begun.destination), time.monotonic()
-        result = caller.run_script(job, before_waiting=_give_connection_back)
+        result = caller.run_script(job, before_waiting=give_connection_back)
         duration_ms = round((time.monotonic() - started) * 1000)
         return ended_by_script(
             result,
@@ -99,12 +99,7 @@ def _ended(begun: Call, found: list[Match], caller: Caller) -> Ended:
         )
     numbers = Numbers(begun.delivery_id, sequence=None, attempt=1, possible_duplicate=False)
     request = webhook_request(content, begun.destination, numbers, timestamp=int(time.time()))
-    return ended_by(caller.ask(request, before_waiting=_give_connection_back), most_bytes=caller.most_answer_bytes)
-
-
-def _give_connection_back() -> None:
-    """Leave the database connection to publishers; not for an answer that comes at once, a third of which it takes."""
-    forget_connection()
+    return ended_by(caller.ask(request, before_waiting=give_connection_back), most_bytes=caller.most_answer_bytes)
 
 
 def _content_of(begun: Call) -> Content:

@@ -15,7 +15,7 @@ from delivery.lines.transforms import TransformRefused, job_for, transformed_con
 from delivery.webhooks.echoes import LONGEST
 from delivery.webhooks.parts import Content, Destination, Numbers
 from delivery.webhooks.requests import webhook_request
-from subscriptions.database import forget_connection, rows
+from subscriptions.database import give_connection_back, rows
 from subscriptions.endpoints import is_scripted
 from subscriptions.models import DeliveryMode, Subscription
 from subscriptions.reach import Reach
@@ -88,7 +88,7 @@ def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes,
             return Rehearsed(reason=f"the script brought nothing to send: {refused}")
         numbers = Numbers(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
         request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
-        return _rehearsed(caller.ask(request, before_waiting=forget_connection), destination)
+        return _rehearsed(caller.ask(request, before_waiting=give_connection_back), destination)
 
 
 def _check(subscription: Subscription) -> None:
@@ -122,7 +122,7 @@ def _as_sent(content: Content, destination: Destination, caller: Caller) -> Cont
     """Return what is sent, after the subscription's script; raises `TransformRefused` if that brings nothing."""
     if not destination.script:
         return content
-    result = caller.run_script(job_for(NO_DELIVERY, content, destination), before_waiting=forget_connection)
+    result = caller.run_script(job_for(NO_DELIVERY, content, destination), before_waiting=give_connection_back)
     match result:
         case Made():
             return transformed_content(content, destination, result)

@@ -10,7 +10,7 @@ from delivery.mailboxes.fetching import fetch
 from delivery.mailboxes.hand_outs import Box, Fetched
 from delivery.mailboxes.looking_out import look_out_for
 from delivery.waking.polls import HERE, Poll, Room
-from subscriptions.database import forget_connection
+from subscriptions.database import give_connection_back
 
 Departure = Callable[[], "Future[None]"]
 """Begins to watch the client, and returns what is done once it has hung up."""
@@ -53,14 +53,14 @@ def next_messages(
 
 def _first_to_come(box: Box, poll: Poll, *, most: int, wait: float, may_fetch: Callable[[], bool]) -> Polled:
     began = time.monotonic()
-    forget_connection()
+    give_connection_back()
     while poll.wait(began + wait - time.monotonic()):
         waited = time.monotonic() - began
         if not may_fetch():
             break
         if messages := fetch(box, most=most):
             return Polled(messages, waited=waited)
-        forget_connection()
+        give_connection_back()
     return Polled([], was_seated=not poll.is_let_go)
 
 

@@ -2,9 +2,10 @@
 
 import psycopg
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 from psycopg_pool import ConnectionPool
 
+from subscriptions.database import give_connection_back
 from tests.connections import another_connection
 from tests.receiver import wait_until
 
@@ -32,7 +33,7 @@ def session() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (found,) = cursor.fetchone()
-    connection.close()
+    give_connection_back()
     return int(found)
 
 
@@ -48,3 +49,12 @@ def test_one_that_was_ended_is_asked_and_replaced(asked: list[int]) -> None:
         wait_until(lambda: not elsewhere.execute(SESSIONS, [ended]).fetchall())
     assert ended not in {session() for _ in range(20)}
     assert asked == [ended]
+
+
+def test_one_in_a_transaction_is_kept() -> None:
+    with transaction.atomic():
+        session()
+        assert connection.connection is not None
+        session()
+    session()
+    assert connection.connection is None

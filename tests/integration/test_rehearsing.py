@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from standardwebhooks import Webhook
 
@@ -106,6 +107,7 @@ def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, mon
     receiver.on("/hook", hang)
     said = send(wanted).json()
     assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
+    assert connection.connection is None, "given back, and not taken again to tell of it"
 
 
 def test_nothing_goes_to_an_address_that_is_out_of_reach(
