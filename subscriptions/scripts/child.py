@@ -60,12 +60,17 @@ def serve(prelude: str, connection: socket.socket) -> None:
 
 
 def receive(connection: socket.socket) -> Frame:
-    """Return the next frame; end the process where the parent has hung up."""
+    """Return the next frame.
+
+    Raises:
+        EOFError: the parent has hung up.
+
+    """
     received = bytearray()
     while not (frame := take_frame(received, most_head=MOST_BYTES, most_body=MOST_BYTES)):
         chunk = connection.recv(CHUNK)
         if not chunk:
-            sys.exit()
+            raise EOFError
         received += chunk
     return frame
 
@@ -76,4 +81,7 @@ if __name__ == "__main__":
     opened = socket.socket(fileno=CONNECTION)
     if is_possible():
         confine()
-    serve(source, opened)
+    try:
+        serve(source, opened)
+    finally:
+        os._exit(0)  # at once: to say why, or goodbye, takes calls that would look as if a script had crashed it

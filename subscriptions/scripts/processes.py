@@ -38,6 +38,7 @@ class ScriptProcess:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair()
         self._socket.setblocking(False)
+        theirs.setblocking(True)  # a Celery worker that stops lets every new socket of its process have a timeout
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 - our own program
                 [sys.executable, "-S", "-P", str(PROGRAM), str(os.getpid())],

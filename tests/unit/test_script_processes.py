@@ -2,13 +2,18 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from celery.worker.worker import SHUTDOWN_SOCKET_TIMEOUT
 
 from subscriptions.scripts import processes, seats
+from subscriptions.scripts.frames import packed
 from subscriptions.scripts.jobs import Failed, Job, Lost, Made
 from subscriptions.scripts.processes import ScriptProcess
 from subscriptions.scripts.waiting import Pace
@@ -56,6 +61,35 @@ def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
     assert process.reap() is None
     process.hang_up()
     process.wait()
+    assert process.reap() == Lost("its process is gone")
+
+
+@pytest.fixture
+def stopping() -> Iterator[None]:
+    """Let new sockets have a timeout, as they have in a Celery worker that stops."""
+    socket.setdefaulttimeout(SHUTDOWN_SOCKET_TIMEOUT)
+    yield
+    socket.setdefaulttimeout(None)
+
+
+@pytest.mark.usefixtures("stopping")
+def test_scripts_run_in_a_worker_that_stops() -> None:
+    with running() as runner:
+        for _ in range(3):
+            assert run(runner, "$outmessage = 'made'") == Made(b"made")
+            (pid,) = pids(runner)
+            time.sleep(0.05)  # for it to wait for what is not there yet
+            assert _runs(pid)
+
+
+@pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x", packed({}, b"") * 2])
+def test_a_process_that_cannot_go_on_blames_no_script(said: bytes) -> None:
+    process = ScriptProcess()
+    process._out = said
+    process.send()
+    process._socket.shutdown(socket.SHUT_RDWR)
+    process.wait()
+    process.hang_up()
     assert process.reap() == Lost("its process is gone")
 
 
