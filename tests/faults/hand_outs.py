@@ -25,6 +25,7 @@ class Asked:
 
     receipt: str
     word: str
+    at: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tests.faults.exchanges import Exchange
-from tests.faults.hand_outs import Handed, Said
+from tests.faults.hand_outs import Asked, Handed, Record, Said
 
 TOLERANCE = 0.002
 """Seconds by which the clocks of the broker and of its clients, on one machine, may differ when they are read."""
@@ -21,28 +21,36 @@ class Hold:
     ended: float
 
 
-def overlapping(handed: Iterable[Handed], said: Iterable[Said], sent: Iterable[Exchange] = ()) -> int:
-    """Count the messages that began to be somebody's while they still were somebody else's."""
+def overlapping(records: Iterable[Record], sent: Iterable[Exchange] = ()) -> int:
+    """Count the messages that began to be somebody's while they still were somebody else's, and print them."""
     holds = defaultdict(list)
-    for number, hold in [*_held(handed, said), *_under_way(sent)]:
+    for number, hold in [*_held([*records]), *_under_way(sent)]:
         holds[number].append(hold)
     count = 0
-    for several in holds.values():
+    for number, several in holds.items():
         several.sort(key=lambda hold: hold.begun)
-        count += sum(later.begun < earlier.ended - TOLERANCE for earlier, later in pairwise(several))
+        for earlier, later in pairwise(several):
+            if later.begun < earlier.ended - TOLERANCE:
+                print(f"two had event {number}: {earlier}, {later}")
+                count += 1
     return count
 
 
-def _held(handed: Iterable[Handed], said: Iterable[Said]) -> Iterator[tuple[int, Hold]]:
-    """Yield who was surely held until when: until the time was over, extended or not, or it was given back."""
-    words = defaultdict(list)
-    for one in said:
-        if one.status == 200:
-            words[one.receipt].append(one)
-    for each in handed:
-        until = max([each.until, *(one.until for one in words[each.receipt])])
-        given_back = [one.asked_at for one in words[each.receipt] if one.word != "extend"]
-        yield each.number, Hold(each.begun, min([until, *given_back]))
+def _held(records: Sequence[Record]) -> Iterator[tuple[int, Hold]]:
+    """Yield who was surely held until when: until the time was over, extended or not, or it was to be given back.
+
+    To be: where the answer was lost, it may have been heard all the same, and the one to a second call is another.
+    """
+    extended, given_back = defaultdict(list), defaultdict(list)
+    for one in records:
+        if isinstance(one, Said) and one.status == 200:
+            extended[one.receipt].append(one.until)
+        elif isinstance(one, Asked) and one.word != "extend":
+            given_back[one.receipt].append(one.at)
+    for one in records:
+        if isinstance(one, Handed):
+            until = max([one.until, *extended[one.receipt]])
+            yield one.number, Hold(one.begun, min([until, *given_back[one.receipt]]))
 
 
 def _under_way(sent: Iterable[Exchange]) -> Iterator[tuple[int, Hold]]:

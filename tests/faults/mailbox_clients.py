@@ -69,7 +69,7 @@ class Client(threading.Thread):
     def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
         """Say something of receipts, again and again until there is an answer."""
         for receipt in receipts:
-            self._write(Asked(receipt, word))
+            self._write(Asked(receipt, word, time.time()))
         while receipts:
             asked_at = time.time()
             try:

@@ -35,7 +35,7 @@ def figures_of_mailbox(
         duplicated=len(everything) - len({one.number for one in everything}),
         unflagged=unflagged(handed, everything),
         misnumbered=not_rising(handed),
-        overlapping=overlapping(handed, said, sent),
+        overlapping=overlapping(records, sent),
         altered=sum(one.altered for one in everything),
         misrecorded=sum(winners.get(number, 0) != 1 for number in wanted | done),
         unfinished=unfinished,

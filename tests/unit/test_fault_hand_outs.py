@@ -22,6 +22,10 @@ def said(of: Handed, word: str = "ack", *, at: float = 11.0, status: int = 200, 
     return Said(of.receipt, word, status, "said", at, at + 0.01, until)
 
 
+def asked(of: Handed, word: str, *, at: float = 11.0) -> Asked:
+    return Asked(of.receipt, word, at)
+
+
 def broken(records: list[Record], *, winners: int = 1, sent: list[Exchange] | None = None) -> dict[str, int]:
     """Return what is wrong with the hand-outs of one event."""
     return figures_of_mailbox([1], [1], records, sent=sent or [], winners={1: winners}).broken
@@ -41,7 +45,9 @@ SOON = handed(at=11.1, redeliveries=1)
         ([FIRST, said(FIRST)], {}),
         ([FIRST, said(FIRST), said(FIRST)], {}),
         ([FIRST, AGAIN, DONE], {}),
-        ([FIRST, RETURNED, SOON, said(SOON, at=12.0)], {}),
+        ([FIRST, asked(FIRST, "nack"), RETURNED, SOON, said(SOON, at=12.0)], {}),
+        ([FIRST, asked(FIRST, "nack"), SOON, said(FIRST, "nack", at=11.5, status=409), said(SOON, at=12.0)], {}),
+        ([FIRST, asked(FIRST, "nack", at=11.5), SOON, said(SOON, at=12.0)], {"overlapping": 1}),
         ([FIRST, AGAIN, said(FIRST, at=13.5, status=409), DONE], {}),
         ([FIRST], {"lost": 1}),
         ([FIRST, said(FIRST, status=409)], {"lost": 1}),
@@ -66,11 +72,11 @@ def test_the_books_have_to_say_that_it_was_delivered_once(winners: int) -> None:
 
 
 def test_an_acknowledgement_of_a_client_that_was_killed_counts_if_the_books_say_so() -> None:
-    killed: list[Record] = [FIRST, Asked(FIRST.receipt, "ack")]
+    killed: list[Record] = [FIRST, asked(FIRST, "ack")]
     assert broken(killed) == {}
     assert broken(killed, winners=0) == {"lost": 1, "misrecorded": 1}
     assert broken([*killed, said(FIRST, status=409)]) == {"lost": 1}
-    assert broken([FIRST, Asked(FIRST.receipt, "nack")]) == {"lost": 1}
+    assert broken([FIRST, asked(FIRST, "nack")]) == {"lost": 1}
 
 
 def test_what_is_sent_meanwhile_must_not_be_in_anybodys_hands() -> None:
@@ -93,4 +99,4 @@ def test_copies_are_counted_and_delivered_only_once() -> None:
 
 def test_what_nobody_has_said_anything_of_is_in_hand() -> None:
     assert in_hand([FIRST, AGAIN]) == [FIRST, AGAIN]
-    assert in_hand([FIRST, Asked(FIRST.receipt, "ack"), AGAIN]) == [AGAIN]
+    assert in_hand([FIRST, asked(FIRST, "ack"), AGAIN]) == [AGAIN]
