@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from celery.worker.worker import SHUTDOWN_SOCKET_TIMEOUT
 
 from subscriptions.scripts import processes, seats
 from subscriptions.scripts.frames import packed
@@ -67,7 +66,7 @@ def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
 @pytest.fixture
 def stopping() -> Iterator[None]:
     """Let new sockets have a timeout, as they have in a Celery worker that stops."""
-    socket.setdefaulttimeout(SHUTDOWN_SOCKET_TIMEOUT)
+    socket.setdefaulttimeout(5.0)
     yield
     socket.setdefaulttimeout(None)
 
