@@ -63,6 +63,7 @@ SCAN = (
     "--disable-version-check",
     "--quiet",
     "--strict",
+    "--jobs=1",
 )
 EVERY_FILE = ("--error", "--disable-nosem", "--no-git-ignore", "--project-root", ".", "--timeout", "60")
 """Exceptions stand with their rules, and nowhere else."""

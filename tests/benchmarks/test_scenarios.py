@@ -140,6 +140,7 @@ def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None
     assert rejections
 
 
+@pytest.mark.lengthy
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
         (event_type,) = arranging.event_types(bench.api, 1)
