@@ -6,6 +6,7 @@ import urllib.request
 
 from celery import Celery
 from kombu.exceptions import OperationalError
+from redis import RedisError
 
 
 def answers(url: str) -> bool:
@@ -36,8 +37,10 @@ def is_listening(redis_url: str, worker: str) -> bool:
     Over a connection of its own: those of the pool, which a process keeps by address, may still lead to the Redis of
     an earlier stack at the same port.
     """
-    with Celery(broker=redis_url, set_as_current=False) as asking, asking.connection_for_write() as connection:
+    with Celery(broker=redis_url, set_as_current=False) as asking:
+        connection = asking.connection_for_write()
         try:
-            return bool(asking.control.ping(destination=[worker], timeout=1.0, connection=connection))
-        except (OSError, OperationalError):
+            with connection:
+                return bool(asking.control.ping(destination=[worker], timeout=1.0, connection=connection))
+        except (OSError, OperationalError, RedisError):
             return False
