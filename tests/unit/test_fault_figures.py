@@ -1,13 +1,17 @@
 """The figures of the fault tests find what is wrong."""
 
+import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker_project.stack.demo.records import Published
 from tests.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures, figures
-from tests.faults.jobs import figures_of_jobs
+from tests.faults.jobs import figures_of_jobs, least_burden
 
 
 def event(number: int) -> Published:
@@ -194,7 +198,7 @@ def test_a_job_that_the_books_do_not_have_once_is_found(count: int) -> None:
     assert judged_jobs(DONE, winners={2: count}).broken == {"misrecorded": 1}
 
 
-def test_what_two_faults_came_upon_the_first_of_them_has_cost() -> None:
+def test_what_two_faults_came_upon_either_may_have_cost() -> None:
     requests = [
         *(asked(number, 2 + 4 * number, answered_at=None) for number in (1, 2)),
         *(asked(number, 13, answered_at=13.1, copy=True) for number in (1, 2)),
@@ -202,6 +206,29 @@ def test_what_two_faults_came_upon_the_first_of_them_has_cost() -> None:
     faults = [Fault(11, 11.1), Fault(7, 7.1)]
     made = figures_of_jobs([1, 2], [1, 2], requests, winners={1: 1, 2: 1}, faults=faults)
     assert (made.broken, made.duplicated, made.most_of_a_fault) == ({}, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "burden"),
+    [
+        ([[1]], 1),
+        ([[1], [1]], 2),
+        ([[1], [1, 2]], 1),
+        ([[1, 2], [1]], 1),
+        ([[1, 2], [1, 2], [1, 2]], 2),
+        ([[1, 2], [2, 3], [1]], 1),
+        ([[1, 2], [1], [2], [1]], 2),
+        ([[1]] * 5 + [[1, 2]] * 5, 5),
+    ],
+)
+def test_the_burden_is_shared_as_evenly_as_can_be(wanted: list[list[int]], burden: int) -> None:
+    assert least_burden(wanted) == burden
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, unique=True), min_size=1, max_size=6))
+def test_no_way_to_share_it_bears_less(wanted: list[list[int]]) -> None:
+    ways = itertools.product(*wanted)
+    assert least_burden(wanted) == min(max(Counter(way).values()) for way in ways)
 
 
 def test_copies_after_a_fault_are_counted_by_sender() -> None:
