@@ -21,6 +21,7 @@ MOST_WAITING: Final = 64
 MOST_WAITING_FOR_ONE: Final = 16
 """Of those, for the same subscription: one that hangs leaves the others their places."""
 AT_ONCE_SECONDS: Final = 0.005
+"""What is answered sooner keeps its database connection: to give that back and take it again costs a third of it."""
 SPARE_SECONDS: Final = 5.0
 """Beyond the deadline nobody waits longer, whatever has become of the loop."""
 

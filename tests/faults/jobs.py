@@ -28,12 +28,16 @@ def was_under_way(request: Exchange, fault: Fault) -> bool:
 
 
 def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:
-    """Return the copies of what was not under way when something was broken."""
-    return [
-        copy
+    """Return the copies of what was not under way when something was broken, and print them."""
+    found = [
+        (copy, repeated)
         for copy, repeated in extra_copies(requests)
         if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults)
     ]
+    for copy, repeated in found:
+        before = [fault for fault in faults if fault.begun < copy.at]
+        print(f"no fault explains {copy}, a copy of {repeated}; those before: {before[-3:]}")
+    return [copy for copy, _ in found]
 
 
 def most_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Sequence[Fault]) -> int:
@@ -90,11 +94,6 @@ def figures_of_jobs(
     `winners` is what the books say: how many deliveries of each job are DELIVERED.
     """
     copies = [*extra_copies(requests)]
-    strange = unexplained(requests, faults) if faults else []
-    for copy in strange:
-        earlier = [one for one in requests if one.number == copy.number and one is not copy]
-        before = [fault for fault in faults if fault.begun < copy.at]
-        print(f"no fault explains {copy}, after {earlier}; those before: {before[-3:]}")
     accepted = {one.number for one in requests if one.status == 200}
     names = {(one.number, one.webhook_id) for one in requests}
     return Figures(
@@ -105,7 +104,7 @@ def figures_of_jobs(
         unexpected=sum(one.number not in begun for one in requests),
         duplicated=len(copies),
         unflagged=sum(not copy.flagged for copy, _ in copies) + len(names) - len({number for number, _ in names}),
-        not_under_way=len(strange),
+        not_under_way=len(unexplained(requests, faults)) if faults else 0,
         altered=sum(one.altered for one in requests),
         misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
         unfinished=unfinished,

@@ -1,11 +1,11 @@
 """The processes that scripts run in: shut off, shared fairly, replaced, and none is left (behaviour 8.3)."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,22 +71,26 @@ def stopping() -> Iterator[None]:
     socket.setdefaulttimeout(None)
 
 
+@pytest.mark.behaviour("8.3")
 @pytest.mark.usefixtures("stopping")
 def test_scripts_run_in_a_worker_that_stops() -> None:
     with running() as runner:
-        for _ in range(3):
-            assert run(runner, "$outmessage = 'made'") == Made(b"made")
-            (pid,) = pids(runner)
-            time.sleep(0.05)  # for it to wait for what is not there yet
-            assert _runs(pid)
+        assert run(runner, "$outmessage = 'made'") == Made(b"made")
+        (pid,) = pids(runner)
+        (flags,) = re.findall(r"^flags:\t(\d+)", Path(f"/proc/{pid}/fdinfo/0").read_text(), re.MULTILINE)
+        assert not int(flags, 8) & os.O_NONBLOCK, "it waits for what is not there yet"
 
 
-@pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x", packed({}, b"") * 2])
-def test_a_process_that_cannot_go_on_blames_no_script(said: bytes) -> None:
+@pytest.mark.behaviour("8.3")
+@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x"])
+def test_a_process_that_cannot_go_on_blames_no_script(said: bytes, is_ready: bool) -> None:
     process = ScriptProcess()
+    if is_ready:
+        wait_until(process.receive)
     process._out = said
     process.send()
-    process._socket.shutdown(socket.SHUT_RDWR)
+    process._socket.shutdown(socket.SHUT_WR if is_ready else socket.SHUT_RDWR)
     process.wait()
     process.hang_up()
     assert process.reap() == Lost("its process is gone")
