@@ -10,7 +10,7 @@ from broker_project.stack.demo.arrivals import inverted, sets_aside
 from broker_project.stack.demo.records import Published
 
 SETTLE_SECONDS = 1.0
-"""So long after it was answered the last request of a line may not be stored yet, on a busy machine."""
+"""So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
 TRAVEL_SECONDS = 1.0
 """So long after it was sent a request may be read, on a busy machine."""
 
@@ -21,6 +21,8 @@ class Fault:
 
     begun: float
     ended: float
+    settling: float = SETTLE_SECONDS
+    """What had been answered no longer than so many seconds before may not have been stored."""
 
 
 @dataclass(slots=True)
@@ -50,9 +52,9 @@ class Exchange:
         """Whether another request for the same event is one copy more: it was not refused."""
         return self.status is None or self.status // 100 == 2
 
-    def may_be_unsettled(self, then: float) -> bool:
-        """Say whether its answer may not have been stored by then."""
-        return self.answered_at is None or then <= self.answered_at + SETTLE_SECONDS
+    def may_be_unsettled_at(self, fault: Fault) -> bool:
+        """Say whether its answer may not have been stored when the fault began."""
+        return self.answered_at is None or fault.begun <= self.answered_at + fault.settling
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,7 @@ def under_way(line: Sequence[Exchange], fault: Fault) -> Sequence[Exchange]:
     read, the first one after.
     """
     before, after = (bisect_right(line, moment, key=lambda one: one.at) for moment in (fault.begun, fault.ended))
-    was_last = before > 0 and line[before - 1].may_be_unsettled(fault.begun)
+    was_last = before > 0 and line[before - 1].may_be_unsettled_at(fault)
     was_on_its_way = after < len(line) and line[after].at <= fault.ended + TRAVEL_SECONDS
     return line[before - was_last : after + was_on_its_way]
 

@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from tests.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault
+from tests.faults.exchanges import TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures
 
 SENDERS = 5
@@ -23,8 +23,7 @@ def extra_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, Excha
 
 def was_under_way(request: Exchange, fault: Fault) -> bool:
     """Say whether a request may have been sent and not yet settled during the fault."""
-    ended = float("inf") if request.answered_at is None else request.answered_at + SETTLE_SECONDS
-    return request.at <= fault.ended + TRAVEL_SECONDS and ended >= fault.begun
+    return request.at <= fault.ended + TRAVEL_SECONDS and request.may_be_unsettled_at(fault)
 
 
 def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psycopg
@@ -23,6 +23,7 @@ from tests.faults.everything.works import ANSWER_SECONDS, EVERY, Faults, Work
 from tests.faults.load import loaded
 from tests.faults.mailbox_loading import mailbox_loaded
 from tests.faults.queue_load import queue_loaded
+from tests.faults.settling import settling_seconds
 from tests.real_broker import Broker
 from tests.receiver import Receiver
 
@@ -42,6 +43,7 @@ class Everything:
     works: dict[str, Work] = field(default_factory=dict)
     made: dict[str, Made] = field(default_factory=dict)
     """The subscribers of each kind."""
+    begun: float = field(default_factory=time.monotonic)
 
     def start(self) -> None:
         """Let everybody go on from now."""
@@ -69,6 +71,12 @@ class Everything:
             left = {kind for kind in left if not self._is_through(kind)}
             time.sleep(LOOK_EVERY)
         return [kind for kind in self.works if kind in left]
+
+    def read_settling(self) -> float:
+        """Let all faults know, before anything is judged, how long answers have waited to be stored; return that."""
+        seconds = settling_seconds(self.broker, self.begun, self.faults.all)
+        self.faults.all[:] = [replace(fault, settling=seconds) for fault in self.faults.all]
+        return seconds
 
     def forget_requests(self) -> None:
         """Keep the receiver's log short."""

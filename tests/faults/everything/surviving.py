@@ -53,6 +53,7 @@ def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakag
         breakage.happen(scene, breakage.seconds)
         stuck = everybody.go_on(WARM, PATIENCE)
         left = everybody.stop(PATIENCE)
+        everybody.read_settling()
         said = dict.fromkeys(cold, "it did not begin")
         said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}
         said |= {kind: "it was not through in time" for kind in left if kind not in said}
@@ -66,6 +67,7 @@ def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakag
 
 def together(everybody: Everything, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
     """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
+    say(f"answers were stored within {everybody.read_settling():.1f} s while nothing was broken, with room for longer")
     said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
     judged_apart = {
         kind: outcome(work, everybody.made[kind], None, said.get(kind, "")) for kind, work in everybody.works.items()
