@@ -35,6 +35,8 @@ MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
 SPARK_TESTS = "tests/spark"
 """They share a session: one process."""
+SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_a_run.py"
+"""It has a broker instead, which starts Spark."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
 WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")
 """Where tests with a whole stack of their own may stand: nobody has to read all the others to find them."""
@@ -104,13 +106,14 @@ FAULTS_AND_SPARK = (
     ),
     Step(
         "Spark tests",
-        (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS),
+        (*PYTEST, "-m", "not cluster and not lengthy", SPARK_TESTS, f"--ignore={SPARK_BY_THE_BROKER}"),
         QUICK_JAVA,
         report="spark.xml",
         niceness=BEHIND_WORKERS,
     ),
+    Step("a run of Spark", (*PYTEST, SPARK_BY_THE_BROKER), QUICK_JAVA, report="run.xml", niceness=BEHIND_WORKERS),
 )
-"""The former wait most of the time, for a broker with stores of its own; the latter take what is left of the cores."""
+"""The first wait most of the time, for a broker with stores of its own; the others take what is left of the cores."""
 
 
 def test(*arguments: str) -> int:
