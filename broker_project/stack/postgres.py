@@ -1,9 +1,7 @@
 """The embedded PostgreSQL: the binaries that a Python package carries, on loopback, with a password."""
 
-import os
 import shutil
 import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +9,7 @@ import psycopg
 
 from broker_project.stack.ordinary_user import ordinary_user
 from broker_project.stack.ports import LOOPBACK
+from broker_project.stack.postgres_predecessors import end_predecessor
 from broker_project.stack.postgres_programs import binary, run
 from broker_project.stack.services import Service
 
@@ -110,7 +109,7 @@ class Postgres:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.data.exists():
             self._initialize()
-        _end_predecessor(self.data)
+        end_predecessor(self.data)
         ordinary_user().give(self.folder)
 
     def _initialize(self) -> None:
@@ -127,20 +126,3 @@ class Postgres:
         run("postgres", "--single", "-D", new, "postgres", stdin=f"CREATE DATABASE {NAME}\n")
         password_file.unlink()
         new.rename(self.data)
-
-
-def _end_predecessor(data: Path, seconds: float = 20.0) -> None:
-    """End a server that still runs on this folder; forget a process id that is another program's by now."""
-    pid_file = data / "postmaster.pid"
-    deadline = time.monotonic() + seconds
-    while pid_file.exists():
-        pid = int(pid_file.read_text().split()[0])
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        except OSError:
-            command = b""
-        if os.fsencode(data) not in command.split(b"\0"):
-            pid_file.unlink(missing_ok=True)
-            return
-        os.kill(pid, signal.SIGINT if time.monotonic() < deadline else signal.SIGKILL)
-        time.sleep(0.1)

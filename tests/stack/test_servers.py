@@ -1,5 +1,8 @@
 """The embedded PostgreSQL and Redis."""
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import psycopg
@@ -7,8 +10,10 @@ import pytest
 import redis
 
 from broker_project.stack.folder_lock import AlreadyRunning
-from broker_project.stack.postgres import OtherPassword
-from broker_project.stack.servers import running
+from broker_project.stack.folders import StackFolder
+from broker_project.stack.ports import any_free
+from broker_project.stack.postgres import OtherPassword, Postgres
+from broker_project.stack.servers import running, supervised
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +28,22 @@ def test_what_postgresql_was_told_survives_a_restart(tmp_path: Path) -> None:
     with running(tmp_path) as second, psycopg.connect(second["DATABASE_URL"]) as connection:
         row = connection.execute("SELECT word, lower(word), current_setting('fsync') FROM kept").fetchone()
     assert (first, row) == (second, ("Äpfel", "äpfel", "on"))
+
+
+def test_a_killed_postgresql_is_started_again_once_its_last_process_has_ended(tmp_path: Path) -> None:
+    postgres = Postgres(tmp_path / "postgres", any_free(), "password", durable=False)
+    with supervised(StackFolder(tmp_path)) as supervisor:
+        supervisor.start(postgres.service())
+        child = supervisor["postgres"]
+        with psycopg.connect(postgres.url) as connection:
+            late = connection.info.backend_pid
+            os.kill(late, signal.SIGSTOP)
+            child.take_down()
+            threading.Timer(1.0, os.kill, (late, signal.SIGCONT)).start()
+            child.start()
+            child.wait_until_ready()
+        with psycopg.connect(postgres.url) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
 
 
 def test_servers_ask_for_a_password(tmp_path: Path) -> None:
