@@ -1,6 +1,7 @@
 """One request on its way through libcurl: what it sends, what it takes of the answer, what came of it."""
 
 import re
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,6 +26,7 @@ HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTE
 UNUSABLE: Final = "unusable://"
 """Begins the URL of what nothing can be sent to; the rest of it says why."""
 KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
+TOO_LATE: Final = "the time for it was over before it could be sent"
 
 
 OK: Final[int] = pycurl.PREREQFUNC_OK
@@ -63,10 +65,12 @@ class Transfer:
 
     _token: Hashable
     burst: int
+    _until: float
 
     def __init__(self, connections: Connections, reach: Reach, *, deadline_ms: int, most_answer_bytes: int) -> None:
         self._connections = connections
         self._gate = Gate(reach)
+        self._deadline_seconds = deadline_ms / 1000
         self._most_answer_bytes = most_answer_bytes
         self.handle = new_handle(deadline_ms=deadline_ms)
         self.handle.transfer = self
@@ -80,6 +84,7 @@ class Transfer:
     def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int) -> None:
         """Take on a request that goes out with the others of its `burst`."""
         self._token, self._request, self.burst = token, request, burst
+        self._until = time.monotonic() + self._deadline_seconds
         url = request.url or ""
         if url.startswith(UNUSABLE):
             self._refused, url = url.removeprefix(UNUSABLE), UNUSABLE
@@ -115,7 +120,7 @@ class Transfer:
         self._head, self._body = bytearray(), bytearray()
         self._too_much = self._was_begun = self._has_head = self._is_interim = self.is_stale = False
         self._refused = ""
-        """Why nothing can be sent, or the head of the answer was not taken."""
+        """Why nothing is sent, or the head of the answer was not taken."""
         self._gate.begin()
 
     def note_socket(self, descriptor: int, _purpose: int) -> int:
@@ -129,14 +134,17 @@ class Transfer:
 
         The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11). Over a kept
         connection on which something has come, or to an address that is out of reach by now, it does not go out at
-        all: `is_stale`.
+        all: `is_stale`. Nor does it once its time is over, at which libcurl has looked before it sent others and this
+        process may have been stopped since: somebody else may have the line by now.
         """
         is_in_reach = self._gate.lets_out(address)
         if self._opened:
             self._connections.opened((host, port), self._opened)
         elif not self._was_begun:
             self.is_stale = not is_in_reach or self._connections.has_unread((host, port))
-        goes_out = is_in_reach and not self._was_begun and not self.is_stale
+        if not self._was_begun and time.monotonic() >= self._until:
+            self._refused = TOO_LATE
+        goes_out = is_in_reach and not (self._was_begun or self.is_stale or self._refused)
         self._was_begun |= goes_out
         return OK if goes_out else ABORT
 

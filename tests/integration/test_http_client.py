@@ -3,14 +3,16 @@
 import os
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import requests
 from django.conf import settings
 
 from delivery.http.client import HttpClient
+from delivery.http.gates import Gate
 from delivery.http.header_lines import EncodedRequest
-from delivery.http.transfers import Answer
+from delivery.http.transfers import TOO_LATE, Answer, RequestNotCompleted
 from tests.receiver import Later, Receiver, answer, hang, raw
 
 LONG = 30.0
@@ -77,6 +79,32 @@ def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses
         os.eventfd_read(elsewhere)
     os.close(elsewhere)
     os.close(bell)
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
+    client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """Somebody else has the line by then, and has sent it."""
+    lets_out, stopped_for = Gate.lets_out, 0.0
+
+    def stopped(gate: Gate, address: str) -> bool:
+        nonlocal stopped_for
+        stopped_for = LONG
+        return lets_out(gate, address)
+
+    if is_kept:
+        assert content_of(ask(client, receiver, "/")) == (200, b"")
+    monkeypatch.setattr(Gate, "lets_out", stopped)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_for)
+    monkeypatch.setattr("delivery.http.transfers.time", clock)
+    result = ask(client, receiver, "/late").result
+    assert isinstance(result, RequestNotCompleted)
+    assert (result.reason, result.was_sent, result.timed_out) == (TOO_LATE, False, False)
+    monkeypatch.undo()
+    assert content_of(ask(client, receiver, "/")) == (200, b"")
+    assert receiver.of("/late") == []
 
 
 def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
