@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Hashable
+from threading import Lock
 from typing import Final
 
 from django.conf import settings
@@ -16,28 +17,31 @@ NOBODY_KNOWN: Final = None
 class Room:
     """How many bytes of bodies are held at a time, and how many of them for one.
 
-    Of one thread: the server's loop.
+    Taken by the server's loop, given back by whichever thread answers.
     """
 
     def __init__(self, most: int, most_each: int) -> None:
+        self._lock = Lock()
         self._left = most
         self._most_each = most_each
         self._taken: Counter[Hashable] = Counter()
 
     def take(self, size: int, who: Hashable) -> bool:
         """Take so much, unless there is not so much left, or not for them."""
-        if size > min(self._left, self._most_each - self._taken[who]):
-            return False
-        self._left -= size
-        self._taken[who] += size
-        return True
+        with self._lock:
+            if size > min(self._left, self._most_each - self._taken[who]):
+                return False
+            self._left -= size
+            self._taken[who] += size
+            return True
 
     def give_back(self, size: int, who: Hashable) -> None:
         """Give back what was taken."""
-        self._left += size
-        self._taken[who] -= size
-        if not self._taken[who]:
-            del self._taken[who]
+        with self._lock:
+            self._left += size
+            self._taken[who] -= size
+            if not self._taken[who]:
+                del self._taken[who]
 
 
 class Claim:
@@ -55,9 +59,10 @@ class Claim:
         return is_taken
 
     def release(self) -> None:
-        """Give back all of it."""
-        self._room.give_back(self._taken, self._who)
-        self._taken = 0
+        """Give back all of it, if that has not been done."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._room.give_back(taken, self._who)
 
 
 class Rooms:

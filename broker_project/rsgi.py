@@ -39,16 +39,22 @@ polls.HERE.limit(seats_beside(settings.WEB_THREADS))
 class _Request:
     """One WSGI call: from RSGI's scope and the body to an answer."""
 
-    def __init__(self, scope: Any, headers: Headers, body: bytes, departure: Callable[[], "Future[None]"]) -> None:
-        self._environ = environ_of(scope, headers, body) | {DEPARTURE: departure}
+    def __init__(self, scope: Any, headers: Headers, upload: Upload, departure: Callable[[], "Future[None]"]) -> None:
+        self._environ = environ_of(scope, headers, upload.body) | {DEPARTURE: departure}
+        self._upload = upload
         self._status = 500
         self._headers: list[tuple[str, str]] = []
 
     def answer(self, protocol: Any) -> None:
-        """Call the application in this thread, and answer out of it, without another turn of the loop."""
+        """Call the application in this thread, and answer out of it, without another turn of the loop.
+
+        The room of the body is given back first: whoever has the answer finds it free for the next one.
+        """
         chunks: Iterable[bytes] = wsgi_application(self._environ, self._start)
         try:
-            protocol.response_bytes(self._status, self._headers, b"".join(chunks))
+            answer = b"".join(chunks)
+            self._upload.release()
+            protocol.response_bytes(self._status, self._headers, answer)
         finally:
             if hasattr(chunks, "close"):
                 chunks.close()
@@ -90,7 +96,7 @@ async def _answer(scope: Any, headers: Headers, upload: Upload, protocol: Any) -
         protocol.response_bytes(*upload.refusal)
         return
     loop = asyncio.get_running_loop()
-    request = _Request(scope, headers, upload.body, partial(_watch, protocol, loop))
+    request = _Request(scope, headers, upload, partial(_watch, protocol, loop))
     await loop.run_in_executor(_threads, request.answer, protocol)
 
 

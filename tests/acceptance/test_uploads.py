@@ -34,9 +34,11 @@ def web(brokers: Brokers) -> Iterator[Web]:
 
 
 @pytest.fixture
-def until_the_end() -> Iterator[contextlib.ExitStack]:
+def until_the_end(web: Web) -> Iterator[contextlib.ExitStack]:
+    """Hold connections open until the test is over, and wait until the room that they had is there for the next one."""
     with contextlib.ExitStack() as stack:
         yield stack
+    wait_until(lambda: post(web, BATCH).status_code == 401)
 
 
 def announced(size: int, *lines: str) -> bytes:
