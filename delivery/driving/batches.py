@@ -27,7 +27,8 @@ class Batch:
         self._withheld = [step.ended for _, step in steps if isinstance(step.ended, Withheld)]
         self._marks = [strand.line.mark(step.delivery) for strand, step in steps if isinstance(step, Send)]
         sending = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Send)}
-        self._renewed = [line for line in sending.values() if not line.fits_the_lease()]
+        now = time.monotonic()
+        self._renewed = [line for line in sending.values() if not line.fits_the_lease(now)]
         self._states = [line.state(let_go=False) for line in self._renewed]
         self._states += _let_go(steps)
 

@@ -186,7 +186,7 @@ class Rounds:
         return [line]
 
     def _start(self, strand: Strand, delivery: InHand, sequence: int | None) -> None:
-        line = strand.line
+        line, now = strand.line, time.monotonic()
         if sequence is None and strand.may_be_marked:
             log.warning("driver.mark_unknown", line_id=line.id, delivery_id=delivery.id)
             self._lose(line)  # its lease runs out, then it is mended
@@ -194,11 +194,11 @@ class Rounds:
             line.give_hand_back(self._budget)
             strand.give_back(self._budget)
             self._advance(strand, NotStarted())
-        elif not line.fits_the_lease():
+        elif not line.fits_the_lease(now):
             self._unsettled.keep([(strand, Send(None, delivery))])  # the settle took long: renew first
         else:
             strand.start(delivery, sequence, at=datetime.now(UTC))
-            self._client.start(strand, strand.request())
+            self._client.start(strand, strand.request(), since=now)
 
     def _read(self) -> None:
         if self._paging:

@@ -5,7 +5,9 @@ the CPU.
 """
 
 import time
+from collections import OrderedDict
 from collections.abc import Hashable
+from itertools import takewhile
 from typing import Any, Final
 
 import pycurl
@@ -23,6 +25,11 @@ GATHER_SECONDS: Final = 0.003
 """How long the first answers wait for those to requests that went out together with them: a settle for one costs
 nearly as much as a settle for ten."""
 
+OVERDUE_SECONDS: Final = 0.5
+"""How long libcurl may take to end what is over. It counts from when it begins, and so too late in a process that was
+stopped just before."""
+OVERDUE: Final = "Operation timed out"
+
 
 class HttpClient:
     """Any number of requests at once in one thread: `start` them, then `wait` for answers.
@@ -32,24 +39,31 @@ class HttpClient:
 
     def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
         self._reach = reach
-        self._deadline_ms = int(deadline_seconds * 1000)
+        self._deadline_seconds = deadline_seconds
         self._most_answer_bytes = most_answer_bytes
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, KEPT_CONNECTIONS)
         self._sockets = Sockets(self._multi)
         self._connections = Connections()
         self._idle: list[Transfer] = []
+        self._under_way: OrderedDict[Transfer, None] = OrderedDict()
+        """In the order in which they have to end."""
         self._started = 0
         self._burst = 0
         """The number of what goes out with the next `begin`."""
         self._unanswered = 0
         """How many of the last burst."""
 
-    def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
-        """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`."""
+    def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
+        """Take on a request; it goes out with the next `begin` or `wait`, its answer comes from a later `wait`.
+
+        Its deadline counts from `since` (monotonic), when it was sure that nobody else sends it; None: from now.
+        """
         transfer = self._idle.pop() if self._idle else self._new_transfer()
-        transfer.begin(token, request, burst=self._burst)
+        begun = time.monotonic() if since is None else since
+        transfer.begin(token, request, burst=self._burst, until=begun + self._deadline_seconds)
         self._multi.add_handle(transfer.handle)
+        self._under_way[transfer] = None
         self._started += 1
 
     def begin(self) -> None:
@@ -92,8 +106,7 @@ class HttpClient:
         self._sockets.close()
 
     def _new_transfer(self) -> Transfer:
-        deadline_ms, most = self._deadline_ms, self._most_answer_bytes
-        return Transfer(self._connections, self._reach, deadline_ms=deadline_ms, most_answer_bytes=most)
+        return Transfer(self._connections, self._reach, most_answer_bytes=self._most_answer_bytes)
 
     def _gathered(self) -> list[Answer]:
         end = time.monotonic() + GATHER_SECONDS
@@ -114,7 +127,13 @@ class HttpClient:
             answers += [
                 self._finish(handle, number, text) for handle, number, text in failed if not self._again(handle)
             ]
+        answers += [self._finish(one.handle, pycurl.E_OPERATION_TIMEDOUT, OVERDUE) for one in self._overdue()]
         return answers
+
+    def _overdue(self) -> list[Transfer]:
+        """Return what should have ended."""
+        over = time.monotonic() - OVERDUE_SECONDS
+        return [*takewhile(lambda one: one.until <= over, self._under_way)]
 
     def _again(self, handle: Any) -> bool:
         """Send what has not gone out over a kept connection, because something had come on it, over a new one."""
@@ -130,6 +149,7 @@ class HttpClient:
         transfer: Transfer = handle.transfer
         answer = transfer.end(number, text)
         self._multi.remove_handle(handle)
+        del self._under_way[transfer]
         self._unanswered -= transfer.burst == self._burst - 1
         self._idle.append(transfer)
         return answer

@@ -65,14 +65,14 @@ class Transfer:
 
     _token: Hashable
     burst: int
-    _until: float
+    until: float
+    """Monotonic time at which it has to have ended."""
 
-    def __init__(self, connections: Connections, reach: Reach, *, deadline_ms: int, most_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, reach: Reach, *, most_answer_bytes: int) -> None:
         self._connections = connections
         self._gate = Gate(reach)
-        self._deadline_seconds = deadline_ms / 1000
         self._most_answer_bytes = most_answer_bytes
-        self.handle = new_handle(deadline_ms=deadline_ms)
+        self.handle = new_handle()
         self.handle.transfer = self
         self.handle.setopt(pycurl.OPENSOCKETFUNCTION, self._gate.open_socket)
         self.handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
@@ -81,10 +81,10 @@ class Transfer:
         self.handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
         self._forget()
 
-    def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int) -> None:
-        """Take on a request that goes out with the others of its `burst`."""
-        self._token, self._request, self.burst = token, request, burst
-        self._until = time.monotonic() + self._deadline_seconds
+    def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int, until: float) -> None:
+        """Take on a request that goes out with the others of its `burst`, and has ended by `until`."""
+        self._token, self._request, self.burst, self.until = token, request, burst, until
+        self._limit()
         url = request.url or ""
         if url.startswith(UNUSABLE):
             self._refused, url = url.removeprefix(UNUSABLE), UNUSABLE
@@ -99,6 +99,7 @@ class Transfer:
     def begin_anew(self) -> None:
         """Let the request go out over a new connection: it has not been sent over the one that was kept."""
         self.handle.setopt(pycurl.FRESH_CONNECT, 1)
+        self._limit()
         self._start_over()
         self._is_anew = True
 
@@ -109,6 +110,10 @@ class Transfer:
             self.handle.setopt(pycurl.FRESH_CONNECT, 0)
         self._forget()
         return answer
+
+    def _limit(self) -> None:
+        """Give libcurl, which counts from the moment in which it begins, what is left of the time."""
+        self.handle.setopt(pycurl.TIMEOUT_MS, max(1, round((self.until - time.monotonic()) * 1000)))
 
     def _forget(self) -> None:
         self._token, self._request = None, NOTHING
@@ -142,7 +147,7 @@ class Transfer:
             self._connections.opened((host, port), self._opened)
         elif not self._was_begun:
             self.is_stale = not is_in_reach or self._connections.has_unread((host, port))
-        if not self._was_begun and time.monotonic() >= self._until:
+        if not self._was_begun and time.monotonic() >= self.until:
             self._refused = TOO_LATE
         goes_out = is_in_reach and not (self._was_begun or self.is_stale or self._refused)
         self._was_begun |= goes_out
@@ -199,8 +204,8 @@ class Transfer:
         return response
 
 
-def new_handle(*, deadline_ms: int) -> Any:
-    """Return a libcurl handle that follows no redirect, uses no proxy and no .netrc, and ends by the deadline."""
+def new_handle() -> Any:
+    """Return a libcurl handle that follows no redirect, and uses no proxy and no .netrc."""
     handle = pycurl.Curl()
     handle.setopt(pycurl.NOSIGNAL, 1)
     handle.setopt(pycurl.FOLLOWLOCATION, 0)
@@ -210,7 +215,6 @@ def new_handle(*, deadline_ms: int) -> Any:
     handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
     handle.setopt(pycurl.CAINFO, certifi.where())
     handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
-    handle.setopt(pycurl.TIMEOUT_MS, deadline_ms)
     return handle
 
 

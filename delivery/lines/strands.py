@@ -83,9 +83,9 @@ class DrivenLine(Holding):
             return seconds <= max(SOON_SECONDS, self.run.until - now)
         return False
 
-    def fits_the_lease(self) -> bool:
-        """Whether a request started now has ended before anybody else can take the line."""
-        return time.monotonic() - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
+    def fits_the_lease(self, now: float) -> bool:
+        """Whether a request whose deadline counts from now has ended before anybody else can take the line."""
+        return now - self.renewed_at + DEADLINE_SECONDS + MARGIN_SECONDS < LEASE_SECONDS
 
     def wanted(self) -> Wanted:
         """Return what is read for the line next."""

@@ -9,13 +9,14 @@ import pytest
 import requests
 from django.conf import settings
 
-from delivery.http.client import HttpClient
+from delivery.http.client import OVERDUE_SECONDS, HttpClient
 from delivery.http.gates import Gate
 from delivery.http.header_lines import EncodedRequest
 from delivery.http.transfers import TOO_LATE, Answer, RequestNotCompleted
-from tests.receiver import Later, Receiver, answer, hang, raw
+from tests.receiver import Later, Receiver, answer, hang, raw, wait_until
 
 LONG = 30.0
+LEFT = 0.2
 
 
 @pytest.fixture
@@ -105,6 +106,46 @@ def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
     monkeypatch.undo()
     assert content_of(ask(client, receiver, "/")) == (200, b"")
     assert receiver.of("/late") == []
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("is_anew", [False, True], ids=["at once", "over a new connection"])
+def test_a_request_ends_when_its_time_is_over_however_late_it_began(
+    client: HttpClient, receiver: Receiver, is_anew: bool
+) -> None:
+    """Its line may be somebody else's from then on."""
+    receiver.on("/hangs", hang)
+    if is_anew:
+        later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
+        receiver.on("/first", later)
+        assert content_of(ask(client, receiver, "/first")) == (200, b"")
+        receiver.soon(later.say)
+        assert later.has_said.wait(LONG)
+    began = time.monotonic()
+    client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
+    (answered,) = client.wait(LONG)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert answered.result.timed_out
+    assert LEFT <= time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.behaviour("4.11")
+def test_libcurl_counting_from_too_late_does_not_keep_a_request_for_longer(
+    client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the time when it begins, before which its process may have been stopped."""
+    receiver.on("/hangs", hang)
+    send(client, receiver, "/answers", "/hangs")
+    assert [answer.token for answer in client.wait(LONG)] == ["/answers"]
+    wait_until(lambda: receiver.of("/hangs"))
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG + OVERDUE_SECONDS)
+    monkeypatch.setattr("delivery.http.client.time", clock)
+    (answered,) = client.wait(0)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert (answered.token, answered.result.was_sent, answered.result.timed_out) == ("/hangs", True, True)
+    monkeypatch.undo()
+    assert content_of(ask(client, receiver, "/")) == (200, b"")
+    assert client.wait(0) == []
 
 
 def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:

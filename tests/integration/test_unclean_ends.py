@@ -6,18 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.db.models import F
+from requests import PreparedRequest
 
 from delivery.driving import turns
 from delivery.driving.driver import MOST_BODY_BYTES
 from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine
-from delivery.models import Delivery, Line, LineEvent, LineEventKind
+from delivery.lines.strands import DrivenLine, Strand
+from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
 from delivery.retention.storage_days import open_days
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.cancelling import cancel_deliveries_of
 from delivery.settling.lines import settle
 from delivery.waking import wakeups
-from delivery.waking.claiming import LEASE_SECONDS, claim, end_leases_of
+from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, claim, end_leases_of
 from subscriptions.models import Subscription
 from tests.driving import (
     attempts_of,
@@ -127,6 +128,26 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
     finally:
         alone.stop()
     assert receiver.bodies("/a") == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_its_lease_and_making_it(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, clock, frozen = Strand.request, time.monotonic, 0.0
+
+    def frozen_before(strand: Strand) -> PreparedRequest:
+        nonlocal frozen
+        frozen = 2 * DEADLINE_SECONDS
+        return made(strand)
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
+    monkeypatch.setattr(Strand, "request", frozen_before)
+    publish_numbered(wanted.event_type, 1)
+    with working():
+        hurry_until_done()
+    assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, None), (2, 200)]
+    assert [request.is_flagged for request in receiver.log] == [False]
 
 
 @pytest.mark.behaviour("4.11", "11.3")

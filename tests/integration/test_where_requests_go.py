@@ -32,13 +32,13 @@ class Asking(HttpClient):
 
     addresses = HERE
 
-    def start(self, token: Hashable, request: requests.PreparedRequest) -> None:
+    def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
         if not self._idle:
             self._idle.append(self._new_transfer())
         assert request.url
         port = request.url.partition(f"{NAME}:")[2].partition("/")[0] or "80"
         self._idle[-1].handle.setopt(pycurl.RESOLVE, [f"{NAME}:{port}:{self.addresses}"])
-        super().start(token, request)
+        super().start(token, request, since=since)
 
     def ask(self, url: str) -> Result:
         self.start(url, EncodedRequest("POST", url, [], b"{}"))
