@@ -1,13 +1,14 @@
 """What an endpoint wrote down of one line's requests, and what that says about copies, order and numbers."""
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from broker_project.stack.demo.arrivals import inverted, sets_aside
 from broker_project.stack.demo.records import Published
+from tests.faults.burdens import least_burden
 
 SETTLE_SECONDS = 1.0
 """So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
@@ -102,8 +103,12 @@ def explained(line: Sequence[Exchange], faults: Collection[Fault]) -> list[list[
 
 
 def most_of_a_fault(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
-    """Return how many copies the fault explains that explains the most."""
-    return max(map(len, explained(line, faults)), default=0)
+    """Return the most copies that one fault must have cost: what several came upon, any of them may have cost."""
+    causes: defaultdict[int, list[int]] = defaultdict(list)
+    for number, copies in enumerate(explained(line, faults)):
+        for copy in copies:
+            causes[id(copy.request)].append(number)
+    return least_burden([*causes.values()])
 
 
 def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:

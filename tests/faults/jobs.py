@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from tests.faults.burdens import least_burden
 from tests.faults.exchanges import TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures
 
@@ -39,44 +40,21 @@ def unexplained(requests: Sequence[Exchange], faults: Collection[Fault]) -> list
     return [copy for copy, _ in found]
 
 
-def most_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Sequence[Fault]) -> int:
-    """Return the most copies that one fault must have cost one sender.
-
-    Must: what several faults came upon, at the same time or one after the other, any of them may have cost.
-    """
-    of_sender: defaultdict[int, list[list[int]]] = defaultdict(list)
-    for copy, repeated in copies:
-        causes = [n for n, fault in enumerate(faults) if copy.at > fault.begun and was_under_way(repeated, fault)]
-        if causes:
-            of_sender[copy.message_id % SENDERS].append(causes)
-    return max(map(least_burden, of_sender.values()), default=0)
+def most_of_a_fault(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault must have cost, of what comes in no order."""
+    causes = (
+        [n for n, fault in enumerate(faults) if copy.at > fault.begun and was_under_way(repeated, fault)]
+        for copy, repeated in copies
+    )
+    return least_burden([*filter(None, causes)])
 
 
-def least_burden(wanted: Sequence[Sequence[int]]) -> int:
-    """Return how much the one must bear that bears most, where each thing goes to one of those that it names."""
-    most, borne = 1, defaultdict[int, list[int]](list)
-    for thing in range(len(wanted)):
-        while not _finds_room(thing, wanted, borne, most, set()):
-            most += 1
-    return most
-
-
-def _finds_room(
-    thing: int, wanted: Sequence[Sequence[int]], borne: defaultdict[int, list[int]], most: int, full: set[int]
-) -> bool:
-    """Give a thing to one that it names, if need be by giving another thing of that one to somebody else."""
-    for one in wanted[thing]:
-        if one in full:
-            continue
-        full.add(one)
-        if len(borne[one]) >= most:
-            moved = next((other for other in borne[one] if _finds_room(other, wanted, borne, most, full)), None)
-            if moved is None:
-                continue
-            borne[one].remove(moved)
-        borne[one].append(thing)
-        return True
-    return False
+def most_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault must have cost one sender."""
+    of_sender: defaultdict[int, list[tuple[Exchange, Exchange]]] = defaultdict(list)
+    for pair in copies:
+        of_sender[pair[0].message_id % SENDERS].append(pair)
+    return max((most_of_a_fault(pairs, faults) for pairs in of_sender.values()), default=0)
 
 
 def figures_of_jobs(

@@ -18,8 +18,8 @@ from tests.faults.exchanges import (
 )
 from tests.faults.figures import Figures, renamed
 from tests.faults.jobs import extra_copies as copies_in_any_order
+from tests.faults.jobs import most_of_a_fault as most_of_a_fault_in_any_order
 from tests.faults.jobs import unexplained as unexplained_in_any_order
-from tests.faults.several import copies_of
 
 
 def lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
@@ -47,7 +47,6 @@ def figures_of_lanes(
     accepted = {one.number for one in requests if one.status == 200}
     pairs = [*copies_in_any_order(apart)]
     copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in pairs]
-    most_apart = max((copies_of(pairs, fault) for fault in faults), default=0)
     return Figures(
         acknowledged=len(events),
         delivered=len(accepted),
@@ -63,5 +62,5 @@ def figures_of_lanes(
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         most_of_a_line=max(len([*extra_copies(own)]), len(pairs)),
-        most_of_a_fault=max(most_of_a_fault(own, faults), most_apart),
+        most_of_a_fault=max(most_of_a_fault(own, faults), most_of_a_fault_in_any_order(pairs, faults)),
     )

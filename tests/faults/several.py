@@ -5,12 +5,7 @@ from collections.abc import Collection, Sequence
 from broker_project.stack.demo.records import Published
 from tests.faults.exchanges import Exchange, Fault
 from tests.faults.figures import Figures, renamed
-from tests.faults.jobs import extra_copies, unexplained, was_under_way
-
-
-def copies_of(copies: Sequence[tuple[Exchange, Exchange]], fault: Fault) -> int:
-    """Return how many copies repeat what was under way during the fault."""
-    return sum(copy.at > fault.begun and was_under_way(repeated, fault) for copy, repeated in copies)
+from tests.faults.jobs import extra_copies, most_of_a_fault, unexplained
 
 
 def figures_of_several(
@@ -38,5 +33,5 @@ def figures_of_several(
         altered=sum(one.altered for one in requests),
         unfinished=unfinished,
         most_of_a_line=len(copies),
-        most_of_a_fault=max((copies_of(pairs, fault) for fault in faults), default=0),
+        most_of_a_fault=most_of_a_fault(pairs, faults),
     )

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_project.stack.demo.records import Published
+from tests.faults.burdens import least_burden
 from tests.faults.exchanges import SETTLE_SECONDS, TRAVEL_SECONDS, Exchange, Fault
 from tests.faults.figures import Figures, figures
-from tests.faults.jobs import figures_of_jobs, least_burden
+from tests.faults.jobs import figures_of_jobs
 
 
 def event(number: int) -> Published:
@@ -93,6 +94,8 @@ OF_ONE_AND_OF_TWO = [took(1, 10, 11), took(1, 20, 21, copy=True), took(2, 30, 31
         ([Fault(10.5, 10.6), Fault(30.5, 30.6)], 0, 1),
         ([Fault(8.0, 10.0 - TRAVEL_SECONDS), Fault(31.0 + SETTLE_SECONDS, 40.0)], 0, 1),
         ([Fault(10.5, 35.0)], 0, 2),
+        ([Fault(9.0, 35.0), Fault(10.5, 10.6), Fault(30.5, 30.6)], 0, 1),
+        ([Fault(9.0, 35.0), Fault(30.5, 30.6)], 0, 1),
         ([Fault(10.5, 10.6)], 1, 1),
         ([Fault(10.5, 10.6), Fault(33.0, 40.0)], 1, 1),
         ([Fault(22.5, 22.6), Fault(50.5, 51.0)], 2, 0),
@@ -211,6 +214,7 @@ def test_what_two_faults_came_upon_either_may_have_cost() -> None:
 @pytest.mark.parametrize(
     ("wanted", "burden"),
     [
+        ([], 0),
         ([[1]], 1),
         ([[1], [1]], 2),
         ([[1], [1, 2]], 1),
