@@ -1,6 +1,7 @@
 """The log of a run: a file that can be read while it grows, and does not grow beyond what somebody reads."""
 
 import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,8 @@ TAIL_BYTES: Final = 256 * 1024
 """How it ended, at the least; twice as much while it grows."""
 MOST_KEPT_BYTES: Final = 64 * 1024
 """So much is kept of the beginning in the database, and as much of the end."""
+OPTIONS_OF_JAVA: Final = re.compile(rb"^NOTE: Picked up JDK_JAVA_OPTIONS:.*\n?", re.MULTILINE)
+"""Every Java says what it was told, passwords of stores of certificates among it."""
 
 
 class RunLog:
@@ -42,8 +45,8 @@ class RunLog:
 
 
 def kept(printed: Path) -> str:
-    """Return what was printed, or its beginning and its end, as PostgreSQL takes it."""
-    text = printed.read_bytes() if printed.exists() else b""
+    """Return what was printed, or its beginning and its end, as PostgreSQL takes it; not what Java was told."""
+    text = OPTIONS_OF_JAVA.sub(b"", printed.read_bytes() if printed.exists() else b"")
     if len(text) > 2 * MOST_KEPT_BYTES:
         text = text[:MOST_KEPT_BYTES] + b"\n...\n" + text[-MOST_KEPT_BYTES:]
     return text.decode(errors="replace").replace("\0", "")

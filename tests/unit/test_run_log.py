@@ -6,6 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analytics import run_log
 from analytics.run_log import RunLog
 
 
@@ -25,6 +26,12 @@ def test_of_what_is_long_the_middle_is_left_out(tmp_path: Path) -> None:
     marker = b"\n... 5 bytes are left out here ...\n"
     assert kept(tmp_path, [b"0123456789", b"abcdefghi"]) == b"0123456789" + marker + b"fghi"
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+
+
+def test_what_java_was_told_is_not_kept(tmp_path: Path) -> None:
+    told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
+    (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
+    assert run_log.kept(tmp_path / "log") == "one\ntwo\n"
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))
