@@ -2,8 +2,9 @@
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from django.core.exceptions import ImproperlyConfigured
 
@@ -66,10 +67,11 @@ class Kept:
     def _read(self) -> None:
         if self._path.exists():
             try:
-                self._values = {str(name): str(value) for name, value in json.loads(self._path.read_text()).items()}
+                self._values = dict(_texts(json.loads(self._path.read_text())))
             except (ValueError, AttributeError) as problem:
                 raise ImproperlyConfigured(
-                    f"{self._path} holds the stack's secrets and is no JSON object ({problem}): mend it, or put it back"
+                    f"{self._path} holds the stack's secrets and is no JSON object of texts and numbers ({problem}): "
+                    "mend it, or put it back"
                 ) from problem
 
     def _keep(self, name: str, value: str) -> str:
@@ -81,3 +83,10 @@ class Kept:
             new.write_text(json.dumps(self._values, indent=1))
             new.replace(self._path)
         return value
+
+
+def _texts(values: Any) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        if type(value) not in (str, int):
+            raise ValueError(f"{name!r} is neither text nor number")
+        yield name, str(value)

@@ -30,13 +30,19 @@ def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path)
     assert Kept(tmp_path / "stack.json", print).secret("database password") == password
 
 
-@pytest.mark.parametrize("text", ['{"web": "8000",}', "[]", "", '"a"'])
+@pytest.mark.parametrize("text", ['{"web": "8000",}', "[]", "", '"a"', '{"secret key": null}', '{"web": ["8000"]}'])
 def test_a_file_that_cannot_be_read_is_left_as_it_is_and_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "stack.json"
     path.write_text(text)
     with pytest.raises(ImproperlyConfigured, match=r"stack\.json holds the stack's secrets .* mend it, or put it back"):
         Kept(path, print)
     assert path.read_text() == text
+
+
+def test_a_port_may_be_written_as_a_number(tmp_path: Path) -> None:
+    port = any_free()
+    (tmp_path / "stack.json").write_text(f'{{"web": {port}}}')
+    assert Kept(tmp_path / "stack.json", print).port("web") == port
 
 
 def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
