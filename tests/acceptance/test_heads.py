@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -153,15 +154,23 @@ def test_chunks_with_trailers_are_taken_for_broken_ones(broker: Broker) -> None:
     assert problem_of(answer) == (400, "incomplete_body")
 
 
+def begun_at_least(connection: socket.socket) -> bytes:
+    """Return how the answer begins; nothing if it is lost with the connection, which is reset."""
+    with contextlib.suppress(ConnectionError):
+        return until_closed(connection)[:13]
+    return b""
+
+
 def test_a_head_has_at_most_64_kibibytes(broker: Broker) -> None:
     def asked(size: int) -> bytes:
         return answer_to(broker.web, head("GET", PATH, LAST, f"X-Long: {'x' * size}"))
 
     assert asked(65_000).startswith(b"HTTP/1.1 401 ")
     assert problem_of(asked(65_600)) == (431, "head_too_large")
-    with connected(broker.web) as connection, contextlib.suppress(ConnectionError):  # closed while this still sends
-        connection.sendall(head("GET", PATH, LAST, f"X-Long: {'x' * 2_000_000}"))
-        assert until_closed(connection).startswith(b"HTTP/1.1 431 ")
+    with connected(broker.web) as connection:
+        with contextlib.suppress(ConnectionError):  # closed while this still sends
+            connection.sendall(head("GET", PATH, LAST, f"X-Long: {'x' * 2_000_000}"))
+        assert begun_at_least(connection) in (b"HTTP/1.1 431 ", b"")
 
 
 def test_a_head_has_at_most_a_hundred_headers(broker: Broker) -> None:

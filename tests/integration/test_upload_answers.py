@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from tests.receiver import PATIENCE
+
 NEXT_ONE_AT_ONCE = """
 import asyncio
 from types import SimpleNamespace
@@ -45,5 +47,6 @@ asyncio.run(main())
 
 
 def test_whoever_has_the_answer_to_a_large_body_finds_room_for_the_next_one() -> None:
-    done = subprocess.run([sys.executable, "-c", NEXT_ONE_AT_ONCE], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", NEXT_ONE_AT_ONCE]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert done.stdout.split() == ["404", "404", "404"], done.stderr
