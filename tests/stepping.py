@@ -64,8 +64,9 @@ class Wire:
         self._on_request = on_request
         self.under_way: list[Request] = []
 
-    def start(self, strand: Strand, request: requests.PreparedRequest) -> None:
+    def start(self, strand: Strand, request: requests.PreparedRequest, *, since: float) -> None:
         assert strand.under_way
+        assert strand.line.fits_the_lease(since)
         sequence = int(request.headers.get("Webhook-Sequence", "0"))
         attempt = int(request.headers["Webhook-Attempt"])
         is_flagged = "Webhook-Possible-Duplicate" in request.headers
