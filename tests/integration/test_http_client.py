@@ -109,24 +109,36 @@ def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
 
 
 @pytest.mark.behaviour("4.11")
-@pytest.mark.parametrize("is_anew", [False, True], ids=["at once", "over a new connection"])
-def test_a_request_ends_when_its_time_is_over_however_late_it_began(
-    client: HttpClient, receiver: Receiver, is_anew: bool
+def test_a_requests_time_counts_from_when_it_was_sure_that_nobody_else_sends_it(
+    client: HttpClient, receiver: Receiver
 ) -> None:
-    """Its line may be somebody else's from then on."""
     receiver.on("/hangs", hang)
-    if is_anew:
-        later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
-        receiver.on("/first", later)
-        assert content_of(ask(client, receiver, "/first")) == (200, b"")
-        receiver.soon(later.say)
-        assert later.has_said.wait(LONG)
     began = time.monotonic()
     client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
     (answered,) = client.wait(LONG)
     assert isinstance(answered.result, RequestNotCompleted)
     assert answered.result.timed_out
     assert LEFT <= time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
+    client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
+    receiver.on("/first", later)
+    receiver.on("/hangs", hang)
+    assert content_of(ask(client, receiver, "/first")) == (200, b"")
+    receiver.soon(later.say)
+    assert later.has_said.wait(LONG)
+    began = time.monotonic()
+    send(client, receiver, "/hangs")
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
+    monkeypatch.setattr("delivery.http.transfers.time", clock)
+    (answered,) = client.wait(LONG)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert answered.result.timed_out
+    assert time.monotonic() - began < LONG / 2
 
 
 @pytest.mark.behaviour("4.11")
