@@ -1,4 +1,4 @@
-"""The hourly summaries in plain Python, as docs/summaries.md defines them: what Spark's are compared with."""
+"""The hourly summaries in plain Python, as docs/reference/summaries.md defines them: what Spark's are compared with."""
 
 import datetime as dt
 import re

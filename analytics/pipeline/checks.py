@@ -57,7 +57,9 @@ def of_the_past(looks: Looks, before: Mapping[str, int]) -> tuple[Check, ...]:
         Check(
             f"{table.path}: none is gone",
             rows >= were,
-            f"{rows:,} of {were:,}" if rows >= were else f"{were - rows:,} of {were:,} are; see docs/summaries.md",
+            f"{rows:,} of {were:,}"
+            if rows >= were
+            else f"{were - rows:,} of {were:,} are; see docs/explanation/summaries-pipeline.md",
         )
         for table, rows, were in known
     )

@@ -13,7 +13,7 @@ KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"
 RUNNING: Final = "mark of the secret key that runs"
 LAST: Final = "mark of the last secret key"
-ADVICE: Final = "docs/operations.md says how the secret key is changed"
+ADVICE: Final = "docs/how-to/change-the-secret-key.md says how the secret key is changed"
 
 
 class OtherSecretKey(Exception):

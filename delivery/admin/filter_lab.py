@@ -30,7 +30,9 @@ from subscriptions.models.wanting import MAX_FILTER_STRING_LENGTH
 from subscriptions.verdicts import judge
 
 LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1
-LANGUAGE: Final = "$$->'Body'->>'state' = 'open' AND $$->'Header'->'X-Team'->>0 = 'blue'; all of it: docs/filters.md"
+LANGUAGE: Final = (
+    "$$->'Body'->>'state' = 'open' AND $$->'Header'->'X-Team'->>0 = 'blue'; all of it: docs/reference/filters.md"
+)
 
 
 class LabForm(forms.Form):

@@ -53,7 +53,7 @@ TABLE: Final[dict[Scope, str]] = {
         get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate
     """,
 }
-"""Which operations take which scope, as docs/keys.md says it in words."""
+"""Which operations take which scope, as docs/reference/api-keys.md says it in words."""
 WANTED: Final = {operation.strip(): scope for scope, text in TABLE.items() for operation in text.split(",")}
 DOCUMENT: Final = api_document()["paths"]
 DOCUMENTED: Final = {

@@ -97,7 +97,7 @@ def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
     before = all_loaded()
     assert summarizer.run() is Status.FAILED
     (told,) = summarizer.told.windows()
-    assert "bronze/attempts: none is gone (6 of 6 are; see docs/summaries.md)" in told["error"]
+    assert "bronze/attempts: none is gone (6 of 6 are; see docs/explanation/summaries-pipeline.md)" in told["error"]
     assert all_loaded() == before
     assert [deliveries_of(row) for row in summarizer.rows(RELIABILITY)] == [3, 1]
     summarizer.lake.place.forget(path_of(DAY))

@@ -28,6 +28,6 @@ def existing() -> Iterator[tuple[str, int]]:
 
 
 def test_every_problem_is_documented_and_none_besides() -> None:
-    rows = ROW.findall((ROOT / "docs" / "problems.md").read_text())
+    rows = ROW.findall((ROOT / "docs" / "reference" / "problems.md").read_text())
     assert {(code, int(status)) for code, status in rows} == {*existing()}
     assert [code for code, _ in rows] == sorted({code for code, _ in rows})

@@ -12,7 +12,7 @@ from subscriptions.filters.filter import Kept
 from subscriptions.filters.tree import Node
 from tests import filter_texts
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "filters.md"
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "reference" / "filters.md"
 
 ISSUE = {
     "original": {"project": {"id": "proj1008"}, "fields": {"actualEffort": 3}},

@@ -1,4 +1,4 @@
-"""The programs of docs/client.md: each runs as it stands, but for the broker's address and the key."""
+"""Run the programs of docs/how-to/use-the-mailbox-client.md as they stand, except for the address and the key."""
 
 import re
 import signal
@@ -13,7 +13,9 @@ from tests.playing_mailbox import TOKEN
 from tests.receiver import PATIENCE
 
 ROOT = Path(__file__).parents[2]
-READING, CALLING = re.findall(r"```python\n(.+?)```", (ROOT / "docs" / "client.md").read_text(), re.DOTALL)
+READING, CALLING = re.findall(
+    r"```python\n(.+?)```", (ROOT / "docs" / "how-to" / "use-the-mailbox-client.md").read_text(), re.DOTALL
+)
 
 
 def started(program: str, played: PlayedMailbox) -> subprocess.Popen[str]:

@@ -1,4 +1,4 @@
-"""The receivers of docs/signatures.md and docs/first-steps.md: they run as they stand, and let in what is signed."""
+"""Run the documented receivers (verify-signatures.md, first-webhook.md) as they stand: they accept signed requests."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-@pytest.fixture(params=["signatures.md", "first-steps.md"])
+@pytest.fixture(params=["how-to/verify-signatures.md", "tutorial/first-webhook.md"])
 def address(request: pytest.FixtureRequest) -> Iterator[str]:
     port = free_port()
     told = program(request.param).replace('int(os.environ.get("PORT", "9000"))', str(port)).replace("9000", str(port))

@@ -78,7 +78,7 @@ def test_summaries_that_are_wrong_are_named(table: Table, wrong: dict[str, int],
 def test_facts_that_are_gone_since_the_last_time_are_named() -> None:
     before = {"bronze/attempts": 7, "bronze/deliveries": 5, "bronze/messages": 4, "bronze/unfinished": 9}
     assert failed(checks.of_the_past(FACTS, before)) == [
-        ("bronze/attempts: none is gone", "2 of 7 are; see docs/summaries.md")
+        ("bronze/attempts: none is gone", "2 of 7 are; see docs/explanation/summaries-pipeline.md")
     ]
     assert checks.of_the_past(FACTS, {}) == ()
 
