@@ -29,7 +29,7 @@ class Word(StrEnum):
     NACK = "nack"
     """It is not: somebody else may have it."""
 
-    UNTRIED = "untried"
+    NOT_ATTEMPTED = "not_attempted"
     """Nobody has begun it: somebody else may have it, and this hand-out was no try."""
 
 

@@ -52,7 +52,7 @@ class Hand:
                 if held.until > now():
                     held.is_begun = True
                     return held.message
-                held.word, held.known_at = Word.UNTRIED, now()
+                held.word, held.known_at = Word.NOT_ATTEMPTED, now()
                 log.warning("mailbox.let_go id=%s", held.message.id)
             self._changed.notify_all()
             return None
@@ -140,4 +140,4 @@ class Hand:
     def _return_the_rest(self) -> None:
         for held in self._held.values():
             if held.is_waiting:
-                held.word = Word.UNTRIED
+                held.word = Word.NOT_ATTEMPTED

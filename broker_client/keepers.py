@@ -29,7 +29,7 @@ class Keeper:
         self._calls: Mapping[Word, Callable[..., list[Result]]] = {
             Word.ACK: mailbox.ack,
             Word.NACK: mailbox.nack,
-            Word.UNTRIED: partial(mailbox.nack, untried=True),
+            Word.NOT_ATTEMPTED: partial(mailbox.nack, not_attempted=True),
             Word.EXTEND: mailbox.extend,
         }
 

@@ -70,13 +70,15 @@ class Mailbox:
         """
         return self._answer("ack", {"receipts": receipts}, within)
 
-    def nack(self, receipts: Sequence[str], *, untried: bool = False, within: float = LONGEST_CALL) -> list[Result]:
-        """Return messages, so that they are available at once; `untried`: nobody has begun to work on them.
+    def nack(
+        self, receipts: Sequence[str], *, not_attempted: bool = False, within: float = LONGEST_CALL
+    ) -> list[Result]:
+        """Return messages, so that they are available at once; `not_attempted`: nobody has begun to work on them.
 
         What was tried as often as the mailbox's `max_redeliveries` allows has failed then.
         """
         document: dict[str, object] = {"receipts": receipts}
-        return self._answer("nack", document | {"untried": True} if untried else document, within)
+        return self._answer("nack", document | {"not_attempted": True} if not_attempted else document, within)
 
     def extend(
         self, receipts: Sequence[str], *, seconds: int | None = None, within: float = LONGEST_CALL

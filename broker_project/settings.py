@@ -223,7 +223,7 @@ MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
 MAX_BATCH_ITEMS = 1000
 DATA_UPLOAD_MAX_MEMORY_SIZE = MAX_BATCH_BYTES
-UPLOADS_BYTES = number("BROKER_UPLOADS_MEBIBYTES", least=16, default=64, most=100_000) * 1024 * 1024
+UPLOADS_BYTES = number("BROKER_UPLOADS_MB", least=16, default=64, most=100_000) * 1024 * 1024
 """How much of bodies over 64 KiB a web process holds until they are answered: room for one batch of a stranger, and of
 each of two keys."""
 UPLOAD_SECONDS = number("BROKER_UPLOAD_SECONDS", least=1, default=20, most=3600)
@@ -239,9 +239,9 @@ REACH = Reach(networks("BROKER_ALLOWED_NETWORKS", default=""))
 """Where requests may go: to no network that is not the internet's, but for those named here."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
-QUEUE_UNDER_WAY = number("BROKER_QUEUE_UNDER_WAY", least=1, default=16, most=10_000)
+QUEUE_MAX_IN_FLIGHT = number("BROKER_QUEUE_MAX_IN_FLIGHT", least=1, default=16, most=10_000)
 """How many messages each QUEUE sender has under way at a time."""
-VOLATILE_UNDER_WAY = number("BROKER_VOLATILE_UNDER_WAY", least=1, default=2000, most=100_000)
+VOLATILE_MAX_IN_FLIGHT = number("BROKER_VOLATILE_MAX_IN_FLIGHT", least=1, default=2000, most=100_000)
 """How many requests for volatile messages each worker has under way at a time; more are dropped."""
 CALLBACK_DAYS = number("BROKER_CALLBACK_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long an endpoint may take to reply through its callback, and the reply to be delivered."""

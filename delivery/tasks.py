@@ -34,7 +34,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name=queueing.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (behaviour 2.9)."""
-    sender = sending.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_UNDER_WAY)
+    sender = sending.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
     sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
 
 
@@ -89,7 +89,7 @@ def _worker() -> running.Worker:
         settings.WORKER_NAME,
         keep_days=settings.RETENTION_DAYS,
         until_summarized=settings.SUMMARIES,
-        under_way=settings.QUEUE_UNDER_WAY,
+        under_way=settings.QUEUE_MAX_IN_FLIGHT,
         terms=callback_terms(),
         reach=settings.REACH,
     )

@@ -5,7 +5,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.retry_terms import InTheEnd, Terms
+from subscriptions.retry_terms import OnExhausted, Terms
 
 DAY: Final = 86_400.0
 
@@ -27,11 +27,11 @@ def check_terms(terms: Terms) -> None:
 
 def _out_of_range(terms: Terms) -> Iterator[tuple[str, str]]:
     ranges = {
-        "first_pause": (terms.first_pause, *PAUSES),
+        "initial_delay_seconds": (terms.initial_delay_seconds, *PAUSES),
         "factor": (terms.factor, *FACTORS),
-        "longest_pause": (terms.longest_pause, *PAUSES),
+        "max_delay_seconds": (terms.max_delay_seconds, *PAUSES),
         "jitter": (terms.jitter, *JITTERS),
-        "most_retries": (terms.most_retries or 0, *RETRIES),
+        "max_retries": (terms.max_retries or 0, *RETRIES),
         "probe_seconds": (terms.probe_seconds, *PROBES),
     }
     for name, (value, least, most) in ranges.items():
@@ -44,10 +44,10 @@ def _out_of_range(terms: Terms) -> Iterator[tuple[str, str]]:
 
 
 def _not_together(terms: Terms) -> Iterator[tuple[str, str]]:
-    gives_up = terms.in_the_end != InTheEnd.NEVER
-    if gives_up and terms.most_retries is None:
-        yield "most_retries", "Say after how many retries it comes to an end, or that it never does: NEVER."
-    if not gives_up and terms.most_retries is not None:
-        yield "in_the_end", "Say what happens after the last retry, or leave most_retries out: it never gives up."
-    if terms.longest_pause < max((terms.first_pause, *terms.schedule)):
-        yield "longest_pause", "The longest pause is no shorter than the first one and each of the schedule."
+    gives_up = terms.on_exhausted != OnExhausted.NEVER
+    if gives_up and terms.max_retries is None:
+        yield "max_retries", "Say after how many retries it comes to an end, or that it never does: NEVER."
+    if not gives_up and terms.max_retries is not None:
+        yield "on_exhausted", "Say what happens after the last retry, or leave max_retries out: it never gives up."
+    if terms.max_delay_seconds < max((terms.initial_delay_seconds, *terms.schedule)):
+        yield "max_delay_seconds", "The longest pause is no shorter than the first one and each of the schedule."

@@ -13,17 +13,17 @@ class Action(TextChoices):
     HOLD = "HOLD"
     """Tried again before anything else of its subscriber: the line waits (behaviour 4.7, 4.8)."""
 
-    SET_ASIDE = "SET_ASIDE"
+    DEFER = "DEFER"
     """Tried again by its line, which goes on with the next one meanwhile (behaviour 4.6)."""
 
-    RETRY_APART = "RETRY_APART"
+    RETRY_LANE = "RETRY_LANE"
     """Tried again by the subscriber's retry line, which holds up nothing (behaviour 5.3)."""
 
     END = "END"
     """Never tried again: a redirect is 3xxNOTSUPPORTED, anything else REJECTED."""
 
 
-class InTheEnd(TextChoices):
+class OnExhausted(TextChoices):
     """What happens when a delivery has been tried again as often as it may be."""
 
     NEVER = "NEVER"
@@ -43,9 +43,10 @@ class InTheEnd(TextChoices):
 class Terms:
     """What a retry policy says, one action for each way to fail; all times in seconds.
 
-    The n-th retry waits the n-th of the `schedule`, beyond its end the last; without one `first_pause` times `factor`
-    for each retry before it, at most `longest_pause`. Either is shorter by up to the share `jitter`, at random, and
-    longer where the endpoint asks for it and is heard.
+    The n-th retry waits for the n-th entry of `schedule`, or for its last entry beyond its end. Without a schedule it
+    waits for `initial_delay_seconds` times `factor` for each earlier retry, at most `max_delay_seconds`. Either is
+    shortened at random by up to the share `jitter`, and is longer if the endpoint sends `Retry-After` and the policy
+    respects it.
     """
 
     on_redirect: Action
@@ -58,21 +59,21 @@ class Terms:
     on_server_error: Action
     """Any other 5xx, and what is no status: below 200 or above 599."""
     on_no_answer: Action
-    first_pause: float
+    initial_delay_seconds: float
     factor: float = 1.0
-    longest_pause: float = 60.0
+    max_delay_seconds: float = 60.0
     jitter: float = 0.0
     schedule: tuple[float, ...] = ()
-    honours_retry_after: bool = False
-    most_retries: int | None = None
+    respect_retry_after: bool = False
+    max_retries: int | None = None
     """After the first try; None: without limit, and only then is there no end."""
-    in_the_end: InTheEnd = InTheEnd.NEVER
+    on_exhausted: OnExhausted = OnExhausted.NEVER
     probe_seconds: float = 60.0
     """Between two probes of a suspended subscription."""
 
 
 TERMS: Final = tuple(field.name for field in fields(Terms))
-ACTIONS: Final = tuple(name for name in TERMS if name.startswith("on_"))
+ACTIONS: Final = tuple(name for name in TERMS if name.startswith("on_") and name != "on_exhausted")
 
 
 def terms_of(values: Mapping[str, Any]) -> Terms:
@@ -83,44 +84,44 @@ def terms_of(values: Mapping[str, Any]) -> Terms:
 
     """
     actions = {name: Action(values[name]) for name in ACTIONS}
-    end, schedule = InTheEnd(values["in_the_end"]), tuple(values["schedule"])
-    return Terms(**{**{name: values[name] for name in TERMS}, **actions, "in_the_end": end, "schedule": schedule})
+    end, schedule = OnExhausted(values["on_exhausted"]), tuple(values["schedule"])
+    return Terms(**{**{name: values[name] for name in TERMS}, **actions, "on_exhausted": end, "schedule": schedule})
 
 
 _MINUTE, _HOUR = 60.0, 3_600.0
-_HOLD, _ASIDE, _APART, _END = Action.HOLD, Action.SET_ASIDE, Action.RETRY_APART, Action.END
+_HOLD, _ASIDE, _APART, _END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
 
 PRESETS: Final[Mapping[str, Terms]] = {
     "TeamForge": Terms(
         *(_END, _END, _END, _HOLD, _ASIDE, _HOLD),
-        first_pause=1.0,
+        initial_delay_seconds=1.0,
         factor=2.0,
         jitter=0.2,
-        honours_retry_after=True,
+        respect_retry_after=True,
     ),
     "Workfront": Terms(
         *(_APART, _APART, _APART, _APART, _APART, _APART),
-        first_pause=10 * _MINUTE,
-        longest_pause=10 * _MINUTE,
-        most_retries=12,
-        in_the_end=InTheEnd.FAIL,
+        initial_delay_seconds=10 * _MINUTE,
+        max_delay_seconds=10 * _MINUTE,
+        max_retries=12,
+        on_exhausted=OnExhausted.FAIL,
     ),
     "webMethods": Terms(
         *(_END, _END, _END, _HOLD, _END, _HOLD),
-        first_pause=10.0,
-        longest_pause=10.0,
-        most_retries=5,
-        in_the_end=InTheEnd.REJECT,
+        initial_delay_seconds=10.0,
+        max_delay_seconds=10.0,
+        max_retries=5,
+        on_exhausted=OnExhausted.REJECT,
     ),
     "Standard-Webhooks": Terms(
         *(_END, _APART, _END, _APART, _APART, _APART),
-        first_pause=5 * _MINUTE,
-        longest_pause=24 * _HOUR,
+        initial_delay_seconds=5 * _MINUTE,
+        max_delay_seconds=24 * _HOUR,
         jitter=0.1,
         schedule=(5 * _MINUTE, 30 * _MINUTE, *(hours * _HOUR for hours in (2, 5, 10, 14, 20, 24))),
-        honours_retry_after=True,
-        most_retries=8,
-        in_the_end=InTheEnd.FAIL,
+        respect_retry_after=True,
+        max_retries=8,
+        on_exhausted=OnExhausted.FAIL,
     ),
 }
 """What comes installed, by name, in the order of the table of behaviour 5.1."""

@@ -17,8 +17,8 @@ DAYS: Final = 4
 ALL: Final = ("inactive as a whole", 0)
 STOPS: Final = [("inactive", 0), ("inactive", 1), ("paused", 0), ("paused", 1), ALL]
 
-Saying = Literal["ack", "nack", "untried", "extend"]
-BACK = ("nack", "untried")
+Saying = Literal["ack", "nack", "not_attempted", "extend"]
+BACK = ("nack", "not_attempted")
 """The two ways of giving back: only the first is a try that failed."""
 
 

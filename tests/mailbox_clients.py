@@ -27,7 +27,7 @@ AN_HOUR: Final = 3600
 SAY: Final[dict[Saying, Callable[[int, Sequence[Receipt], int], dict[Receipt, Result]]]] = {
     "ack": lambda whose, receipts, _: acknowledge(whose, receipts),
     "nack": lambda whose, receipts, _: give_back(whose, receipts),
-    "untried": lambda whose, receipts, _: give_back(whose, receipts, untried=True),
+    "not_attempted": lambda whose, receipts, _: give_back(whose, receipts, not_attempted=True),
     "extend": lambda whose, receipts, hours: extend(whose, receipts, seconds=hours * AN_HOUR),
 }
 
@@ -43,7 +43,9 @@ class Clients:
     def __init__(self, elsewhere: "psycopg.Connection[Any]") -> None:
         self.elsewhere = elsewhere
         self.subscriber = subscriber(ack_seconds=HOURS * AN_HOUR)
-        apart = retry_policy(on_server_error=Action.RETRY_APART, first_pause=AN_HOUR, longest_pause=AN_HOUR)
+        apart = retry_policy(
+            on_server_error=Action.RETRY_LANE, initial_delay_seconds=AN_HOUR, max_delay_seconds=AN_HOUR
+        )
         self.subscriptions = [
             subscription(self.subscriber, delivery_mode=DeliveryMode.PULL, retry_policy=policy)
             for policy in (None, apart)

@@ -15,7 +15,7 @@ from delivery.rules.retry_policies import RetryPolicy as Policy
 from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import RetryPolicy, Status, Subscription
 from subscriptions.models.pausable import PausedBy
-from subscriptions.retry_terms import ACTIONS, Action, InTheEnd
+from subscriptions.retry_terms import ACTIONS, Action, OnExhausted
 from tests.anything_goes import answers, which, workers
 from tests.coming_and_going import ComingAndGoing
 from tests.driving import outside, probe
@@ -25,15 +25,15 @@ from tests.stepping import Database, Request, SteppedWorker
 DAY = 86_400.0
 LOCK = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
 """What an edit holds until it is committed."""
-APART = dict.fromkeys(ACTIONS, Action.RETRY_APART)
+APART = dict.fromkeys(ACTIONS, Action.RETRY_LANE)
 HOLDING = {"on_server_error": Action.END}
-ASIDE = {"on_server_error": Action.SET_ASIDE, "on_throttled": Action.SET_ASIDE, "first_pause": 2.0}
+ASIDE = {"on_server_error": Action.DEFER, "on_throttled": Action.DEFER, "initial_delay_seconds": 2.0}
 TERMS: Sequence[dict[str, Any]] = [
-    APART | {"most_retries": 2, "in_the_end": InTheEnd.FAIL},
-    HOLDING | {"most_retries": 1, "in_the_end": InTheEnd.REJECT},
-    HOLDING | {"most_retries": 0, "in_the_end": InTheEnd.SUSPEND},
-    APART | {"most_retries": 1, "in_the_end": InTheEnd.SUSPEND},
-    ASIDE | {"most_retries": 2, "in_the_end": InTheEnd.FAIL},
+    APART | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
+    HOLDING | {"max_retries": 1, "on_exhausted": OnExhausted.REJECT},
+    HOLDING | {"max_retries": 0, "on_exhausted": OnExhausted.SUSPEND},
+    APART | {"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND},
+    ASIDE | {"max_retries": 2, "on_exhausted": OnExhausted.FAIL},
 ]
 """Policies that reach their ends soon; none is probed unless it is asked for."""
 failures = st.sampled_from([503, 503, 500, 404, "refused", "cut"])
@@ -56,7 +56,7 @@ class InForce(NamedTuple):
     policy: Policy
     stamp: int
     paused_by: str
-    on_trial: bool
+    half_open: bool
     is_sending: bool
 
 
@@ -90,9 +90,9 @@ class PoliciesInForce(ComingAndGoing):
         policy = self.policies[number - 1] if number else None
         Subscription.objects.filter(pk=self.subscriptions[at].pk).update(retry_policy=policy)
 
-    @rule(number=st.integers(1, len(TERMS)), most_retries=st.integers(0, 3))
-    def edit_policy(self, number: int, most_retries: int) -> None:
-        RetryPolicy.objects.filter(pk=self.policies[number - 1].pk).update(most_retries=most_retries)
+    @rule(number=st.integers(1, len(TERMS)), max_retries=st.integers(0, 3))
+    def edit_policy(self, number: int, max_retries: int) -> None:
+        RetryPolicy.objects.filter(pk=self.policies[number - 1].pk).update(max_retries=max_retries)
 
     @rule(at=which, worker=workers, results=st.lists(answers, min_size=2, max_size=8), pauses=st.booleans())
     def publish_and_answer(self, at: int, worker: int, results: list[int | str], pauses: bool) -> None:
@@ -115,7 +115,7 @@ class PoliciesInForce(ComingAndGoing):
         was = mine.get()
         probe()
         one = mine.get()
-        if one.on_trial and not was.on_trial:
+        if one.half_open and not was.half_open:
             self.tried.discard(one.pk)
         if was.paused_by == PausedBy.POLICY and one.status == one.subscriber.status == Status.ACTIVE:
             self.check_begun(one)
@@ -177,8 +177,8 @@ class PoliciesInForce(ComingAndGoing):
 
     def on_request(self, request: Request) -> None:
         start = self.in_force()[request.destination.subscription_id]
-        assert not start.on_trial or request.destination.subscription_id not in self.tried, "5.6: once a probe"
-        assert not start.on_trial or not self.is_apart(request), "5.6: a trial is the main line's alone"
+        assert not start.half_open or request.destination.subscription_id not in self.tried, "5.6: once a probe"
+        assert not start.half_open or not self.is_apart(request), "5.6: a trial is the main line's alone"
         self.at_start[request] = start
 
     def is_apart(self, request: Request) -> bool:
@@ -188,7 +188,7 @@ class PoliciesInForce(ComingAndGoing):
         """Return what the policy in force when a request left makes of its outcome."""
         result, start = request.result, self.at_start[request]
         outcome = Unreachable(result, result != "refused") if isinstance(result, str) else Answered(result)
-        history = History(attempts, 0, 0, is_apart=self.is_apart(request), on_trial=start.on_trial)
+        history = History(attempts, 0, 0, is_apart=self.is_apart(request), half_open=start.half_open)
         self.decisions[request] = judge(outcome, start.policy, history, chance=0.0).decision
         return self.decisions[request]
 
@@ -198,7 +198,7 @@ class PoliciesInForce(ComingAndGoing):
         """Check that what is suspended is tried if anything can be, and goes on if nothing is left."""
         mine = Delivery.objects.open().filter(subscription=one)
         if mine.filter(due_at=None).exists():
-            assert one.on_trial, "5.6: tried at its interval"
+            assert one.half_open, "5.6: tried at its interval"
         elif not mine.filter(line__lane=Lane.MAIN).exists():
             assert not one.paused_since, "5.6: what waits apart does not wait for ever"
 
@@ -213,19 +213,21 @@ class PoliciesInForce(ComingAndGoing):
         one_id = request.destination.subscription_id
         start, was, now = self.at_start[request], self.before[one_id], self.in_force()[one_id]
         if one_id == self.locked:
-            assert (now.paused_by, now.on_trial) == (was.paused_by, was.on_trial), "who has it locked is not waited for"
+            assert (now.paused_by, now.half_open) == (was.paused_by, was.half_open), (
+                "who has it locked is not waited for"
+            )
             return
-        if start.on_trial:
+        if start.half_open:
             self.tried.add(one_id)
         if self.decisions[request] is Decision.SUSPEND:
             is_old = was.paused_by == "" and was.stamp != start.stamp
             suspends = not is_old and was.paused_by in ("", PausedBy.POLICY)
-            assert suspends == (now.paused_by == PausedBy.POLICY and not now.on_trial), "5.6, 4.15"
-        elif start.on_trial:
-            assert not now.on_trial, "5.6: whatever else an endpoint answers is a sign of life"
+            assert suspends == (now.paused_by == PausedBy.POLICY and not now.half_open), "5.6, 4.15"
+        elif start.half_open:
+            assert not now.half_open, "5.6: whatever else an endpoint answers is a sign of life"
 
 
 def standing(one: Subscription) -> InForce:
     """Return how a subscription stands."""
     policy = policy_of(one.retry_policy.terms) if one.retry_policy else TEAMFORGE_POLICY
-    return InForce(policy, one.version + one.subscriber.version, one.paused_by, one.on_trial, one.is_sending)
+    return InForce(policy, one.version + one.subscriber.version, one.paused_by, one.half_open, one.is_sending)

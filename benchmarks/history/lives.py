@@ -105,7 +105,7 @@ SELECT n + 10 * message, 100000000 + 2 * (n + 10 * place) + half, 'TOPIC',
        NULL, NULL, NULL, CASE WHEN made_at > message THEN made + 10 * made_at * %(step)s END,
        CASE WHEN first > made_at THEN made + 10 * first * %(step)s END,
        CASE WHEN what = 'again' THEN pg_temp.id_of(made, 100000000 + 2 * n) END,
-       CASE WHEN made_at > message THEN 1 END, CASE WHEN planned > 1 THEN 'apart' END
+       CASE WHEN made_at > message THEN 1 END, CASE WHEN planned > 1 THEN 'retry_lane' END
   FROM published, (VALUES
          ('retried apart', 0, 0, 0, 2, 1, 2, 0, 0.0, 1),
          ('delayed',       1, 1, 0, 1, 1, 1, 1, 2.5, 3),

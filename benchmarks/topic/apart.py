@@ -22,20 +22,22 @@ OK: Final = 200
 AN_HOUR: Final = 3600.0
 KINDS: Final = ("redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer")
 POLICY: Final[dict[str, object]] = {
-    **{f"on_{kind}": "RETRY_APART" for kind in KINDS},
-    "first_pause": AN_HOUR,
+    **{f"on_{kind}": "RETRY_LANE" for kind in KINDS},
+    "initial_delay_seconds": AN_HOUR,
     "factor": 1.0,
-    "longest_pause": AN_HOUR,
+    "max_delay_seconds": AN_HOUR,
     "jitter": 0.0,
-    "most_retries": 1000,
-    "in_the_end": "FAIL",
+    "max_retries": 1000,
+    "on_exhausted": "FAIL",
 }
 """As `Workfront`, but an hour long, and without an end in sight."""
 OPEN_APART: Final = """
     SELECT count(*) FROM delivery_open WHERE closed_on = '9999-12-31' AND subscription_id = ANY (%s)
        AND line_id IN (SELECT id FROM delivery_line WHERE lane = 'retry')
 """
-PAUSE: Final = "UPDATE subscriptions_retrypolicy SET first_pause = %s, longest_pause = %s WHERE name = %s RETURNING id"
+PAUSE: Final = """
+    UPDATE subscriptions_retrypolicy SET initial_delay_seconds = %s, max_delay_seconds = %s WHERE name = %s RETURNING id
+"""
 SPREAD: Final = """
     WITH spread AS (
       UPDATE delivery_open SET due_at = clock_timestamp() + random() * make_interval(secs => %s)

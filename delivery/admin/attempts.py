@@ -16,8 +16,8 @@ from subscriptions.admin.theme import display, preformatted, table
 
 MEANINGS: Final[dict[str, str]] = {
     Meaning.HOLD: "its line was held",
-    Meaning.ASIDE: "set aside",
-    Meaning.APART: "tried again apart",
+    Meaning.DEFERRED: "deferred",
+    Meaning.RETRY_LANE: "tried again apart",
     Meaning.SUSPEND: "its subscription was suspended",
     Meaning.END: "it ended",
 }

@@ -27,7 +27,7 @@ class LineAdmin(StandingColumns):
     """Ordered work of one owner: a subscriber, a QUEUE sender, a callback."""
 
     list_display = (
-        *("owned_by", "state", "waiting", "set_aside", "set_aside_due", "to_release"),
+        *("owned_by", "state", "waiting", "set_aside", "set_aside_due", "awaiting_release"),
         *("hold_since", "hold_reason", "next_try", "last_sequence"),
     )
     list_filter = (HeldFilter, LaneFilter)
@@ -37,7 +37,7 @@ class LineAdmin(StandingColumns):
     search_help_text = "A subscriber's name, or a sender's Celery queue such as queue.0"
     fields = (
         *("owned_by", "lane", "queue", "sister", "state", "waiting", "set_aside", "set_aside_due", "delayed"),
-        *("to_release", "oldest_pending", "under_way"),
+        *("awaiting_release", "oldest_pending", "under_way"),
         "head_link",
         *("hold_since", "hold_reason", "next_try", "failures", "last_sequence", "worker", "lease_until", "epoch"),
         *("history", "group_list", "delivery_list"),

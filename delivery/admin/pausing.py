@@ -55,7 +55,7 @@ class PausingAdmin(SubscriptionAdmin):
         """Return whether it is paused, or tried."""
         if subscription.paused_since is None:
             return "-"
-        return label("ON TRIAL" if subscription.on_trial else "PAUSED", "warning")
+        return label("ON TRIAL" if subscription.half_open else "PAUSED", "warning")
 
     @action(
         description="Pause",

@@ -26,8 +26,8 @@ from subscriptions.admin.theme import AutocompleteSelectFilter, display, label, 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
 COLOURS: Final = {
     GroupState.WAITING: "info",
-    GroupState.UNDER_WAY: "info",
-    GroupState.SET_ASIDE: "warning",
+    GroupState.IN_FLIGHT: "info",
+    GroupState.DEFERRED: "warning",
     GroupState.HELD: "danger",
     GroupState.INACTIVE: "warning",
     GroupState.TAKEN: "success",
@@ -62,7 +62,7 @@ class QueueGroupAdmin(ReadOnlyAdmin[QueueGroup]):
     @display(description="next try")
     def next_try(self, group: QueueGroup) -> str:
         """Return when its endpoints are tried again, if all of them were in vain."""
-        return instant(group.due_at if state_of(group) == GroupState.SET_ASIDE else None)
+        return instant(group.due_at if state_of(group) == GroupState.DEFERRED else None)
 
     @display(description="uncertain")
     def is_uncertain(self, group: QueueGroup) -> str:

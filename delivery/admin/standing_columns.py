@@ -12,12 +12,12 @@ STATE_COLOURS: Final = {
     LineState.HELD: "danger",
     LineState.SENDING: "info",
     LineState.WAITING: "info",
-    LineState.SET_ASIDE: "warning",
+    LineState.DEFERRED: "warning",
     LineState.PAUSED: "warning",
-    LineState.TO_RELEASE: "danger",
+    LineState.AWAITING_RELEASE: "danger",
     LineState.DELAYED: "info",
     LineState.INACTIVE: "warning",
-    LineState.AT_REST: "success",
+    LineState.IDLE: "success",
 }
 
 
@@ -34,7 +34,7 @@ class StandingColumns(ReadOnlyAdmin[Line]):
         """Return how many deliveries are unfinished, or groups of a sender, counted no further than needed."""
         return counted(standing_of(line).waiting)
 
-    @display(description="set aside")
+    @display(description="deferred")
     def set_aside(self, line: Line) -> str:
         """Return how many of them failed before and are tried again later."""
         return counted(standing_of(line).set_aside)
@@ -50,9 +50,9 @@ class StandingColumns(ReadOnlyAdmin[Line]):
         return counted(standing_of(line).delayed)
 
     @display(description="to release")
-    def to_release(self, line: Line) -> str:
+    def awaiting_release(self, line: Line) -> str:
         """Return how many of them are HELD until somebody releases them."""
-        return counted(standing_of(line).to_release)
+        return counted(standing_of(line).awaiting_release)
 
     @display(description="held since")
     def hold_since(self, line: Line) -> str:

@@ -68,7 +68,7 @@ WITH done AS (
   UPDATE delivery_replay SET state = 'DONE', updated_at = clock_timestamp(), finished_at = clock_timestamp()
    WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
-   SET paused_since = NULL, paused_by = '', paused_reason = '', on_trial = false, probe_due_at = NULL,
+   SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL,
        updated_at = clock_timestamp()
   FROM done WHERE s.id = done.subscription_id AND s.paused_by = 'BACKFILL'
 RETURNING (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = s.subscriber_id AND l.lane = 'main')

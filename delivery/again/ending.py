@@ -37,7 +37,7 @@ WITH ended AS (
                              updated_at = clock_timestamp(), finished_at = clock_timestamp()
    WHERE id = %s RETURNING subscription_id)
 UPDATE subscriptions_subscription s
-   SET paused_since = NULL, paused_by = '', paused_reason = '', on_trial = false, probe_due_at = NULL,
+   SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL,
        updated_at = clock_timestamp()
   FROM ended WHERE s.id = ended.subscription_id AND s.paused_by = 'BACKFILL'
 """

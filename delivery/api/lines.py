@@ -49,7 +49,7 @@ class PauseSerializer(serializers.ModelSerializer[Subscription]):
 
     class Meta:
         model = Subscription
-        fields = ("subscription_id", "paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
+        fields = ("subscription_id", "paused_since", "paused_by", "paused_reason", "half_open", "probe_due_at")
         read_only_fields = fields
 
 
@@ -79,8 +79,10 @@ class LineSerializer(serializers.Serializer[LineNow]):
     set_aside = serializers.IntegerField(
         source="standing.set_aside", read_only=True, help_text="Those of them that failed and are tried again later."
     )
-    to_release = serializers.IntegerField(
-        source="standing.to_release", read_only=True, help_text="Those of them that are HELD until they are released."
+    awaiting_release = serializers.IntegerField(
+        source="standing.awaiting_release",
+        read_only=True,
+        help_text="Those of them that are HELD until they are released.",
     )
     delayed = serializers.IntegerField(
         source="standing.delayed", read_only=True, help_text="Those of them that are not to be sent before a moment."

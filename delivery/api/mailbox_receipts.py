@@ -30,7 +30,7 @@ class GiveBack(MailboxView):
     def post(self, request: Request, name: str) -> Response:
         """Make them available again at once; end those whose redeliveries are used up, unless nobody has tried."""
         mailbox, given = self.mailbox(request, name), self.given(request, ReturnedSerializer)
-        return answer(given, mailbox.subscriber_id, partial(give_back, untried=given["untried"]))
+        return answer(given, mailbox.subscriber_id, partial(give_back, not_attempted=given["not_attempted"]))
 
 
 class Prolong(MailboxView):

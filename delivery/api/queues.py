@@ -29,8 +29,8 @@ class SenderSerializer(serializers.Serializer[Any]):
     set_aside_due_at = serializers.DateTimeField(
         source="standing.set_aside_due_at", allow_null=True, help_text="When the next of those is tried again."
     )
-    to_release = serializers.IntegerField(
-        source="standing.to_release", help_text="Those of them that are HELD until they are released."
+    awaiting_release = serializers.IntegerField(
+        source="standing.awaiting_release", help_text="Those of them that are HELD until they are released."
     )
     under_way = serializers.IntegerField(help_text="Requests that are under way.")
     oldest_since = serializers.DateTimeField(

@@ -55,7 +55,7 @@ class ReceiptsSerializer(StrictSerializer):
 class ReturnedSerializer(ReceiptsSerializer):
     """The same, and whether somebody has tried."""
 
-    untried = TruthField(
+    not_attempted = TruthField(
         required=False,
         default=False,
         help_text="Nobody has begun to work on them: they are available again however often they were handed out.",

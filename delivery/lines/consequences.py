@@ -21,28 +21,28 @@ def verdict_on(line: Ledger, delivery: InHand, outcome: Outcome, *, chance: floa
         delivery.times_set_aside,
         line.failures,
         is_apart=line.is_apart,
-        on_trial=destination.on_trial,
+        half_open=destination.half_open,
     )
     return judge(outcome, destination.policy, history, chance=chance)
 
 
 def further_of(line: Ledger, delivery: InHand, decision: Decision) -> Further | None:
     """Return what else follows from a request: as a rule nothing."""
-    policy, on_trial = delivery.destination.policy, delivery.destination.on_trial
-    if decision is Decision.DELIVERED and not on_trial:
+    policy, half_open = delivery.destination.policy, delivery.destination.half_open
+    if decision is Decision.DELIVERED and not half_open:
         return None
     suspends = decision is Decision.SUSPEND
     # What retries apart goes to the retry line; where it suspends, it goes back to its place in the main line.
-    moves = decision is (Decision.SUSPEND if line.is_apart else Decision.RETRY_APART)
+    moves = decision is (Decision.SUSPEND if line.is_apart else Decision.RETRY_LANE)
     # In a retry line nothing is held, nor set aside, whatever TeamForge would make of the answer.
     is_told = decision is not Decision.DELIVERED and (policy.spacing is not None or line.is_apart)
     further = Further(
         to_line_id=line.claim.sister_id if moves else None,
         suspends=suspends,
-        resumes=on_trial and not suspends,
+        resumes=half_open and not suspends,
         stamp=delivery.destination.stamp if suspends else None,
         probe=policy.probe_seconds if suspends else None,
-        announces=(on_trial or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
+        announces=(half_open or decision in ANNOUNCED) and _may_be_announced(delivery.content.event_type),
         meaning=decision.meaning if is_told else None,
     )
     return None if further == NOTHING else further

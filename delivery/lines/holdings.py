@@ -68,7 +68,7 @@ class Holding(Ledger):
     def tries(self, delivery: InHand) -> None:
         """Note that a delivery goes next."""
         to = delivery.destination
-        if to.on_trial:
+        if to.half_open:
             self.tried.add((to.subscription_id, to.stamp))
 
     def leave_out(self, delivery: InHand, until: float) -> None:

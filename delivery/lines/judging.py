@@ -75,6 +75,6 @@ def _gives_number_back(delivery: InHand, outcome: Outcome, decision: Decision) -
 
     What is retried apart keeps its number: only the main line gives any.
     """
-    if decision is Decision.RETRY_APART:
+    if decision is Decision.RETRY_LANE:
         return False
     return delivery.sequence is None and isinstance(outcome, Unreachable) and not outcome.was_sent

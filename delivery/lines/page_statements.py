@@ -19,7 +19,7 @@ active AS MATERIALIZED (
     FROM wanted w JOIN delivery_line l ON l.id = w.line_id
     JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
     JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
-         AND (l.lane = 'main' OR NOT s.on_trial)"""
+         AND (l.lane = 'main' OR NOT s.half_open)"""
 
 PAGE: Final = f"""
    GROUP BY 1, 2, 3, 4),

@@ -20,10 +20,10 @@ class GroupState(TextChoices):
     WAITING = "WAITING"
     """Its endpoints have not all been tried yet."""
 
-    UNDER_WAY = "UNDER_WAY"
+    IN_FLIGHT = "IN_FLIGHT"
     """One of its endpoints is being asked."""
 
-    SET_ASIDE = "SET_ASIDE"
+    DEFERRED = "DEFERRED"
     """None of its endpoints took it; they are tried again (behaviour 6.5)."""
 
     HELD = "HELD"
@@ -100,7 +100,7 @@ def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStanding]:
 def _standing(group_id: int, group: QueueGroup | None, deliveries: list[Delivery]) -> GroupStanding:
     state = state_of(group, {one.status for one in deliveries})
     taken_by = next((one for one in deliveries if one.status == DeliveryStatus.DELIVERED), None)
-    next_try_at = group.due_at if group and state == GroupState.SET_ASIDE else None
+    next_try_at = group.due_at if group and state == GroupState.DEFERRED else None
     return GroupStanding(group_id, state, deliveries, taken_by, group.cycles if group else None, next_try_at)
 
 
@@ -111,6 +111,6 @@ def state_of(group: QueueGroup | None, statuses: Collection[str] = ()) -> GroupS
     if group is None:
         return GroupState.ENDED
     if DeliveryStatus.IN_FLIGHT in statuses:
-        return GroupState.UNDER_WAY
+        return GroupState.IN_FLIGHT
     by_due = {None: GroupState.WAITING, UNTIL_RELEASED: GroupState.HELD, UNTIL_ACTIVE: GroupState.INACTIVE}
-    return by_due.get(group.due_at, GroupState.SET_ASIDE)
+    return by_due.get(group.due_at, GroupState.DEFERRED)

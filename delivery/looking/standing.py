@@ -31,13 +31,13 @@ class LineState(TextChoices):
     WAITING = "WAITING"
     """Something can be sent, and no worker has taken it yet."""
 
-    SET_ASIDE = "SET_ASIDE"
+    DEFERRED = "DEFERRED"
     """All that can be sent has failed before and waits until it is due again (behaviour 4.6, 5.3)."""
 
     PAUSED = "PAUSED"
     """Nothing can be sent, and something waits for a subscription that is paused (behaviour 1.6, 5.6)."""
 
-    TO_RELEASE = "TO_RELEASE"
+    AWAITING_RELEASE = "AWAITING_RELEASE"
     """Nothing waits but what is HELD until somebody releases it (behaviour 3.6)."""
 
     DELAYED = "DELAYED"
@@ -46,7 +46,7 @@ class LineState(TextChoices):
     INACTIVE = "INACTIVE"
     """All else that waits belongs to something inactive, or of a sender paused: it is kept and skipped (1.6, 1.7)."""
 
-    AT_REST = "AT_REST"
+    IDLE = "IDLE"
     """Nothing is unfinished."""
 
 
@@ -71,7 +71,7 @@ class Standing:
     """Those of them that failed before and are tried again later, counted alike."""
     set_aside_due_at: datetime | None
     """When the next one that was set aside is due; None where none of them can be sent."""
-    to_release: int = 0
+    awaiting_release: int = 0
     """Those of the unfinished that are HELD, counted alike."""
     delayed: int = 0
     """Those of them that are not to be sent before a moment of their own, counted alike; groups are `set_aside`."""
@@ -87,7 +87,7 @@ class _Found(NamedTuple):
     fresh: int
     aside: int
     delayed: int
-    to_release: int
+    awaiting_release: int
     aside_due_at: datetime | None
     held_since: datetime
     held_reason: str
@@ -120,17 +120,17 @@ def unfinished_of(subscription_ids: Sequence[int]) -> int:
 
 
 def _standing(found: _Found) -> Standing:
-    waiting = min(found.fresh + found.aside + found.delayed + found.to_release, COUNTED_AT_MOST)
+    waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, COUNTED_AT_MOST)
     states = {
         LineState.HELD: found.is_held,
         LineState.SENDING: found.is_driven,
         LineState.WAITING: found.is_sendable,
-        LineState.SET_ASIDE: found.aside_due_at is not None,
+        LineState.DEFERRED: found.aside_due_at is not None,
         LineState.PAUSED: found.is_paused,
-        LineState.TO_RELEASE: 0 < waiting == found.to_release,
-        LineState.DELAYED: 0 < waiting == min(found.delayed + found.to_release, COUNTED_AT_MOST),
+        LineState.AWAITING_RELEASE: 0 < waiting == found.awaiting_release,
+        LineState.DELAYED: 0 < waiting == min(found.delayed + found.awaiting_release, COUNTED_AT_MOST),
         LineState.INACTIVE: waiting > 0,
-        LineState.AT_REST: True,
+        LineState.IDLE: True,
     }
     return Standing(
         state=next(state for state, applies in states.items() if applies),
@@ -138,6 +138,6 @@ def _standing(found: _Found) -> Standing:
         waiting=waiting,
         set_aside=found.aside,
         set_aside_due_at=found.aside_due_at,
-        to_release=found.to_release,
+        awaiting_release=found.awaiting_release,
         delayed=found.delayed,
     )

@@ -12,7 +12,7 @@ HOLD_COUNTS: Final = """
      SELECT FROM delivery_open h LEFT JOIN subscriptions_subscription s ON s.id = h.subscription_id
        LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND h.status IN ('PENDING', 'IN_FLIGHT')
-        AND (h.subscription_id IS NULL OR s.is_sending AND NOT s.on_trial AND u.status = 'ACTIVE')))
+        AND (h.subscription_id IS NULL OR s.is_sending AND NOT s.half_open AND u.status = 'ACTIVE')))
 """
 """A line is held only for a head that can be sent: one cancelled, paused or inactivated meanwhile holds nothing up.
 
@@ -25,12 +25,12 @@ FRESH: Final = "due_at IS NULL ORDER BY id"
 LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
 DELAYED: Final = f"due_at = {DUE_LATER} ORDER BY id"
 PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
-TO_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
+AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
 """What waits in a mailbox is in no line (behaviour 9.1)."""
-SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.on_trial)"
+SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
 """A subscription on trial is tried by the main line alone."""
 
 
@@ -60,7 +60,7 @@ SELECT l.id, {HOLD_COUNTS}, COALESCE(l.lease_until > clock_timestamp(), false),
       ORDER BY s.is_sending DESC LIMIT {COUNTED_AT_MOST}) f) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(LATER)} a) aside
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(DELAYED)} y) delayed
- CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(TO_RELEASE)} h) held
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_waiting(AWAITING_RELEASE)} h) held
  CROSS JOIN LATERAL (
    SELECT min(d.due_at) AS due_at FROM subscriptions_subscription s CROSS JOIN LATERAL (
      SELECT d.due_at FROM delivery_open d
@@ -111,7 +111,7 @@ SELECT l.id, false, COALESCE(l.lease_until > clock_timestamp(), false),
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(FRESH)} g) fresh
  CROSS JOIN LATERAL (SELECT count(*) AS number, min(due_at) AS due_at FROM {_groups(LATER)} g) later
  CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(PARKED)} g) parked
- CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(TO_RELEASE)} g) held
+ CROSS JOIN LATERAL (SELECT count(*) AS number FROM {_groups(AWAITING_RELEASE)} g) held
  WHERE l.id = ANY(%s) AND l.lane = 'queue'
 """
 """What a QUEUE sender has are groups."""

@@ -38,7 +38,7 @@ SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status
 """
 """Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
 
-LIMIT: Final = "CASE WHEN NOT %(untried)s THEN f.max_redeliveries END"
+LIMIT: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
 """Of what nobody has begun, none: a hand-out that was no try never ends a message."""
 
 GIVE_BACK: Final = f"""{FOUND},

@@ -26,13 +26,13 @@ def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt
     return _answered(receipts, _found(asked, _open(ACKNOWLEDGE, asked)), results.acknowledged)
 
 
-def give_back(subscriber_id: int, receipts: Sequence[Receipt], *, untried: bool = False) -> dict[Receipt, Result]:
+def give_back(subscriber_id: int, receipts: Sequence[Receipt], *, not_attempted: bool = False) -> dict[Receipt, Result]:
     """Make available at once what the receipts name; or end it, if its redeliveries are used up or it is cancelled.
 
-    What is `untried`, since its client has not begun it, is available again however often it was handed out.
+    What is `not_attempted`, since its client has not begun it, is available again however often it was handed out.
     """
     asked = _arguments(subscriber_id, receipts)
-    open_ones = _open(GIVE_BACK, asked | {"uncertain": False, "untried": untried})
+    open_ones = _open(GIVE_BACK, asked | {"uncertain": False, "not_attempted": not_attempted})
     wakeups.wake(wakeups.TOPIC, sorted({one.woken_line for one in open_ones if one.woken_line}))
     polls.hint([subscriber_id])
     return _answered(receipts, _found(asked, open_ones), results.given_back)

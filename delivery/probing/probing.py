@@ -29,7 +29,7 @@ WITH due AS MATERIALIZED (
    ORDER BY s.probe_due_at LIMIT 500 FOR NO KEY UPDATE OF s SKIP LOCKED),
 begun AS (
   UPDATE subscriptions_subscription s
-     SET on_trial = d.monitor_url = '',
+     SET half_open = d.monitor_url = '',
          probe_due_at = clock_timestamp() + make_interval(
            secs => CASE d.monitor_url WHEN '' THEN LEAST(d.seconds, {LOOK_SECONDS}) ELSE d.seconds END)
     FROM due d WHERE s.id = d.id)

@@ -41,8 +41,8 @@ class Meaning(StrEnum):
     """What is recorded of an attempt under a retry policy of its own, or in a retry line (behaviour 5.2)."""
 
     HOLD = "hold"
-    ASIDE = "aside"
-    APART = "apart"
+    DEFERRED = "deferred"
+    RETRY_LANE = "retry_lane"
     SUSPEND = "suspend"
     END = "end"
     """It was the last."""
@@ -56,11 +56,11 @@ class Decision(Enum):
     NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
     FAILED = DeliveryStatus.FAILED
     """Its retries are used up."""
-    SET_ASIDE = "set aside"
+    DEFER = "defer"
     """Stays pending, the next one goes."""
     HOLD_THE_LINE = "hold the line"
     """Stays pending and must not be overtaken."""
-    RETRY_APART = "retry apart"
+    RETRY_LANE = "retry lane"
     """Stays pending in its subscriber's retry line."""
     SUSPEND = "suspend"
     """Stays pending at its place, and its subscription is paused."""
@@ -78,8 +78,8 @@ class Decision(Enum):
 
 _MEANINGS: Final = {
     Decision.HOLD_THE_LINE: Meaning.HOLD,
-    Decision.SET_ASIDE: Meaning.ASIDE,
-    Decision.RETRY_APART: Meaning.APART,
+    Decision.DEFER: Meaning.DEFERRED,
+    Decision.RETRY_LANE: Meaning.RETRY_LANE,
     Decision.SUSPEND: Meaning.SUSPEND,
 }
 
@@ -92,7 +92,7 @@ class RetryRules:
     by_status: Mapping[int, Decision] = field(default_factory=dict)
     by_class: Mapping[int, Decision] = field(default_factory=dict)
     """By the status' first digit."""
-    otherwise: Decision = Decision.SET_ASIDE
+    otherwise: Decision = Decision.DEFER
 
 
 TEAMFORGE: Final = RetryRules(
@@ -103,7 +103,7 @@ TEAMFORGE: Final = RetryRules(
 """The default: 5xx is set aside, 503 and no answer hold the line, it never gives up (behaviour 5.1)."""
 
 QUEUE: Final = RetryRules(
-    on_no_answer=Decision.SET_ASIDE,
+    on_no_answer=Decision.DEFER,
     by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
 )
 """Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (behaviour 6.5)."""

@@ -17,23 +17,23 @@ from delivery.rules.outcomes import (
 from delivery.rules.pauses import aside_pause, hold_pause, refused_pause
 from delivery.rules.spacings import Spacing
 from subscriptions import retry_terms
-from subscriptions.retry_terms import Action, InTheEnd, Terms
+from subscriptions.retry_terms import Action, OnExhausted, Terms
 
 THROTTLING: Final = (408, 425, 429)
 """Answers of an endpoint that would take the request later."""
 
 DECISIONS: Final = {
     Action.HOLD: Decision.HOLD_THE_LINE,
-    Action.SET_ASIDE: Decision.SET_ASIDE,
-    Action.RETRY_APART: Decision.RETRY_APART,
+    Action.DEFER: Decision.DEFER,
+    Action.RETRY_LANE: Decision.RETRY_LANE,
     Action.END: Decision.REJECTED,
 }
 """What an action makes of a delivery; a redirect that ends it is not rejected but not supported."""
 
 IN_THE_END: Final = {
-    InTheEnd.FAIL: Decision.FAILED,
-    InTheEnd.REJECT: Decision.REJECTED,
-    InTheEnd.SUSPEND: Decision.SUSPEND,
+    OnExhausted.FAIL: Decision.FAILED,
+    OnExhausted.REJECT: Decision.REJECTED,
+    OnExhausted.SUSPEND: Decision.SUSPEND,
 }
 """What becomes of a delivery whose retries are used up."""
 
@@ -48,9 +48,9 @@ class RetryPolicy:
     rules: RetryRules
     spacing: Spacing | None = None
     """None: the pauses of `pauses`."""
-    most_retries: int | None = None
+    max_retries: int | None = None
     """None: it never gives up."""
-    in_the_end: InTheEnd = InTheEnd.NEVER
+    on_exhausted: OnExhausted = OnExhausted.NEVER
     probe_seconds: float = 0.0
     """How often a suspended subscription is tried."""
 
@@ -70,7 +70,7 @@ class History:
     """Of the line, in a row."""
     is_apart: bool = False
     """Whether it is in the retry line."""
-    on_trial: bool = False
+    half_open: bool = False
     """Whether its subscription is suspended, and tried with this delivery."""
 
 
@@ -92,28 +92,28 @@ def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: fl
         return Verdict(decision, None)
     is_used_up = _is_used_up(policy, history)
     if is_used_up:
-        decision = IN_THE_END[policy.in_the_end]
+        decision = IN_THE_END[policy.on_exhausted]
     elif history.is_apart:
-        decision = Decision.RETRY_APART
+        decision = Decision.RETRY_LANE
     pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
     return Verdict(decision, pause, is_used_up)
 
 
 def _is_used_up(policy: RetryPolicy, history: History) -> bool:
     """Tell whether there is no further try: also where the one that a suspended subscription has was in vain."""
-    if history.on_trial and policy.in_the_end is InTheEnd.SUSPEND:
+    if history.half_open and policy.on_exhausted is OnExhausted.SUSPEND:
         return True
-    return policy.most_retries is not None and history.attempts >= policy.most_retries
+    return policy.max_retries is not None and history.attempts >= policy.max_retries
 
 
 def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
     if is_out_of_reach(outcome):
-        return policy.spacing.longest_pause(chance=chance) if policy.spacing else refused_pause(chance=chance)
+        return policy.spacing.max_delay_seconds(chance=chance) if policy.spacing else refused_pause(chance=chance)
     retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
     if policy.spacing:
         holds = decision in HOLDING
         return policy.spacing.pause(history.attempts + 1, retry_after=retry_after, holds=holds, chance=chance)
-    if decision is Decision.SET_ASIDE:
+    if decision is Decision.DEFER:
         return aside_pause(history.times_set_aside + 1)
     failures = history.attempts if history.is_apart else history.failures
     return hold_pause(failures + 1, retry_after=retry_after, chance=chance)
@@ -127,15 +127,15 @@ def policy_of(terms: Terms) -> RetryPolicy:
     return RetryPolicy(
         rules=_rules_of(terms),
         spacing=Spacing(
-            first=terms.first_pause,
+            first=terms.initial_delay_seconds,
             factor=terms.factor,
-            longest=terms.longest_pause,
+            longest=terms.max_delay_seconds,
             jitter=terms.jitter,
             schedule=terms.schedule,
-            honours_retry_after=terms.honours_retry_after,
+            respect_retry_after=terms.respect_retry_after,
         ),
-        most_retries=terms.most_retries,
-        in_the_end=terms.in_the_end,
+        max_retries=terms.max_retries,
+        on_exhausted=terms.on_exhausted,
         probe_seconds=terms.probe_seconds,
     )
 

@@ -18,7 +18,7 @@ class Spacing:
     """The share by which a pause may be shorter."""
     schedule: tuple[float, ...] = ()
     """The pauses one by one, instead of `first`, `factor` and `longest`; empty: there is none."""
-    honours_retry_after: bool = True
+    respect_retry_after: bool = True
 
     def pause(self, retry: int, *, retry_after: float | None, holds: bool, chance: float) -> float:
         """Return the seconds before the `retry`-th try after the first one; `chance`, 0 to 1, shortens them by jitter.
@@ -26,11 +26,11 @@ class Spacing:
         What the endpoint asks for only lengthens them: while it holds its line, by no more than a line waits at most.
         """
         pause = self._unshortened(retry) * (1.0 - self.jitter * chance)
-        if retry_after is None or not self.honours_retry_after:
+        if retry_after is None or not self.respect_retry_after:
             return pause
         return max(pause, min(retry_after, LONGEST_RETRY_AFTER_SECONDS if holds else self.longest))
 
-    def longest_pause(self, *, chance: float) -> float:
+    def max_delay_seconds(self, *, chance: float) -> float:
         """Return the longest of the pauses, shortened like each of them."""
         return max(self.schedule, default=self.longest) * (1.0 - self.jitter * chance)
 

@@ -42,14 +42,14 @@ _SUSPENDED_SINCE: Final = """s.paused_by = 'POLICY' AND (s.id, s.paused_since) I
 _GOES_ON: Final = """
 changed AS (
   UPDATE subscriptions_subscription s
-     SET paused_since = NULL, paused_by = '', paused_reason = '', on_trial = false, probe_due_at = NULL
+     SET paused_since = NULL, paused_by = '', paused_reason = '', half_open = false, probe_due_at = NULL
     FROM asked a WHERE s.id = a.id"""
 
 PAUSE: Final = f"""{_ASKED}{_OF_THESE}
 changed AS (
   UPDATE subscriptions_subscription s
      SET paused_since = COALESCE(s.paused_since, clock_timestamp()), paused_by = 'HAND', paused_reason = %(why)s,
-         on_trial = false, probe_due_at = NULL
+         half_open = false, probe_due_at = NULL
     FROM asked a WHERE s.id = a.id{_TOLD}"""
 """A pause of its retry policy becomes one by hand: nothing tries it any more. Lines are not locked: as inactivating."""
 

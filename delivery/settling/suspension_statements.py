@@ -19,13 +19,13 @@ turned AS MATERIALIZED (
     JOIN subscriptions_subscription p ON p.id = w.subscription_id
     JOIN subscriptions_subscriber u ON u.id = p.subscriber_id
    WHERE CASE WHEN w.suspends THEN p.paused_by = 'POLICY' OR p.paused_by = '' AND p.version + u.version = w.stamp
-              ELSE p.on_trial END
+              ELSE p.half_open END
    ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
 changed AS (
   UPDATE subscriptions_subscription p
      SET paused_since = CASE WHEN t.suspends THEN COALESCE(p.paused_since, clock_timestamp()) END,
          paused_by = CASE WHEN t.suspends THEN 'POLICY' ELSE '' END,
-         paused_reason = CASE WHEN t.suspends THEN t.reason ELSE '' END, on_trial = false,
+         paused_reason = CASE WHEN t.suspends THEN t.reason ELSE '' END, half_open = false,
          probe_due_at = CASE WHEN t.suspends THEN clock_timestamp() + make_interval(secs => t.probe) END
     FROM turned t WHERE p.id = t.subscription_id),
 pause_noted AS (

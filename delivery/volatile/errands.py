@@ -30,7 +30,7 @@ def errand(parcel: Parcel, destination: Destination | None, clock: Callable[[], 
 
     One that is suspended and tried again is tried with what is stored, not with this.
     """
-    if destination is None or destination.on_trial:
+    if destination is None or destination.half_open:
         return VolatileOutcome.SKIPPED
     content = parcel.content
     if destination.script:

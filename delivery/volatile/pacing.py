@@ -44,7 +44,7 @@ def out_of_turn(destinations: Iterable[Destination]) -> set[int]:
     One on trial is not sent this, and takes none: it would be its trial's.
     """
     spacings = {
-        one.subscription_id: one.spacing for one in destinations if one.spacing is not None and not one.on_trial
+        one.subscription_id: one.spacing for one in destinations if one.spacing is not None and not one.half_open
     }
     if not spacings:
         return set()

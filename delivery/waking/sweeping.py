@@ -56,7 +56,7 @@ SELECT l.id, l.queue
   JOIN subscriptions_subscription s ON s.id = w.subscription_id AND s.is_sending AND s.kind = 'TOPIC'
   JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
   JOIN delivery_line l ON l.subscriber_id = u.id AND (l.id = w.line_id OR w.line_id IS NULL AND l.lane = 'main')
-                       AND (l.lane = 'main' OR NOT s.on_trial)
+                       AND (l.lane = 'main' OR NOT s.half_open)
  WHERE l.lease_until IS NULL AND {LINE_IS_DUE}
  UNION
 SELECT l.id, l.queue FROM delivery_line l WHERE l.sender IS NOT NULL AND l.lease_until IS NULL AND {HAS_DUE_GROUPS}
@@ -87,7 +87,7 @@ SELECT l.id
          WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at <= (SELECT clock_timestamp())
            AND d.status = 'PENDING' AND {LIVES}
          ORDER BY d.due_at, d.id LIMIT 1)) w
-      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC' AND (l.lane = 'main' OR NOT s.on_trial))
+      WHERE s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC' AND (l.lane = 'main' OR NOT s.half_open))
  UNION ALL
 SELECT l.id FROM delivery_line l
  WHERE l.id = ANY(%(lines)s) AND l.lease_until IS NULL

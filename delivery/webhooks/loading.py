@@ -15,7 +15,7 @@ from subscriptions.database import rows
 
 DESTINATIONS: Final = """
 SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, 1 / s.rate_limit,
-       s.output, s.on_trial, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
+       s.output, s.half_open, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
        s.script <> '', s.overlap_ends_at > clock_timestamp(), p.id, p.version
   FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
   LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
@@ -42,8 +42,8 @@ def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]
     former = former_secrets_of([subscription_id for subscription_id, *_, overlaps, _, _ in configured if overlaps])
     found, scripted = {}, []
     for subscription_id, stamp, endpoint, *columns, has_script, _, policy_id, _ in configured:
-        *sealed, spacing, output, on_trial, strands = columns
-        manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, on_trial, strands)
+        *sealed, spacing, output, half_open, strands = columns
+        manner = Manner(policies.get(policy_id, TEAMFORGE_POLICY), spacing, output, half_open, strands)
         opened = Sealed._make((*sealed, former.get(subscription_id, ())))
         plain = destination_of(subscription_id, stamp, endpoint, opened, manner)
         if has_script and is_usable(plain):

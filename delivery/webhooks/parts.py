@@ -24,7 +24,7 @@ class Manner(NamedTuple):
     policy: RetryPolicy = TEAMFORGE_POLICY
     spacing: float | None = None
     output: str = Output.AS_PUBLISHED
-    on_trial: bool = False
+    half_open: bool = False
     strands: int = 1
 
 
@@ -52,7 +52,7 @@ class Destination:
     """Seconds between two requests at least; None: not limited (behaviour 1.4)."""
     output: str = Output.AS_PUBLISHED
     """In which form the message is sent (behaviour 2.12)."""
-    on_trial: bool = False
+    half_open: bool = False
     """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
     strands: int = 1
     """How many requests its subscriber's main line may have under way (behaviour 4.13)."""

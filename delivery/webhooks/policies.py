@@ -9,8 +9,8 @@ from subscriptions.retry_terms import TERMS, terms_of
 
 POLICIES: Final = """
 SELECT id, version, on_redirect, on_throttled, on_client_error, on_unavailable, on_server_error, on_no_answer,
-       first_pause, factor, longest_pause, jitter, schedule, honours_retry_after, most_retries, in_the_end,
-       probe_seconds
+       initial_delay_seconds, factor, max_delay_seconds, jitter, schedule, respect_retry_after, max_retries,
+       on_exhausted, probe_seconds
   FROM subscriptions_retrypolicy WHERE id = ANY(%s)
 """
 """After the version the columns are `TERMS`."""

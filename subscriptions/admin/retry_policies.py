@@ -7,7 +7,7 @@ from subscriptions.admin.theme import display
 from subscriptions.models import RetryPolicy
 from subscriptions.retry_terms import ACTIONS
 
-PAUSES = ("first_pause", "factor", "longest_pause", "schedule", "jitter", "honours_retry_after")
+PAUSES = ("initial_delay_seconds", "factor", "max_delay_seconds", "schedule", "jitter", "respect_retry_after")
 
 
 @admin.register(RetryPolicy)
@@ -18,10 +18,10 @@ class RetryPolicyAdmin(ConfiguredAdmin[RetryPolicy]):
         (None, ("name", "description")),
         ("What is done about a failure", ACTIONS),
         ("When it is tried again", PAUSES),
-        ("In the end", ("most_retries", "in_the_end", "probe_seconds")),
+        ("When retries are used up", ("max_retries", "on_exhausted", "probe_seconds")),
     )
-    list_display = ("name", "description", "most_retries", "in_the_end", "came_installed", "updated_at")
-    list_filter = ("is_preset", "in_the_end")
+    list_display = ("name", "description", "max_retries", "on_exhausted", "came_installed", "updated_at")
+    list_filter = ("is_preset", "on_exhausted")
     search_fields = ("name", "description")
     ordering = ("name",)
 

@@ -46,7 +46,7 @@ class SubscriptionSerializer(StrictModelSerializer[Subscription]):
 
     class Meta:
         model = Subscription
-        paused = ("paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at")
+        paused = ("paused_since", "paused_by", "paused_reason", "half_open", "probe_due_at")
         read_only_fields: ClassVar[tuple[str, ...]] = (
             "id",
             *paused,

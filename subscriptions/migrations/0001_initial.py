@@ -131,8 +131,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
                         default="END",
@@ -145,8 +145,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
                         default="END",
@@ -159,8 +159,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
                         default="END",
@@ -173,8 +173,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
                         default="HOLD",
@@ -187,11 +187,11 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
-                        default="SET_ASIDE",
+                        default="DEFER",
                         help_text="Any other 5xx, and what is no status.",
                         max_length=12,
                     ),
@@ -201,8 +201,8 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             ("HOLD", "Hold"),
-                            ("SET_ASIDE", "Set Aside"),
-                            ("RETRY_APART", "Retry Apart"),
+                            ("DEFER", "Defer"),
+                            ("RETRY_LANE", "Retry Lane"),
                             ("END", "End"),
                         ],
                         default="HOLD",
@@ -210,9 +210,9 @@ class Migration(migrations.Migration):
                         max_length=12,
                     ),
                 ),
-                ("first_pause", models.FloatField(default=1.0, help_text="Seconds before the first retry.")),
+                ("initial_delay_seconds", models.FloatField(default=1.0, help_text="Seconds before the first retry.")),
                 ("factor", models.FloatField(default=2.0, help_text="How many times longer each next pause is.")),
-                ("longest_pause", models.FloatField(default=60.0, help_text="Seconds.")),
+                ("max_delay_seconds", models.FloatField(default=60.0, help_text="Seconds.")),
                 (
                     "jitter",
                     models.FloatField(default=0.2, help_text="The share by which a pause may be shorter, at random."),
@@ -228,17 +228,17 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 (
-                    "honours_retry_after",
+                    "respect_retry_after",
                     models.BooleanField(default=True, help_text="Whether an endpoint may ask for a longer pause."),
                 ),
                 (
-                    "most_retries",
+                    "max_retries",
                     models.PositiveIntegerField(
                         blank=True, default=None, help_text="After the first try; empty: without limit.", null=True
                     ),
                 ),
                 (
-                    "in_the_end",
+                    "on_exhausted",
                     models.CharField(
                         choices=[("NEVER", "Never"), ("FAIL", "Fail"), ("REJECT", "Reject"), ("SUSPEND", "Suspend")],
                         default="NEVER",
@@ -261,22 +261,22 @@ class Migration(migrations.Migration):
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            ("on_client_error__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
-                            ("on_no_answer__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
-                            ("on_redirect__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
-                            ("on_server_error__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
-                            ("on_throttled__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
-                            ("on_unavailable__in", ["HOLD", "SET_ASIDE", "RETRY_APART", "END"]),
+                            ("on_client_error__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
+                            ("on_no_answer__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
+                            ("on_redirect__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
+                            ("on_server_error__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
+                            ("on_throttled__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
+                            ("on_unavailable__in", ["HOLD", "DEFER", "RETRY_LANE", "END"]),
                         ),
                         name="retry_policy_actions",
                     ),
                     models.CheckConstraint(
                         condition=models.Q(
-                            models.Q(("in_the_end", "NEVER"), ("most_retries", None)),
+                            models.Q(("max_retries", None), ("on_exhausted", "NEVER")),
                             models.Q(
-                                ("in_the_end__in", ["FAIL", "REJECT", "SUSPEND"]),
-                                ("most_retries__isnull", False),
-                                ("most_retries__range", (0, 1000)),
+                                ("max_retries__isnull", False),
+                                ("max_retries__range", (0, 1000)),
+                                ("on_exhausted__in", ["FAIL", "REJECT", "SUSPEND"]),
                             ),
                             _connector="OR",
                         ),
@@ -285,9 +285,9 @@ class Migration(migrations.Migration):
                     models.CheckConstraint(
                         condition=models.Q(
                             ("factor__range", (1.0, 10.0)),
-                            ("first_pause__range", (0.1, 604800.0)),
+                            ("initial_delay_seconds__range", (0.1, 604800.0)),
                             ("jitter__range", (0.0, 0.5)),
-                            ("longest_pause__range", (0.1, 604800.0)),
+                            ("max_delay_seconds__range", (0.1, 604800.0)),
                             ("probe_seconds__range", (1.0, 86400.0)),
                         ),
                         name="retry_policy_numbers",
@@ -633,7 +633,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("paused_reason", models.TextField(db_default="", default="", editable=False)),
-                ("on_trial", models.BooleanField(db_default=False, default=False, editable=False)),
+                ("half_open", models.BooleanField(db_default=False, default=False, editable=False)),
                 ("probe_due_at", models.DateTimeField(editable=False, null=True)),
                 (
                     "is_sending",
@@ -641,7 +641,7 @@ class Migration(migrations.Migration):
                         db_persist=True,
                         expression=models.Q(
                             ("status", "ACTIVE"),
-                            models.Q(("paused_since", None), ("on_trial", True), _connector="OR"),
+                            models.Q(("paused_since", None), ("half_open", True), _connector="OR"),
                             ("delivery_mode", "PUSH"),
                         ),
                         output_field=models.BooleanField(),
@@ -923,7 +923,7 @@ class Migration(migrations.Migration):
             constraint=models.CheckConstraint(
                 condition=models.Q(
                     models.Q(
-                        ("on_trial", False),
+                        ("half_open", False),
                         ("paused_by", ""),
                         ("paused_reason", ""),
                         ("paused_since", None),

@@ -23,7 +23,7 @@ CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscriber FOR EACH 
 -- When the next probe is due says nothing of how it is sent.
 CREATE TRIGGER raise_version BEFORE UPDATE ON subscriptions_subscription FOR EACH ROW
   WHEN (OLD.probe_due_at IS NOT DISTINCT FROM NEW.probe_due_at
-        OR (OLD.paused_by, OLD.on_trial) IS DISTINCT FROM (NEW.paused_by, NEW.on_trial))
+        OR (OLD.paused_by, OLD.half_open) IS DISTINCT FROM (NEW.paused_by, NEW.half_open))
   EXECUTE FUNCTION raise_version();
 CREATE TRIGGER raise_version BEFORE UPDATE OF label, expires_at, retires_at, revoked_at, requests_per_minute
   ON subscriptions_apikey

@@ -29,12 +29,12 @@ class Pausable(models.Model):
     """None: it is not paused."""
     paused_by = models.CharField(max_length=8, choices=PausedBy, default="", db_default="", editable=False)
     paused_reason = models.TextField(default="", db_default="", editable=False)
-    on_trial = models.BooleanField(default=False, db_default=False, editable=False)
+    half_open = models.BooleanField(default=False, db_default=False, editable=False)
     """Paused, but for its oldest delivery: what becomes of that decides."""
     probe_due_at = models.DateTimeField(null=True, editable=False)
     is_sending = models.GeneratedField(
         expression=Q(status=Status.ACTIVE)  # type: ignore[arg-type]
-        & (Q(paused_since=None) | Q(on_trial=True))
+        & (Q(paused_since=None) | Q(half_open=True))
         & Q(delivery_mode=DeliveryMode.PUSH),
         output_field=models.BooleanField(),
         db_persist=True,
@@ -54,7 +54,7 @@ class Pausable(models.Model):
         """Take back its retry policy's pause, if that is what it is in; return the fields changed."""
         if self.paused_by != PausedBy.POLICY:
             return ()
-        goes_on = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False, "probe_due_at": None}
+        goes_on = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False, "probe_due_at": None}
         for name, value in goes_on.items():
             setattr(self, name, value)
         return goes_on.keys()
@@ -68,6 +68,6 @@ PROBES = models.Index(
 """Without those that are due for as long as they are not active."""
 PAUSES_ARE_WHOLE = models.CheckConstraint(
     name="subscription_pause",
-    condition=Q(paused_since=None, paused_by="", paused_reason="", on_trial=False, probe_due_at=None)
+    condition=Q(paused_since=None, paused_by="", paused_reason="", half_open=False, probe_due_at=None)
     | Q(paused_since__isnull=False, paused_by__in=PausedBy.values),
 )

@@ -9,9 +9,9 @@ from django.db.models import Q
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 from subscriptions.retry_limits import FACTORS, JITTERS, PAUSES, PROBES, RETRIES, check_terms
-from subscriptions.retry_terms import ACTIONS, TEAMFORGE, TERMS, Action, InTheEnd, Terms, terms_of
+from subscriptions.retry_terms import ACTIONS, TEAMFORGE, TERMS, Action, OnExhausted, Terms, terms_of
 
-ENDS = [InTheEnd.FAIL, InTheEnd.REJECT, InTheEnd.SUSPEND]
+ENDS = [OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND]
 
 
 def _action(default: Action, what: str) -> "models.CharField[Any, Any]":
@@ -34,23 +34,25 @@ class RetryPolicy(Versioned):
     on_unavailable = _action(TEAMFORGE.on_unavailable, "503.")
     on_server_error = _action(TEAMFORGE.on_server_error, "Any other 5xx, and what is no status.")
     on_no_answer = _action(TEAMFORGE.on_no_answer, "Refused, timed out, broken off.")
-    first_pause = models.FloatField(default=TEAMFORGE.first_pause, help_text="Seconds before the first retry.")
+    initial_delay_seconds = models.FloatField(
+        default=TEAMFORGE.initial_delay_seconds, help_text="Seconds before the first retry."
+    )
     factor = models.FloatField(default=TEAMFORGE.factor, help_text="How many times longer each next pause is.")
-    longest_pause = models.FloatField(default=TEAMFORGE.longest_pause, help_text="Seconds.")
+    max_delay_seconds = models.FloatField(default=TEAMFORGE.max_delay_seconds, help_text="Seconds.")
     jitter = models.FloatField(
         default=TEAMFORGE.jitter, help_text="The share by which a pause may be shorter, at random."
     )
     schedule = ArrayField(
         models.FloatField(), blank=True, default=list, help_text="Seconds before each retry, instead of all that."
     )
-    honours_retry_after = models.BooleanField(
-        default=TEAMFORGE.honours_retry_after, help_text="Whether an endpoint may ask for a longer pause."
+    respect_retry_after = models.BooleanField(
+        default=TEAMFORGE.respect_retry_after, help_text="Whether an endpoint may ask for a longer pause."
     )
-    most_retries = models.PositiveIntegerField(
-        null=True, blank=True, default=TEAMFORGE.most_retries, help_text="After the first try; empty: without limit."
+    max_retries = models.PositiveIntegerField(
+        null=True, blank=True, default=TEAMFORGE.max_retries, help_text="After the first try; empty: without limit."
     )
-    in_the_end = models.CharField(
-        max_length=8, choices=InTheEnd, default=TEAMFORGE.in_the_end, help_text="What comes after the last retry."
+    on_exhausted = models.CharField(
+        max_length=8, choices=OnExhausted, default=TEAMFORGE.on_exhausted, help_text="What comes after the last retry."
     )
     probe_seconds = models.FloatField(
         default=TEAMFORGE.probe_seconds, help_text="Seconds between two probes of a suspended subscription."
@@ -65,15 +67,15 @@ class RetryPolicy(Versioned):
             ),
             models.CheckConstraint(
                 name="retry_policy_end",
-                condition=Q(in_the_end=InTheEnd.NEVER, most_retries=None)
-                | Q(in_the_end__in=ENDS, most_retries__isnull=False, most_retries__range=RETRIES),
+                condition=Q(on_exhausted=OnExhausted.NEVER, max_retries=None)
+                | Q(on_exhausted__in=ENDS, max_retries__isnull=False, max_retries__range=RETRIES),
             ),
             models.CheckConstraint(
                 name="retry_policy_numbers",
                 condition=Q(
-                    first_pause__range=PAUSES,
+                    initial_delay_seconds__range=PAUSES,
                     factor__range=FACTORS,
-                    longest_pause__range=PAUSES,
+                    max_delay_seconds__range=PAUSES,
                     jitter__range=JITTERS,
                     probe_seconds__range=PROBES,
                 ),

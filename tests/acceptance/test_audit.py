@@ -68,7 +68,9 @@ def test_what_is_late_paused_and_tried_again_is_explained_and_a_fault_among_it_i
     broker: Broker, receiver: Receiver
 ) -> None:
     history, event_types = Since(broker), [broker.event_type() for _ in range(2)]
-    apart = broker.retry_policy(on_client_error="RETRY_APART", first_pause=0.1, most_retries=3, in_the_end="FAIL")
+    apart = broker.retry_policy(
+        on_client_error="RETRY_LANE", initial_delay_seconds=0.1, max_retries=3, on_exhausted="FAIL"
+    )
     subscriber = broker.subscribe(receiver.url("/late"), *event_types, retry_policy=apart)
     paused, other = event_types
     subscription = broker.management.every("subscriptions", subscriber=subscriber.name, event_type=paused)

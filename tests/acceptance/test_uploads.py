@@ -28,7 +28,7 @@ MOST_WAITING = 50
 @pytest.fixture(scope="module")
 def web(brokers: Brokers) -> Iterator[Web]:
     """A web process with little room for bodies and little time for them."""
-    environment = {"BROKER_UPLOADS_MEBIBYTES": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
+    environment = {"BROKER_UPLOADS_MB": str(ROOM // MEBIBYTE), "BROKER_UPLOAD_SECONDS": str(SECONDS)}
     with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="0", **environment) as running:
         yield running
 

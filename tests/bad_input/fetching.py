@@ -44,7 +44,7 @@ RECEIPTS: Final = [
         _asked(f"{seconds!r} seconds", "extend", receipt="a", seconds=seconds)
         for seconds in (0, -1, 43_201, 1.5, "5", True)
     ),
-    *(_asked(f"untried: {said!r}", "nack", receipt="a", untried=said) for said in NO_TRUTHS),
+    *(_asked(f"not_attempted: {said!r}", "nack", receipt="a", not_attempted=said) for said in NO_TRUTHS),
 ]
 
 CALLBACKS: Final = [

@@ -6,12 +6,12 @@ from subscriptions.retry_terms import ACTIONS, Action
 
 RETRIES = 3
 APART = {
-    **dict.fromkeys(ACTIONS, Action.RETRY_APART),
-    "first_pause": 1.0,
+    **dict.fromkeys(ACTIONS, Action.RETRY_LANE),
+    "initial_delay_seconds": 1.0,
     "factor": 1.0,
-    "longest_pause": 1.0,
-    "most_retries": RETRIES,
-    "in_the_end": "FAIL",
+    "max_delay_seconds": 1.0,
+    "max_retries": RETRIES,
+    "on_exhausted": "FAIL",
 }
 
 

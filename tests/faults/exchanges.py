@@ -149,7 +149,7 @@ def misnumbered(line: Sequence[Exchange]) -> int:
     )
 
 
-def longest_pause(line: Sequence[Exchange], since: float) -> float:
+def max_delay_seconds(line: Sequence[Exchange], since: float) -> float:
     """Return the longest time between two requests, or between `since` and the first after it."""
     moments = [since, *(one.at for one in line if one.at > since)]
     return max((after - before for before, after in pairwise(moments)), default=0.0)

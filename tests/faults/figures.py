@@ -9,7 +9,7 @@ from tests.faults.exchanges import (
     Exchange,
     Fault,
     extra_copies,
-    longest_pause,
+    max_delay_seconds,
     misnumbered,
     most_of_a_fault,
     out_of_order,
@@ -125,7 +125,7 @@ def figures(
         unfinished=unfinished,
         most_of_a_line=max(map(len, copies), default=0),
         most_of_a_fault=max((most_of_a_fault(line, faults) for line in lines.values()), default=0),
-        pause=round(max((longest_pause(lines[name], fault_at) for name in steady), default=0.0), 1),
+        pause=round(max((max_delay_seconds(lines[name], fault_at) for name in steady), default=0.0), 1),
     )
 
 

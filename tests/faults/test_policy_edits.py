@@ -20,11 +20,11 @@ from tests.receiver import wait_until
 EVERY = 0.5
 """Seconds from edit to edit: some requests fail under each policy."""
 ROUNDS = 3
-SHORT = {"first_pause": 0.3, "longest_pause": 0.6, "factor": 2.0, "jitter": 0.0}
+SHORT = {"initial_delay_seconds": 0.3, "max_delay_seconds": 0.6, "factor": 2.0, "jitter": 0.0}
 FAILURES = ("on_throttled", "on_unavailable", "on_server_error", "on_no_answer")
-APART = SHORT | dict.fromkeys(FAILURES, "RETRY_APART")
+APART = SHORT | dict.fromkeys(FAILURES, "RETRY_LANE")
 HOLDING = SHORT | dict.fromkeys(FAILURES, "HOLD")
-SUSPENDING = HOLDING | {"most_retries": 0, "in_the_end": "SUSPEND", "probe_seconds": 1.0}
+SUSPENDING = HOLDING | {"max_retries": 0, "on_exhausted": "SUSPEND", "probe_seconds": 1.0}
 OWN_LINES = 2
 """Requests under way to one subscriber at most: of its line, and of its retry line."""
 
@@ -45,17 +45,17 @@ class Editor:
         one, other = self._subscriptions
         yield lambda: self.follow(one, apart)
         yield lambda: self.follow(other, suspending)
-        yield lambda: self.change(apart, on_server_error="SET_ASIDE")
+        yield lambda: self.change(apart, on_server_error="DEFER")
         yield lambda: self.follow(one, suspending)
         yield lambda: self.pause(other)
-        yield lambda: self.change(suspending, most_retries=1, first_pause=0.2)
+        yield lambda: self.change(suspending, max_retries=1, initial_delay_seconds=0.2)
         yield lambda: self.follow(other, holding)
-        yield lambda: self.change(holding, on_unavailable="RETRY_APART")
+        yield lambda: self.change(holding, on_unavailable="RETRY_LANE")
         yield lambda: self.resume(other)
         yield lambda: self.follow(one, None)
-        yield lambda: self.change(suspending, most_retries=0, first_pause=0.3)
+        yield lambda: self.change(suspending, max_retries=0, initial_delay_seconds=0.3)
         yield lambda: self.follow(other, apart)
-        yield lambda: self.change(apart, on_server_error="RETRY_APART")
+        yield lambda: self.change(apart, on_server_error="RETRY_LANE")
         yield lambda: self.pause(one)
         yield lambda: self.change(holding, on_unavailable="HOLD")
         yield lambda: self.resume(one)

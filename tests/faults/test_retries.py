@@ -20,10 +20,10 @@ from tests.receiver import wait_until
 PROBE_SECONDS = 2.0
 SUSPENDING = {
     "on_unavailable": "HOLD",
-    "first_pause": 0.2,
-    "longest_pause": 0.2,
-    "most_retries": 2,
-    "in_the_end": "SUSPEND",
+    "initial_delay_seconds": 0.2,
+    "max_delay_seconds": 0.2,
+    "max_retries": 2,
+    "on_exhausted": "SUSPEND",
     "probe_seconds": PROBE_SECONDS,
 }
 KILLS = 4

@@ -80,7 +80,7 @@ def test_a_rejected_delivery_is_told_to_whoever_subscribes(
 
 @pytest.mark.behaviour("5.7")
 def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
-    policy = factories.retry_policy(on_server_error="SET_ASIDE", most_retries=0, in_the_end="FAIL")
+    policy = factories.retry_policy(on_server_error="DEFER", max_retries=0, on_exhausted="FAIL")
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/hook", answer(500))
     with working():
@@ -275,7 +275,7 @@ def stop(wanted: Subscription, how: str) -> None:
         cancel_deliveries_of(wanted.pk, reason="")
     else:
         paused = Subscription.objects.filter(pk=wanted.pk)
-        paused.update(paused_since=Now(), paused_by=PausedBy.POLICY, on_trial=how == "on trial")
+        paused.update(paused_since=Now(), paused_by=PausedBy.POLICY, half_open=how == "on trial")
 
 
 OTHERWISE = ["inactive", "inactive with its subscriber", "suspended", "on trial", "cancelled"]

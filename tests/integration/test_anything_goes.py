@@ -26,7 +26,7 @@ from tests.stepping import Database, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
 PENDING = DeliveryStatus.PENDING
-WITH_PAUSE = {Decision.SET_ASIDE, Decision.RETRY_APART}
+WITH_PAUSE = {Decision.DEFER, Decision.RETRY_LANE}
 """What lets a delivery wait, and not its line."""
 RESULTS: list[Result] = [Made(), Made(b"made"), Failed("thrown"), Lost("gone"), NotRun()]
 
@@ -138,7 +138,7 @@ class Broker(PoliciesInForce):
         decision, own, apart = self.decisions[request], self.main_of[request.line_id], self.retry_of[request.line_id]
         if decision is Decision.SUSPEND:
             assert (row.line_id, row.due_at) == (own, None), "5.6: in its place"
-        elif decision is Decision.RETRY_APART:
+        elif decision is Decision.RETRY_LANE:
             assert row.line_id == apart, "5.3"
         else:
             assert row.line_id == own, "what is set aside or held stays in its line"

@@ -147,7 +147,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
     line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
     publish_numbered(grown.event_type, 5)
     driven, first, _ = begin_and_vanish(line)
-    apart = Further(to_line_id=retry_line.pk, meaning="apart")
+    apart = Further(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
     settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
     expire_lease(line)
@@ -167,7 +167,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
         settlements=[settlement(driven, third, **pending, further=suspends)],
         states=[driven.state(let_go=True)],
     )
-    Subscription.objects.filter(pk=one.pk).update(on_trial=True, probe_due_at=None)
+    Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
     driven, third, _ = begin_and_vanish(line)
     settle(epochs(driven), settlements=[settlement(driven, third, further=Further(resumes=True, announces=True))])

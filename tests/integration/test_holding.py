@@ -103,13 +103,13 @@ def test_what_is_held_wakes_no_line_and_is_counted_in_its_standing(wanted: Subsc
     publish_bodies(wanted.event_type, UNREADABLE, UNREADABLE)
     line = line_of(wanted.subscriber).pk
     assert (lines_with_due_work(), still_due([line])) == ([], [])
-    assert standings_of([line])[line] == Standing(LineState.TO_RELEASE, None, 2, 0, None, to_release=2)
+    assert standings_of([line])[line] == Standing(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
     now = client_of().get("/api/v1/subscribers/shop/line").json()
-    assert (now["state"], now["waiting"], now["set_aside"], now["to_release"]) == ("TO_RELEASE", 2, 0, 2)
+    assert (now["state"], now["waiting"], now["set_aside"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
     page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
-    assert "TO_RELEASE" in page
+    assert "AWAITING_RELEASE" in page
     publish_bodies(wanted.event_type, b'{"n": 1}')
-    assert standings_of([line])[line] == Standing(LineState.WAITING, None, 3, 0, None, to_release=2)
+    assert standings_of([line])[line] == Standing(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
     inactivate(wanted)
     assert standings_of([line])[line].state == LineState.INACTIVE
     assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}

@@ -61,9 +61,9 @@ def test_a_subscriber_chooses_its_own_policy_and_does_not_change_what_it_says() 
 @pytest.mark.behaviour("4.9", "5.1")
 def test_a_changed_policy_is_a_change_of_those_that_follow_it() -> None:
     client = client_of()
-    factories.retry_policy("mine", most_retries=2, in_the_end="FAIL")
+    factories.retry_policy("mine", max_retries=2, on_exhausted="FAIL")
     made = client.post(ROOT, new(retry_policy="mine"), content_type=JSON)
-    client.patch("/api/v1/retry-policies/mine", {"most_retries": 3}, content_type=JSON)
+    client.patch("/api/v1/retry-policies/mine", {"max_retries": 3}, content_type=JSON)
     assert client.get(made["Location"])["ETag"] == '"2"'
     stale = client.patch(made["Location"], {"position": 1}, content_type=JSON, headers={"If-Match": '"1"'})
     assert stale.status_code == 412
@@ -119,7 +119,7 @@ def test_anything_else_is_refused_at_its_field(way: str, value: object) -> None:
     assert Subscription.objects.count() == 0
 
 
-@pytest.mark.parametrize("field", ["paused_since", "paused_by", "paused_reason", "on_trial", "probe_due_at"])
+@pytest.mark.parametrize("field", ["paused_since", "paused_by", "paused_reason", "half_open", "probe_due_at"])
 def test_a_pause_is_shown_and_not_set(field: str) -> None:
     made = client_of().post(ROOT, new(), content_type=JSON)
     assert made.json()[field] in {None, "", False}

@@ -126,13 +126,13 @@ def test_a_head_whose_subscription_is_paused_holds_nobody_up(wanted: Subscriptio
 
 @pytest.mark.behaviour("5.6")
 def test_a_paused_subscription_on_trial_is_sent(wanted: Subscription, lines: list[Line]) -> None:
-    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, on_trial=True)
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
     assert reached(lines) == only(lines[0])
 
 
 @pytest.mark.behaviour("5.6")
 def test_a_trial_is_the_main_lines_alone(wanted: Subscription, lines: list[Line]) -> None:
-    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, on_trial=True)
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
     Delivery.objects.update(line=lines[1], due_at=Now())
     assert reached(lines) == NEITHER
 

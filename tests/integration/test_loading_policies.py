@@ -28,20 +28,20 @@ def test_a_stored_policy_says_what_it_was_made_to_say(name: str) -> None:
 
 
 def test_a_changed_policy_is_read_anew() -> None:
-    policy = retry_policy(first_pause=3.0)
+    policy = retry_policy(initial_delay_seconds=3.0)
     follower = subscription(retry_policy=policy)
     stamp = destinations_of([follower.pk])[follower.pk].stamp
-    for first_pause in (4.0, 5.0):
-        models.RetryPolicy.objects.filter(pk=policy.pk).update(first_pause=first_pause)
+    for initial_delay_seconds in (4.0, 5.0):
+        models.RetryPolicy.objects.filter(pk=policy.pk).update(initial_delay_seconds=initial_delay_seconds)
         now = destinations_of([follower.pk])[follower.pk]
         assert now.policy.spacing
-        assert now.policy.spacing.first == first_pause
+        assert now.policy.spacing.first == initial_delay_seconds
         assert now.stamp > stamp, "a page that was read before is not sent any more"
         stamp = now.stamp
 
 
 def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
-    policy = retry_policy(first_pause=7.0)
+    policy = retry_policy(initial_delay_seconds=7.0)
     followers = [subscription(retry_policy=policy).pk for _ in range(3)]
     first = destinations_of(followers)
     assert len({id(one.policy) for one in first.values()}) == 1
@@ -52,7 +52,7 @@ def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
 def test_rate_and_form_come_along() -> None:
     limited = subscription(rate_limit=4.0, output=Output.CLOUDEVENTS_BINARY)
     found = destinations_of([limited.pk])[limited.pk]
-    assert (found.spacing, found.output, found.on_trial) == (0.25, Output.CLOUDEVENTS_BINARY, False)
+    assert (found.spacing, found.output, found.half_open) == (0.25, Output.CLOUDEVENTS_BINARY, False)
 
 
 def test_what_is_paused_goes_nowhere_unless_on_trial() -> None:
@@ -60,5 +60,5 @@ def test_what_is_paused_goes_nowhere_unless_on_trial() -> None:
     rows = Subscription.objects.filter(pk=paused.pk)
     rows.update(paused_since="2026-11-20T12:00Z", paused_by="POLICY")
     assert destinations_of([paused.pk]) == {}
-    rows.update(on_trial=True)
-    assert destinations_of([paused.pk])[paused.pk].on_trial
+    rows.update(half_open=True)
+    assert destinations_of([paused.pk])[paused.pk].half_open

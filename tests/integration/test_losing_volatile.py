@@ -45,7 +45,7 @@ def shop(event_type: EventType, receiver: Receiver) -> Subscription:
 def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     client: Client, event_type: EventType, shop: Subscription, receiver: Receiver, settings: Any
 ) -> None:
-    settings.VOLATILE_UNDER_WAY = 4
+    settings.VOLATILE_MAX_IN_FLIGHT = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
     places = sending.running_sender(reach=settings.REACH, under_way=4)._places
@@ -123,7 +123,7 @@ def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due
 @pytest.mark.behaviour("1.4", "5.6")
 def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
     paused = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "answered 503"}
-    Subscription.objects.filter(pk=limited.pk).update(**paused, on_trial=True)
+    Subscription.objects.filter(pk=limited.pk).update(**paused, half_open=True)
     before = slot()
     publish(client, **VOLATILE)
     work()
@@ -146,7 +146,7 @@ def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription
 def test_what_gets_no_place_takes_no_slot(
     client: Client, shop: Subscription, limited: Subscription, receiver: Receiver, settings: Any
 ) -> None:
-    settings.VOLATILE_UNDER_WAY = 1
+    settings.VOLATILE_MAX_IN_FLIGHT = 1
     receiver.on("/shop", hang)
     before = slot()
     publish(client, **VOLATILE)

@@ -147,7 +147,7 @@ def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription
     switch(pushed, PULL)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
     standing = standings_of([line.pk])[line.pk]
-    assert (standing.state, standing.waiting) == (LineState.AT_REST, 0)
+    assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
 
 
 # --- switched --------------------------------------------------------------------------------------

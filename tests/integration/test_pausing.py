@@ -27,7 +27,7 @@ from tests.receiver import PATIENCE, Receiver, answer, wait_until
 ADMIN = "/admin/subscriptions/subscription"
 JSON = "application/json"
 SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False, "probe_due_at": None}
+NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False, "probe_due_at": None}
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ def test_what_tells_of_the_broker_itself_pauses_without_a_word(storage: None) ->
 
 @pytest.mark.behaviour("5.6")
 def test_by_hand_wins_over_a_policy(wanted: Subscription) -> None:
-    paused_otherwise(wanted, PausedBy.POLICY, on_trial=True, probe_due_at=timezone.now())
+    paused_otherwise(wanted, PausedBy.POLICY, half_open=True, probe_due_at=timezone.now())
     pause([wanted.pk], reason="enough")
     wanted.refresh_from_db()
-    assert (wanted.paused_by, wanted.on_trial, wanted.probe_due_at, wanted.is_sending) == ("HAND", False, None, False)
+    assert (wanted.paused_by, wanted.half_open, wanted.probe_due_at, wanted.is_sending) == ("HAND", False, None, False)
     assert told() == [], "that it is paused had been announced"
     paused_otherwise(wanted, PausedBy.POLICY)
     assert resume([wanted.pk]) == [wanted.pk]

@@ -62,7 +62,7 @@ def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monke
     with explaining(monkeypatch) as statements:
         assert probe() == 1
 
-    assert ours.get().on_trial
+    assert ours.get().half_open
     looks = [node for one in statements for node in one.nodes() if node.get("Index Name") == "subscription_probes"]
     assert [node["Shared Hit Blocks"] + node["Shared Read Blocks"] < 20 for node in looks] == [True]
 

@@ -19,7 +19,7 @@ from subscriptions.models import (
     Subscriber,
     Subscription,
 )
-from subscriptions.retry_terms import PRESETS, Action, InTheEnd
+from subscriptions.retry_terms import PRESETS, Action, OnExhausted
 from tests import factories
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +67,9 @@ def test_installing_again_adds_what_is_missing_and_leaves_the_rest() -> None:
 
 
 @pytest.mark.behaviour("5.1")
-@pytest.mark.parametrize("change", [{"first_pause": 2.0}, {"description": "x"}, {"is_preset": False}, {"name": "Mine"}])
+@pytest.mark.parametrize(
+    "change", [{"initial_delay_seconds": 2.0}, {"description": "x"}, {"is_preset": False}, {"name": "Mine"}]
+)
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_database_changes_no_preset(name: str, change: dict[str, Any]) -> None:
     assert "fixed after creation" in refused(lambda: RetryPolicy.objects.filter(name=name).update(**change))
@@ -87,7 +89,7 @@ def test_a_change_of_a_policy_raises_the_versions_of_its_subscriptions_and_of_no
     policy, other = factories.retry_policy(), factories.retry_policy()
     following = [factories.subscription(retry_policy=policy) for _ in range(2)]
     rest = [factories.subscription(retry_policy=other), factories.subscription()]
-    RetryPolicy.objects.filter(pk=policy.pk).update(most_retries=3, in_the_end=InTheEnd.FAIL)
+    RetryPolicy.objects.filter(pk=policy.pk).update(max_retries=3, on_exhausted=OnExhausted.FAIL)
     assert versions(policy, *following) == [2, 2, 2]
     assert versions(other, *rest) == [1, 1, 1]
 
@@ -106,12 +108,12 @@ def test_a_policy_that_is_followed_stays() -> None:
     [
         ({"name": "two words"}, "retry_policy_name"),
         ({"on_no_answer": "PANIC"}, "retry_policy_actions"),
-        ({"in_the_end": "NEVER", "most_retries": 3}, "retry_policy_end"),
-        ({"in_the_end": "FAIL", "most_retries": None}, "retry_policy_end"),
-        ({"in_the_end": "SHRUG", "most_retries": 3}, "retry_policy_end"),
-        ({"in_the_end": "FAIL", "most_retries": 1_001}, "retry_policy_end"),
-        ({"first_pause": 0.0}, "retry_policy_numbers"),
-        ({"longest_pause": float("nan")}, "retry_policy_numbers"),
+        ({"on_exhausted": "NEVER", "max_retries": 3}, "retry_policy_end"),
+        ({"on_exhausted": "FAIL", "max_retries": None}, "retry_policy_end"),
+        ({"on_exhausted": "SHRUG", "max_retries": 3}, "retry_policy_end"),
+        ({"on_exhausted": "FAIL", "max_retries": 1_001}, "retry_policy_end"),
+        ({"initial_delay_seconds": 0.0}, "retry_policy_numbers"),
+        ({"max_delay_seconds": float("nan")}, "retry_policy_numbers"),
         ({"factor": float("inf")}, "retry_policy_numbers"),
         ({"jitter": 0.6}, "retry_policy_numbers"),
         ({"probe_seconds": 0.5}, "retry_policy_numbers"),
@@ -135,8 +137,8 @@ def test_a_policy_of_ones_own_says_what_teamforge_says_where_nothing_else_is_sai
         (Status.INACTIVE, {}, False),
         (Status.ACTIVE, PAUSED, False),
         (Status.INACTIVE, PAUSED, False),
-        (Status.ACTIVE, PAUSED | {"on_trial": True}, True),
-        (Status.INACTIVE, PAUSED | {"on_trial": True}, False),
+        (Status.ACTIVE, PAUSED | {"half_open": True}, True),
+        (Status.INACTIVE, PAUSED | {"half_open": True}, False),
     ],
 )
 def test_what_is_active_is_sending_unless_paused_and_not_on_trial(
@@ -151,10 +153,10 @@ def test_what_is_active_is_sending_unless_paused_and_not_on_trial(
 @pytest.mark.behaviour("1.6")
 def test_the_beginning_and_the_end_of_a_pause_are_noted_and_a_trial_is_not() -> None:
     made = factories.subscription()
-    for change in (PAUSED, {"on_trial": True}, {"paused_reason": "why"}):
+    for change in (PAUSED, {"half_open": True}, {"paused_reason": "why"}):
         Subscription.objects.update(**change)
     assert [*StatusChange.objects.values_list("subscription_id", "status")] == [(made.pk, Status.ACTIVE)]
-    over: dict[str, Any] = {"paused_since": None, "paused_by": "", "paused_reason": "", "on_trial": False}
+    over: dict[str, Any] = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False}
     Subscription.objects.update(**over)
     assert StatusChange.objects.filter(subscription_id=made.pk, subscriber_id=made.subscriber_id).count() == 2
 
@@ -178,7 +180,7 @@ def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None
     [
         ({"paused_since": timezone.now()}, "subscription_pause"),
         ({"paused_by": PausedBy.POLICY}, "subscription_pause"),
-        ({"on_trial": True}, "subscription_pause"),
+        ({"half_open": True}, "subscription_pause"),
         ({"probe_due_at": timezone.now()}, "subscription_pause"),
         (PAUSED | {"paused_by": "CHANCE"}, "subscription_pause"),
         ({"rate_limit": 0.0}, "subscription_rate_limit"),

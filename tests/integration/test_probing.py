@@ -30,7 +30,7 @@ from tests.driving import (
 )
 from tests.receiver import Receiver, answer, hang, wait_until
 
-SUSPENDS: dict[str, Any] = {"most_retries": 0, "in_the_end": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
+SUSPENDS: dict[str, Any] = {"max_retries": 0, "on_exhausted": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def make_probe_due(subscription: Subscription) -> None:
 def pause_of(subscription: Subscription) -> tuple[str, bool, bool]:
     """Return who paused it, whether it is on trial, and whether a probe is due one day."""
     subscription.refresh_from_db()
-    return subscription.paused_by, subscription.on_trial, subscription.probe_due_at is not None
+    return subscription.paused_by, subscription.half_open, subscription.probe_due_at is not None
 
 
 def version_of(subscription: Subscription) -> int:
@@ -172,11 +172,11 @@ def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Rece
     assert pause_of(monitored) == ("HAND", False, False)
 
 
-@pytest.mark.parametrize("on_trial", [False, True])
+@pytest.mark.parametrize("half_open", [False, True])
 @pytest.mark.behaviour("5.6")
-def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscription, *, on_trial: bool) -> None:
+def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscription, *, half_open: bool) -> None:
     cancel_deliveries_of(suspended.pk, reason="")
-    Subscription.objects.filter(pk=suspended.pk).update(on_trial=on_trial)
+    Subscription.objects.filter(pk=suspended.pk).update(half_open=half_open)
     make_probe_due(suspended)
     assert (probe(), pause_of(suspended)) == (1, ("", False, False))
     assert Announcement.objects.order_by("-id").values_list("kind", flat=True)[0] == "Broker.Line.Resumed"

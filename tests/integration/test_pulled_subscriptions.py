@@ -40,7 +40,7 @@ def _shop_and_order_paid() -> None:
 @pytest.mark.parametrize("status", Status)
 @pytest.mark.parametrize(
     ("pause", "is_paused", "is_tried"),
-    [({}, False, False), (PAUSED, True, False), (PAUSED | {"on_trial": True}, True, True)],
+    [({}, False, False), (PAUSED, True, False), (PAUSED | {"half_open": True}, True, True)],
 )
 def test_either_it_is_sent_or_it_is_fetched_and_paused_or_inactive_neither(
     mode: DeliveryMode, status: Status, pause: dict[str, Any], is_paused: bool, is_tried: bool

@@ -112,7 +112,7 @@ def test_a_message_shows_how_often_its_endpoints_were_tried_in_vain_and_when_the
 
     (shown,) = message()["groups"]
 
-    assert (shown["state"], shown["cycles"], shown["taken_by"]) == ("SET_ASIDE", 7, None)
+    assert (shown["state"], shown["cycles"], shown["taken_by"]) == ("DEFERRED", 7, None)
     assert parse_datetime(shown["next_try_at"]) == LATER
     for text in (page(admin, Message.objects.get()), page(admin, QueueGroup.objects.get())):
         assert "2999-01-02 03:04:05" in text
@@ -122,9 +122,9 @@ def test_a_message_shows_how_often_its_endpoints_were_tried_in_vain_and_when_the
     ("due_at", "status", "state"),
     [
         (None, "PENDING", GroupState.WAITING),
-        (None, "IN_FLIGHT", GroupState.UNDER_WAY),
-        (LATER, "IN_FLIGHT", GroupState.UNDER_WAY),
-        (LATER, "PENDING", GroupState.SET_ASIDE),
+        (None, "IN_FLIGHT", GroupState.IN_FLIGHT),
+        (LATER, "IN_FLIGHT", GroupState.IN_FLIGHT),
+        (LATER, "PENDING", GroupState.DEFERRED),
         (UNTIL_ACTIVE, "PENDING", GroupState.INACTIVE),
         (UNTIL_RELEASED, "PENDING", GroupState.HELD),
     ],
@@ -137,7 +137,7 @@ def test_a_group_says_what_it_is_doing(
 
     (standing,) = groups_of(Delivery.objects.all())
 
-    assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.SET_ASIDE else None)
+    assert (standing.state, standing.next_try_at) == (state, LATER if state == GroupState.DEFERRED else None)
 
 
 def test_a_group_that_nobody_took_has_ended(group: list[Subscription]) -> None:
@@ -228,13 +228,13 @@ def test_the_senders_say_what_waits_for_them(group: list[Subscription]) -> None:
         "waiting": 1,
         "set_aside": 0,
         "set_aside_due_at": None,
-        "to_release": 0,
+        "awaiting_release": 0,
         "under_way": 0,
         "worker": "",
         "lease_until": None,
     }
     others = [one for one in client_of().get("/api/v1/senders").json() if one["queue"] != shown["queue"]]
-    assert [(one["state"], one["waiting"], one["oldest_since"]) for one in others] == [("AT_REST", 0, None)] * 4
+    assert [(one["state"], one["waiting"], one["oldest_since"]) for one in others] == [("IDLE", 0, None)] * 4
 
 
 @pytest.mark.behaviour("6.6")
@@ -262,9 +262,9 @@ def test_only_management_sees_the_senders(group: list[Subscription]) -> None:
     [
         (None, Standing(LineState.WAITING, None, 1, 0, None)),
         (SINCE, Standing(LineState.WAITING, None, 1, 1, SINCE)),
-        (LATER, Standing(LineState.SET_ASIDE, None, 1, 1, LATER)),
+        (LATER, Standing(LineState.DEFERRED, None, 1, 1, LATER)),
         (UNTIL_ACTIVE, Standing(LineState.INACTIVE, None, 1, 0, None)),
-        (UNTIL_RELEASED, Standing(LineState.TO_RELEASE, None, 1, 0, None, 1)),
+        (UNTIL_RELEASED, Standing(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
     ],
 )
 def test_a_sender_stands_as_its_groups_do(

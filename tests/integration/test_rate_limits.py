@@ -35,7 +35,12 @@ ONE_AN_HOUR = 1 / 1000
 RATE = 50.0
 EVERY = timedelta(seconds=1 / RATE)
 EARLY = timedelta(milliseconds=5)
-APART: dict[str, Any] = {"on_server_error": "RETRY_APART", "first_pause": 0.1, "longest_pause": 0.1, "jitter": 0.0}
+APART: dict[str, Any] = {
+    "on_server_error": "RETRY_LANE",
+    "initial_delay_seconds": 0.1,
+    "max_delay_seconds": 0.1,
+    "jitter": 0.0,
+}
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from tests.receiver import Receiver, answer, reset
 @pytest.fixture
 def wanted(receiver: Receiver, storage: None) -> Subscription:
     """Return a subscription that gives up after the second retry."""
-    terms = {"on_server_error": "RETRY_APART", "on_no_answer": "RETRY_APART"}
-    policy = retry_policy(**terms, most_retries=2, in_the_end="FAIL")
+    terms = {"on_server_error": "RETRY_LANE", "on_no_answer": "RETRY_LANE"}
+    policy = retry_policy(**terms, max_retries=2, on_exhausted="FAIL")
     return subscription(endpoint=receiver.url("/a"), retry_policy=policy)
 
 

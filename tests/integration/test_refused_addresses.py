@@ -112,7 +112,7 @@ def test_what_others_are_told_of_it(wanted: Subscription) -> None:
 @pytest.mark.behaviour("5.3")
 def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver) -> None:
     policy = factories.retry_policy(
-        on_no_answer="RETRY_APART", schedule=[1.0, 3600.0], most_retries=5, in_the_end="FAIL", jitter=0.0
+        on_no_answer="RETRY_LANE", schedule=[1.0, 3600.0], max_retries=5, on_exhausted="FAIL", jitter=0.0
     )
     wanted = factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
     publish_numbered(wanted.event_type, 2)

@@ -25,13 +25,13 @@ def test_every_key_reads_the_presets() -> None:
     for owner in (None, factories.publisher(), factories.subscriber()):
         assert {one["name"] for one in client_of(owner).get(ROOT).json()["items"]} == PRESETS.keys()
     patient = client_of().get(f"{ROOT}/Standard-Webhooks").json()
-    assert (patient["most_retries"], patient["in_the_end"], patient["is_preset"]) == (8, "FAIL", True)
+    assert (patient["max_retries"], patient["on_exhausted"], patient["is_preset"]) == (8, "FAIL", True)
     assert patient["schedule"] == [300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
 
 
 @pytest.mark.behaviour("5.1")
 def test_management_makes_changes_and_deletes_one_by_version() -> None:
-    terms = {"on_server_error": "RETRY_APART", "schedule": [1, 2.5], "most_retries": 2, "in_the_end": "SUSPEND"}
+    terms = {"on_server_error": "RETRY_LANE", "schedule": [1, 2.5], "max_retries": 2, "on_exhausted": "SUSPEND"}
     made = client_of().post(ROOT, {"name": "mine", **terms}, content_type=JSON)
     assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{ROOT}/mine", '"1"')
     assert {**made.json(), **terms} == made.json()
@@ -82,11 +82,11 @@ def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
         ({"name": "a", "factor": [2]}, {"#/factor"}),
         ({"name": "a", "schedule": {}}, {"#/schedule"}),
         ({"name": "a", "schedule": ["1"]}, {"#/schedule/0"}),
-        ({"name": "a", "most_retries": 2.0}, {"#/most_retries"}),
-        ({"name": "a", "honours_retry_after": 1}, {"#/honours_retry_after"}),
-        ({"name": "a", "in_the_end": "FAIL"}, {"#/most_retries"}),
-        ({"name": "a", "most_retries": 1}, {"#/in_the_end"}),
-        ({"name": "a", "first_pause": 0, "factor": 0}, {"#/first_pause", "#/factor"}),
+        ({"name": "a", "max_retries": 2.0}, {"#/max_retries"}),
+        ({"name": "a", "respect_retry_after": 1}, {"#/respect_retry_after"}),
+        ({"name": "a", "on_exhausted": "FAIL"}, {"#/max_retries"}),
+        ({"name": "a", "max_retries": 1}, {"#/on_exhausted"}),
+        ({"name": "a", "initial_delay_seconds": 0, "factor": 0}, {"#/initial_delay_seconds", "#/factor"}),
     ],
 )
 def test_what_is_no_policy_is_refused_at_its_field(body: dict[str, Any], at: set[str]) -> None:
@@ -94,8 +94,8 @@ def test_what_is_no_policy_is_refused_at_its_field(body: dict[str, Any], at: set
 
 
 def test_a_change_after_which_the_terms_do_not_go_together_is_refused() -> None:
-    factories.retry_policy("mine", most_retries=2, in_the_end="FAIL")
+    factories.retry_policy("mine", max_retries=2, on_exhausted="FAIL")
     address = f"{ROOT}/mine"
-    assert pointers(client_of().patch(address, {"in_the_end": "NEVER"}, content_type=JSON)) == {"#/in_the_end"}
-    both = {"in_the_end": "NEVER", "most_retries": None}
-    assert client_of().patch(address, both, content_type=JSON).json()["most_retries"] is None
+    assert pointers(client_of().patch(address, {"on_exhausted": "NEVER"}, content_type=JSON)) == {"#/on_exhausted"}
+    both = {"on_exhausted": "NEVER", "max_retries": None}
+    assert client_of().patch(address, both, content_type=JSON).json()["max_retries"] is None

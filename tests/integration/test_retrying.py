@@ -20,7 +20,7 @@ from delivery.settling.lines import settle
 from delivery.settling.settlements import Further
 from delivery.waking.claiming import claim
 from subscriptions.models import RetryPolicy, Subscription
-from subscriptions.retry_terms import InTheEnd
+from subscriptions.retry_terms import OnExhausted
 from tests.driving import (
     NO_ANSWER,
     attempts_of,
@@ -43,15 +43,15 @@ DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED
 FAILED, IN_FLIGHT, HELD = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD
 APART: dict[str, Any] = dict.fromkeys(
     ("on_redirect", "on_throttled", "on_client_error", "on_unavailable", "on_server_error", "on_no_answer"),
-    "RETRY_APART",
+    "RETRY_LANE",
 ) | {"jitter": 0.0}
-TWICE: dict[str, Any] = {"most_retries": 2, "in_the_end": InTheEnd.FAIL}
+TWICE: dict[str, Any] = {"max_retries": 2, "on_exhausted": OnExhausted.FAIL}
 
 
 @pytest.fixture
 def wanted(receiver: Receiver, storage: None) -> Subscription:
     """Return a subscription under a policy like Workfront's, but with two retries."""
-    policy = retry_policy(**APART, first_pause=600.0, longest_pause=600.0, **TWICE)
+    policy = retry_policy(**APART, initial_delay_seconds=600.0, max_delay_seconds=600.0, **TWICE)
     return subscription(endpoint=receiver.url("/a"), retry_policy=policy)
 
 
@@ -64,7 +64,7 @@ def wait_until_apart(wanted: Subscription, count: int = 1) -> list[Delivery]:
 
 
 def moved(wanted: Subscription) -> Further:
-    return Further(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="apart")
+    return Further(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
 
 
 @pytest.mark.behaviour("5.3", "5.4")
@@ -83,7 +83,7 @@ def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted
     assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
     assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
     assert not any(request.is_flagged for request in receiver.log)
-    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", None, None, None]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", None, None, None]
 
 
 @pytest.mark.behaviour("5.3")
@@ -104,7 +104,7 @@ def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Su
 def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_most(
     receiver: Receiver, storage: None, pause: float, rest: int
 ) -> None:
-    policy = retry_policy(**APART, first_pause=pause, longest_pause=pause, **TWICE)
+    policy = retry_policy(**APART, initial_delay_seconds=pause, max_delay_seconds=pause, **TWICE)
     wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
     receiver.on("/a", answer(500))
     with working():
@@ -149,7 +149,7 @@ def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Su
     (ended,) = Delivery.objects.final()
     assert (ended.status, ended.reason, ended.attempts) == (FAILED, "retries used up: answered 500", 3)
     assert attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
-    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", "apart", "end"]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", "end"]
     assert not LineEvent.objects.exists(), "somebody has received it"
 
 
@@ -164,7 +164,7 @@ def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
         Subscription.objects.update(retry_policy=None)
         hurry_until_done()
     assert statuses(wanted) == [DELIVERED]
-    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["apart", "apart", None]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", None]
 
 
 @pytest.mark.behaviour("5.1", "5.3")
@@ -182,7 +182,7 @@ def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription
 def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
     receiver: Receiver, wanted: Subscription, honours: bool, waits: float
 ) -> None:
-    RetryPolicy.objects.filter(is_preset=False).update(honours_retry_after=honours, longest_pause=86_400.0)
+    RetryPolicy.objects.filter(is_preset=False).update(respect_retry_after=honours, max_delay_seconds=86_400.0)
     receiver.on("/a", answer(429, Retry_After="7200"), answer())
     with working():
         publish_numbered(wanted.event_type, 1)
@@ -228,7 +228,7 @@ def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
     ("terms", "status", "kind", "reason", "attempts"),
     [
         (TWICE, 500, "Broker.Delivery.Failed", "retries used up: answered 500", 3),
-        (TWICE | {"in_the_end": "REJECT"}, 500, "Broker.Delivery.Rejected", "retries used up: answered 500", 3),
+        (TWICE | {"on_exhausted": "REJECT"}, 500, "Broker.Delivery.Rejected", "retries used up: answered 500", 3),
         ({"on_client_error": "END"}, 404, "Broker.Delivery.Rejected", "answered 404", 1),
     ],
 )

@@ -28,8 +28,8 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return pulled
 
 
-def returned(pulled: Subscription, one: Fetched, *, untried: bool) -> ReceiptCode:
-    return give_back(pulled.subscriber_id, [one.receipt], untried=untried)[one.receipt].code
+def returned(pulled: Subscription, one: Fetched, *, not_attempted: bool) -> ReceiptCode:
+    return give_back(pulled.subscriber_id, [one.receipt], not_attempted=not_attempted)[one.receipt].code
 
 
 @pytest.mark.behaviour("9.7")
@@ -40,11 +40,11 @@ def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
     for redeliveries in range(3):
         (one,) = fetched(pulled)
         assert one.redeliveries == redeliveries
-        assert returned(pulled, one, untried=True) == RETURNED
+        assert returned(pulled, one, not_attempted=True) == RETURNED
         assert statuses(pulled) == [DeliveryStatus.PENDING]
     (one,) = fetched(pulled)
     if fails == "given back":
-        assert returned(pulled, one, untried=False) == FAILED
+        assert returned(pulled, one, not_attempted=False) == FAILED
     else:
         time_out()
         assert return_overdue() == 1
@@ -54,29 +54,29 @@ def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
 @pytest.mark.behaviour("9.4")
 def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(pulled: Subscription) -> None:
     (one,) = fetched(pulled)
-    assert [returned(pulled, one, untried=True) for _ in range(2)] == [RETURNED] * 2
+    assert [returned(pulled, one, not_attempted=True) for _ in range(2)] == [RETURNED] * 2
     fetched(pulled)
-    assert returned(pulled, one, untried=True) == STALE
+    assert returned(pulled, one, not_attempted=True) == STALE
     assert statuses(pulled) == [DeliveryStatus.IN_FLIGHT]
 
 
 def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled: Subscription) -> None:
     (one,) = fetched(pulled)
     time_out()
-    assert returned(pulled, one, untried=True) == RETURNED
+    assert returned(pulled, one, not_attempted=True) == RETURNED
     assert [again.fetch for again in fetched(pulled)] == [2]
 
 
 def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled: Subscription) -> None:
     (one,) = fetched(pulled)
     cancel_deliveries_of(pulled.pk, reason="cancelled")
-    assert returned(pulled, one, untried=True) == CANCELLED
+    assert returned(pulled, one, not_attempted=True) == CANCELLED
     assert statuses(pulled) == [DeliveryStatus.CANCELLED]
 
 
 @pytest.mark.parametrize(
     ("said", "status"),
-    [({"untried": True}, "PENDING"), ({"untried": False}, "FAILED"), ({}, "FAILED")],
+    [({"not_attempted": True}, "PENDING"), ({"not_attempted": False}, "FAILED"), ({}, "FAILED")],
 )
 def test_clients_say_so_when_they_return_it(pulled: Subscription, said: dict[str, Any], status: str) -> None:
     reader, address = client_of(pulled.subscriber), f"/api/v1/mailboxes/{pulled.subscriber.name}"
@@ -85,8 +85,10 @@ def test_clients_say_so_when_they_return_it(pulled: Subscription, said: dict[str
     assert (told.status_code, told.json()["delivery_status"]) == (200, status)
 
 
-@pytest.mark.parametrize(("what", "untried"), [("nack", "yes"), ("nack", None), ("ack", True), ("extend", True)])
-def test_only_who_returns_something_says_whether_it_was_tried(pulled: Subscription, what: str, untried: object) -> None:
+@pytest.mark.parametrize(("what", "not_attempted"), [("nack", "yes"), ("nack", None), ("ack", True), ("extend", True)])
+def test_only_who_returns_something_says_whether_it_was_tried(
+    pulled: Subscription, what: str, not_attempted: object
+) -> None:
     reader, address = client_of(pulled.subscriber), f"/api/v1/mailboxes/{pulled.subscriber.name}"
-    said = {"receipt": "A" * 27, "untried": untried}
+    said = {"receipt": "A" * 27, "not_attempted": not_attempted}
     assert problem(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")

@@ -61,7 +61,7 @@ def shown(admin: Client, line: Line) -> str:
 
 
 def test_a_line_without_work_is_at_rest(wanted: Subscription) -> None:
-    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.AT_REST, None, 0, 0, None)
+    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.IDLE, None, 0, 0, None)
 
 
 def test_a_line_whose_work_nobody_has_taken_yet_is_waiting(line: Line) -> None:
@@ -80,9 +80,9 @@ def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_u
     first, second, third = Delivery.objects.oldest_first()
     for number, one in enumerate([second, first, third]):
         Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
-    assert standing_of(line) == Standing(LineState.SET_ASIDE, None, 3, 3, LATER)
+    assert standing_of(line) == Standing(LineState.DEFERRED, None, 3, 3, LATER)
     assert {name: over_the_api()[name] for name in ("state", "waiting", "set_aside", "next_try_at")} == {
-        "state": "SET_ASIDE",
+        "state": "DEFERRED",
         "waiting": 3,
         "set_aside": 3,
         "next_try_at": None,
@@ -133,7 +133,7 @@ def test_a_hold_counts_only_while_its_head_can_be_sent(
         "let go": lambda: Line.objects.update(due_at=None),
     }
     ends[what]()
-    states = {"cancelled": LineState.AT_REST, "let go": LineState.WAITING}
+    states = {"cancelled": LineState.IDLE, "let go": LineState.WAITING}
     assert (standing_of(held).state, standing_of(held).hold) == (states.get(what, LineState.INACTIVE), None)
     answer = over_the_api()
     assert [answer[name] for name in ("held_since", "held_reason", "next_try_at")] == [None, "", None]

@@ -14,7 +14,7 @@ from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.pausing import resume
 from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import PausedBy, Subscription
-from subscriptions.retry_terms import InTheEnd
+from subscriptions.retry_terms import OnExhausted
 from tests.driving import (
     Worker,
     attempts_of,
@@ -31,10 +31,15 @@ from tests.factories import retry_policy, subscription
 from tests.receiver import Receiver, answer, wait_until
 
 DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
-LIKE_WEBMETHODS: dict[str, Any] = {"on_server_error": "END", "first_pause": 0.1, "longest_pause": 0.1, "jitter": 0.0}
+LIKE_WEBMETHODS: dict[str, Any] = {
+    "on_server_error": "END",
+    "initial_delay_seconds": 0.1,
+    "max_delay_seconds": 0.1,
+    "jitter": 0.0,
+}
 SUSPENDS: dict[str, Any] = LIKE_WEBMETHODS | {
-    "most_retries": 2,
-    "in_the_end": InTheEnd.SUSPEND,
+    "max_retries": 2,
+    "on_exhausted": OnExhausted.SUSPEND,
     "probe_seconds": 86_400.0,
 }
 
@@ -58,14 +63,14 @@ def suspend(receiver: Receiver, wanted: Subscription, *, messages: int = 3, stat
 
 def wait_until_suspended(wanted: Subscription) -> None:
     wait_until(
-        lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY, on_trial=False).exists(),
-        saying=lambda: [*Subscription.objects.values("paused_by", "on_trial"), *Delivery.objects.values()],
+        lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY, half_open=False).exists(),
+        saying=lambda: [*Subscription.objects.values("paused_by", "half_open"), *Delivery.objects.values()],
     )
 
 
 def begin_trial(wanted: Subscription) -> None:
     """Do what a probe by the delivery itself does when it is due."""
-    Subscription.objects.filter(pk=wanted.pk).update(on_trial=True, probe_due_at=None)
+    Subscription.objects.filter(pk=wanted.pk).update(half_open=True, probe_due_at=None)
 
 
 @pytest.mark.behaviour("5.5", "5.6")
@@ -88,10 +93,10 @@ def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
 
 
 @pytest.mark.behaviour("5.6")
-@pytest.mark.parametrize("on_trial", [False, True])
-def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Subscription, *, on_trial: bool) -> None:
+@pytest.mark.parametrize("half_open", [False, True])
+def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Subscription, *, half_open: bool) -> None:
     suspend(receiver, wanted)
-    if on_trial:
+    if half_open:
         begin_trial(wanted)
     line = line_of(wanted.subscriber)
     assert (line.head_id is None, standings_of([line.pk])[line.pk].hold) == (False, None)
@@ -167,7 +172,7 @@ def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subs
     wanted.refresh_from_db()
     assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
     assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2, 3, 4, 5]
-    assert (wanted.paused_since, wanted.paused_by, wanted.on_trial, wanted.is_sending) == (None, "", False, True)
+    assert (wanted.paused_since, wanted.paused_by, wanted.half_open, wanted.is_sending) == (None, "", False, True)
 
 
 @pytest.mark.behaviour("5.6")
@@ -200,7 +205,7 @@ def test_a_number_given_for_what_was_refused_and_suspended_is_given_back(
 
 @pytest.mark.behaviour("5.3", "5.6")
 def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: Receiver, wanted: Subscription) -> None:
-    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_APART"})
+    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
     receiver.on("/a", answer(500))
     with working():
@@ -244,7 +249,7 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
     receiver: Receiver, wanted: Subscription, nobody_announces: None
 ) -> None:
     gate = receiver.gate("/a", answer(503))
-    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"most_retries": 0}))
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
     with working() as worker:
         publish_numbered(wanted.event_type, 1)
         wait_until(lambda: receiver.log)
@@ -262,7 +267,7 @@ def test_a_policy_makes_no_pause_by_hand_its_own(
 def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspended_afterwards(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "longest_pause": 3600.0})
+    policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "max_delay_seconds": 3600.0})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     elsewhere.execute(LOCK, [wanted.pk])
     receiver.on("/a", answer(503))
@@ -281,7 +286,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_it
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]", *, is_locked: bool
 ) -> None:
     suspend(receiver, wanted, messages=1)
-    patient = retry_policy(**LIKE_WEBMETHODS | {"first_pause": 3600.0, "longest_pause": 3600.0})
+    patient = retry_policy(**LIKE_WEBMETHODS | {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=patient)
     begin_trial(wanted)
     if is_locked:
@@ -291,7 +296,7 @@ def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_it
         assert lines_with_due_work() == []
     elsewhere.rollback()
     wanted.refresh_from_db()
-    assert (wanted.on_trial, len(receiver.log)) == (is_locked, 4)
+    assert (wanted.half_open, len(receiver.log)) == (is_locked, 4)
 
 
 @pytest.mark.behaviour("5.6")
@@ -305,7 +310,7 @@ def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
     with working():
         wait_until_done()
         wanted.refresh_from_db()
-        assert wanted.on_trial
+        assert wanted.half_open
         elsewhere.rollback()
         publish_numbered(wanted.event_type, 1, first=1)
         wait_until_done()
@@ -314,13 +319,13 @@ def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
 
 
 @pytest.mark.behaviour("4.15", "5.6")
-@pytest.mark.parametrize("on_trial", [False, True])
+@pytest.mark.parametrize("half_open", [False, True])
 def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
-    receiver: Receiver, wanted: Subscription, nobody_announces: None, *, on_trial: bool
+    receiver: Receiver, wanted: Subscription, nobody_announces: None, *, half_open: bool
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"most_retries": 0})
+    policy = retry_policy(**SUSPENDS | {"max_retries": 0})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
-    if on_trial:
+    if half_open:
         suspend(receiver, wanted, messages=1)
         begin_trial(wanted)
     else:
@@ -336,15 +341,15 @@ def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
     wanted.refresh_from_db()
     assert (wanted.paused_by, statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
     told = Announcement.objects.order_by("id").values_list("kind", flat=True)
-    assert [*told] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * on_trial
+    assert [*told] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * half_open
 
 
 @pytest.mark.behaviour("5.3", "5.6")
 def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main_one(
     receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
 ) -> None:
-    far_off = {"first_pause": 3600.0, "longest_pause": 3600.0}
-    apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_APART", "most_retries": 1})
+    far_off = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
+    apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
     receiver.on("/a", answer(500))
     with working():
@@ -359,17 +364,17 @@ def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main
 
 
 @pytest.mark.behaviour("5.5")
-@pytest.mark.parametrize("in_the_end", [InTheEnd.REJECT, InTheEnd.FAIL])
+@pytest.mark.parametrize("on_exhausted", [OnExhausted.REJECT, OnExhausted.FAIL])
 def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes(
-    receiver: Receiver, worker: Worker, wanted: Subscription, in_the_end: InTheEnd
+    receiver: Receiver, worker: Worker, wanted: Subscription, on_exhausted: OnExhausted
 ) -> None:
-    policy = retry_policy(**SUSPENDS | {"in_the_end": in_the_end})
+    policy = retry_policy(**SUSPENDS | {"on_exhausted": on_exhausted})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.on("/a", *[answer(503)] * 3, answer())
     publish_numbered(wanted.event_type, 2)
     hurry_until_done()
     first = Delivery.objects.order_by("id")[0]
-    ends = {InTheEnd.REJECT: REJECTED, InTheEnd.FAIL: DeliveryStatus.FAILED}[in_the_end]
+    ends = {OnExhausted.REJECT: REJECTED, OnExhausted.FAIL: DeliveryStatus.FAILED}[on_exhausted]
     assert (statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
     assert (attempts_of(first.pk), receiver.bodies("/a")) == ([(1, 503), (2, 503), (3, 503)], [*[b"0"] * 3, b"1"])
     wanted.refresh_from_db()
@@ -378,7 +383,7 @@ def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes
 
 @pytest.mark.behaviour("4.10", "5.5")
 def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
-    policy = retry_policy(**SUSPENDS | {"in_the_end": InTheEnd.REJECT})
+    policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
     Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
     receiver.close_port()
     with working():

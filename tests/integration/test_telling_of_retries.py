@@ -65,10 +65,10 @@ def test_each_line_counts_what_waits_in_it_and_the_main_line_tells_of_what_is_tr
     line: Line, retry_line: Line
 ) -> None:
     assert standing_of(line) == Standing(LineState.WAITING, None, 2, 0, None)
-    assert standing_of(retry_line) == Standing(LineState.SET_ASIDE, None, 1, 1, LATER)
+    assert standing_of(retry_line) == Standing(LineState.DEFERRED, None, 1, 1, LATER)
     told = over_the_api()
     assert (told["state"], told["waiting"]) == ("WAITING", 2)
-    assert (told["retry"]["state"], told["retry"]["waiting"]) == ("SET_ASIDE", 1)
+    assert (told["retry"]["state"], told["retry"]["waiting"]) == ("DEFERRED", 1)
     assert parse_datetime(told["retry"]["next_due_at"]) == LATER
     Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
     assert standing_of(retry_line).state == LineState.WAITING
@@ -88,7 +88,7 @@ def test_a_line_whose_work_is_all_paused_says_so_and_who_paused_it_and_why(
         "subscription_id": wanted.pk,
         "paused_by": "HAND",
         "paused_reason": "moving house",
-        "on_trial": False,
+        "half_open": False,
         "probe_due_at": None,
     }
 
@@ -114,10 +114,10 @@ def test_what_waits_apart_is_paused_while_its_subscription_is_tried_by_the_main_
     wanted: Subscription, line: Line, retry_line: Line
 ) -> None:
     Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
-    pause(wanted, on_trial=True)
+    pause(wanted, half_open=True)
     assert (standing_of(line).state, standing_of(retry_line).state) == (LineState.WAITING, LineState.PAUSED)
     (told,) = over_the_api()["paused"]
-    assert told["on_trial"]
+    assert told["half_open"]
 
 
 @pytest.mark.behaviour("2.13")
@@ -132,7 +132,7 @@ def test_a_line_with_nothing_but_what_is_delayed_says_so_and_each_delivery_until
     told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()
     assert [parse_datetime(told[name]) for name in ("due_at", "not_before")] == [LATER, LATER]
     Delivery.objects.filter(pk=first.pk).update(due_at=UNTIL_RELEASED, status=DeliveryStatus.HELD)
-    assert (standing_of(line).state, standing_of(line).to_release) == (LineState.DELAYED, 1)
+    assert (standing_of(line).state, standing_of(line).awaiting_release) == (LineState.DELAYED, 1)
     Delivery.objects.filter(pk=first.pk).update(due_at=None, status=DeliveryStatus.PENDING)
     assert standing_of(line).state == LineState.WAITING
 
@@ -205,12 +205,12 @@ def test_an_attempt_tells_whether_somebody_had_it_sent(
 @pytest.mark.behaviour("5.1", "5.2")
 def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamforge(admin: Client, line: Line) -> None:
     head = Delivery.objects.earliest("id")
-    for number, meaning in ((1, "apart"), (2, None)):
+    for number, meaning in ((1, "retry_lane"), (2, None)):
         Attempt.objects.create(
             delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1, status_code=404, meaning=meaning
         )
     history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
-    assert [one["meaning"] for one in history] == ["apart", None]
+    assert [one["meaning"] for one in history] == ["retry_lane", None]
     page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
     assert page.count("tried again apart") == 1
 

@@ -229,8 +229,8 @@ CASES: Final = [
         overtaken(times_set_aside=2, attempts=3),
         inverted(""),
         [
-            tried(1, 1, "10:30:10", None, meaning="apart"),
-            tried(1, 2, "10:30:20", 503, meaning="apart"),
+            tried(1, 1, "10:30:10", None, meaning="retry_lane"),
+            tried(1, 2, "10:30:20", 503, meaning="retry_lane"),
             tried(1, 3, "10:30:30", 200),
         ],
     ),
@@ -238,14 +238,14 @@ CASES: Final = [
         "what could not be sent has no number yet where its policy sets it aside",
         overtaken(times_set_aside=1, attempts=2),
         inverted("set aside before it was sent"),
-        [tried(1, 1, "10:19", None, meaning="aside"), tried(1, 2, "10:30:30", 200)],
+        [tried(1, 1, "10:19", None, meaning="deferred"), tried(1, 2, "10:30:30", 200)],
     ),
     Case(
         "it has where it was answered, or suspended its subscription",
         overtaken(times_set_aside=1, attempts=3),
         inverted(""),
         [
-            tried(1, 1, "10:30:10", 500, meaning="aside"),
+            tried(1, 1, "10:30:10", 500, meaning="deferred"),
             tried(1, 2, "10:30:20", 503, meaning="suspend"),
             tried(1, 3, "10:30:30", 200),
         ],
@@ -359,8 +359,8 @@ CASES: Final = [
         [sent(1, 1, "10:00", "10:33", attempts=3)],
         (),
         [
-            tried(1, 1, "10:30", 404, meaning="apart"),
-            tried(1, 2, "10:31", 302, meaning="aside"),
+            tried(1, 1, "10:30", 404, meaning="retry_lane"),
+            tried(1, 2, "10:31", 302, meaning="deferred"),
             tried(1, 3, "10:33", 200),
         ],
         checked=1,
@@ -376,7 +376,7 @@ CASES: Final = [
         "nor after it was taken",
         [sent(1, None, "10:00", "10:33", attempts=2)],
         [("sent again", 1, None, "")],
-        [tried(1, 1, "10:30", 200), tried(1, 2, "10:33", 500, meaning="apart")],
+        [tried(1, 1, "10:30", 200), tried(1, 2, "10:33", 500, meaning="retry_lane")],
         checked=0,
     ),
     Case(

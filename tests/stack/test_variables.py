@@ -38,7 +38,7 @@ WRONG = [
     ("BROKER_REQUESTS_PER_MINUTE", "-1"),
     ("BROKER_FAILURES_PER_MINUTE", "ten"),
     ("BROKER_UPLOAD_SECONDS", "0"),
-    ("BROKER_UPLOADS_MEBIBYTES", "15"),
+    ("BROKER_UPLOADS_MB", "15"),
     ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host:port/broker"),
     ("DATABASE_URL", "postgres://user:pass-word@host"),

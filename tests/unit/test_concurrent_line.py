@@ -80,7 +80,7 @@ def test_a_page_leaves_out_what_strands_have_taken() -> None:
 def test_a_trial_is_one_request_and_the_others_go_on_beside_it(strands: int, wants: list[type[Step]]) -> None:
     line = a_line(strands)
     tried = [to(number, strands=strands) for number in (1, 2, 3)]
-    tried = [replace(one, destination=replace(one.destination, on_trial=True)) for one in tried]
+    tried = [replace(one, destination=replace(one.destination, half_open=True)) for one in tried]
     steps = hand_of(line, *tried, to(4, subscription_id=2, strands=strands))
     assert [type(step) for step in steps] == wants
     assert [step.delivery.id for step in steps if isinstance(step, Send)] == [1, 4][:strands]
@@ -92,18 +92,18 @@ def test_a_trial_is_one_request_and_the_others_go_on_beside_it(strands: int, wan
 def test_a_trial_that_waits_for_its_rate_is_not_tried_yet() -> None:
     line = a_line(2)
     limited = to(1, spacing=1000.0, strands=2)
-    on_trial = replace(limited, destination=replace(limited.destination, on_trial=True))
-    line.paces.learn(on_trial.destination, 900.0, time.monotonic())
-    hand_of(line, on_trial)
-    assert ([*line.left_out], line.may_try(on_trial)) == ([1], True)
+    half_open = replace(limited, destination=replace(limited.destination, half_open=True))
+    line.paces.learn(half_open.destination, 900.0, time.monotonic())
+    hand_of(line, half_open)
+    assert ([*line.left_out], line.may_try(half_open)) == ([1], True)
 
 
 @pytest.mark.behaviour("4.13", "5.6")
 def test_once_a_trial_has_worked_as_many_as_allowed_are_sent() -> None:
     line = a_line(2)
     tried, *others = (to(number, strands=2) for number in (1, 2, 3))
-    on_trial = replace(tried, destination=replace(tried.destination, on_trial=True, stamp=7))
-    hand_of(line, on_trial)
+    half_open = replace(tried, destination=replace(tried.destination, half_open=True, stamp=7))
+    hand_of(line, half_open)
     line.receive(Hand(fresh=[replace(one, destination=replace(one.destination, stamp=8)) for one in others]))
     assert [type(step) for step in (line.strands[0].advance(answered(200)), line.strands[1].advance(None))] == [
         Send,

@@ -26,4 +26,4 @@ FINE = Figures(acknowledged=3, delivered=3)
     ],
 )
 def test_what_is_wrong_with_an_outcome(figures: Figures, most_copies: int | None, wrong: list[str]) -> None:
-    assert [*judged(figures, most_copies, longest_pause=5.0)] == wrong
+    assert [*judged(figures, most_copies, max_delay_seconds=5.0)] == wrong

@@ -68,13 +68,13 @@ def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbo
 
 def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mailbox: Mailbox) -> None:
     mailbox.nack(["receipt-1"])
-    mailbox.nack(["receipt-1"], untried=True)
+    mailbox.nack(["receipt-1"], not_attempted=True)
 
-    assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "untried": True}]
+    assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "not_attempted": True}]
 
 
 def test_of_no_receipts_nothing_is_asked(played: PlayedMailbox, mailbox: Mailbox) -> None:
-    assert [mailbox.ack([]), mailbox.nack([], untried=True), mailbox.extend([])] == [[], [], []]
+    assert [mailbox.ack([]), mailbox.nack([], not_attempted=True), mailbox.extend([])] == [[], [], []]
 
     assert played.calls == []
 

@@ -27,7 +27,7 @@ def held(  # what the rules ask of one message
     return Held(message(number), until, extend_at, is_begun=True, is_lost=is_lost, word=word, known_at=known_at)
 
 
-EXTEND, ACK, NACK, UNTRIED = Word
+EXTEND, ACK, NACK, NOT_ATTEMPTED = Word
 
 
 @pytest.mark.parametrize(

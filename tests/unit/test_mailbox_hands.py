@@ -8,7 +8,7 @@ from broker_client.dues import Word
 from broker_client.hands import Hand
 from tests.held_messages import message
 
-EXTEND, ACK, NACK, UNTRIED = Word
+EXTEND, ACK, NACK, NOT_ATTEMPTED = Word
 
 
 def result(status: int, code: str) -> Result:
@@ -76,7 +76,7 @@ def test_what_was_not_begun_is_returned_untried_when_the_hand_is_closed() -> Non
     hand.take([message(3)])
 
     assert hand.begin() is None
-    assert due(hand) == {UNTRIED: ["receipt-2", "receipt-3"]}
+    assert due(hand) == {NOT_ATTEMPTED: ["receipt-2", "receipt-3"]}
 
 
 def test_what_is_let_go_is_not_begun_and_returned_untried(caplog: pytest.LogCaptureFixture) -> None:
@@ -86,7 +86,7 @@ def test_what_is_let_go_is_not_begun_and_returned_untried(caplog: pytest.LogCapt
 
     assert begun
     assert begun.id == "dlv_2"
-    assert due(hand) == {UNTRIED: ["receipt-1"]}
+    assert due(hand) == {NOT_ATTEMPTED: ["receipt-1"]}
     assert "mailbox.let_go id=dlv_1" in caplog.text
 
 

@@ -33,7 +33,7 @@ def test_a_reader_that_stops_finishes_what_it_works_on_and_returns_the_rest(play
         work.may_end.set()
 
     assert work.begun == played.acknowledged == [1]
-    assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "untried": True}]
+    assert played.said("nack") == [{"receipts": ["receipt-2", "receipt-3"], "not_attempted": True}]
 
 
 def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: PlayedMailbox) -> None:
@@ -45,7 +45,7 @@ def test_what_comes_to_a_reader_that_has_been_stopped_is_returned(played: Played
         played.put(b"1")
 
     assert work.begun == []
-    assert played.said("nack") == [{"receipts": ["receipt-1"], "untried": True}]
+    assert played.said("nack") == [{"receipts": ["receipt-1"], "not_attempted": True}]
 
 
 def test_a_handler_that_ends_its_thread_ends_the_reader_and_its_message_is_returned(

@@ -17,7 +17,7 @@ from delivery.rules.retry_policies import (
     judge,
     policy_of,
 )
-from subscriptions.retry_terms import PRESETS, Action, InTheEnd, Terms
+from subscriptions.retry_terms import PRESETS, Action, OnExhausted, Terms
 
 TEAMFORGE_TERMS = PRESETS["TeamForge"]
 OUTCOMES: list[Outcome] = [
@@ -36,7 +36,7 @@ EVERY_OUTCOME: list[Outcome] = [
 ]
 AFTER_TWO = History(attempts=5, times_set_aside=2, failures=2)
 TAKEN, UNSUPPORTED, REJECTED = Decision.DELIVERED, Decision.NOT_SUPPORTED, Decision.REJECTED
-HOLD, ASIDE, APART = Decision.HOLD_THE_LINE, Decision.SET_ASIDE, Decision.RETRY_APART
+HOLD, ASIDE, APART = Decision.HOLD_THE_LINE, Decision.DEFER, Decision.RETRY_LANE
 
 
 @pytest.mark.behaviour("5.1")
@@ -164,7 +164,7 @@ def test_standard_webhooks_waits_by_its_schedule_and_three_days_in_all() -> None
 
 @pytest.mark.behaviour("5.1")
 def test_pauses_grow_by_their_factor_up_to_the_longest() -> None:
-    policy = policy_of(replace(PRESETS[W], first_pause=1.0, factor=3.0, longest_pause=20.0))
+    policy = policy_of(replace(PRESETS[W], initial_delay_seconds=1.0, factor=3.0, max_delay_seconds=20.0))
     pauses = [judge(Answered(500), policy, replace(FIRST, attempts=n), chance=0.5).pause for n in range(5)]
     assert pauses == [1.0, 3.0, 9.0, 20.0, 20.0]
 
@@ -173,33 +173,37 @@ def test_pauses_grow_by_their_factor_up_to_the_longest() -> None:
 @pytest.mark.parametrize(
     ("action", "honours", "asked", "pause"),
     [
-        (Action.RETRY_APART, True, 5.0, 60.0),
-        (Action.RETRY_APART, True, 900.0, 900.0),
-        (Action.RETRY_APART, True, 9e9, 1_000.0),
-        (Action.RETRY_APART, False, 900.0, 60.0),
+        (Action.RETRY_LANE, True, 5.0, 60.0),
+        (Action.RETRY_LANE, True, 900.0, 900.0),
+        (Action.RETRY_LANE, True, 9e9, 1_000.0),
+        (Action.RETRY_LANE, False, 900.0, 60.0),
         (Action.HOLD, True, 5.0, 60.0),
         (Action.HOLD, True, 900.0, 300.0),
         (Action.HOLD, False, 900.0, 60.0),
-        (Action.SET_ASIDE, True, 900.0, 900.0),
+        (Action.DEFER, True, 900.0, 900.0),
     ],
 )
 def test_what_the_endpoint_asks_for_only_lengthens_a_pause(
     action: Action, honours: bool, asked: float, pause: float
 ) -> None:
     terms = replace(
-        PRESETS[W], on_unavailable=action, first_pause=60.0, longest_pause=1_000.0, honours_retry_after=honours
+        PRESETS[W],
+        on_unavailable=action,
+        initial_delay_seconds=60.0,
+        max_delay_seconds=1_000.0,
+        respect_retry_after=honours,
     )
     assert judge(Answered(503, retry_after=asked), policy_of(terms), FIRST, chance=0.0).pause == pause
 
 
 @pytest.mark.behaviour("5.6")
 def test_a_trial_decides_at_once_whatever_was_tried_before() -> None:
-    suspends = policy_of(replace(PRESETS[M], in_the_end=InTheEnd.SUSPEND))
-    on_trial = replace(FIRST, on_trial=True)
+    suspends = policy_of(replace(PRESETS[M], on_exhausted=OnExhausted.SUSPEND))
+    half_open = replace(FIRST, half_open=True)
     assert judge(Answered(503), suspends, FIRST, chance=0.0).decision is HOLD
-    assert judge(Answered(503), suspends, on_trial, chance=0.0) == Verdict(SUSPEND, 10.0, is_used_up=True)
-    assert judge(Answered(200), suspends, on_trial, chance=0.0) == Verdict(TAKEN, None)
-    assert judge(Answered(503), policy_of(PRESETS[M]), on_trial, chance=0.0).decision is HOLD
+    assert judge(Answered(503), suspends, half_open, chance=0.0) == Verdict(SUSPEND, 10.0, is_used_up=True)
+    assert judge(Answered(200), suspends, half_open, chance=0.0) == Verdict(TAKEN, None)
+    assert judge(Answered(503), policy_of(PRESETS[M]), half_open, chance=0.0).decision is HOLD
 
 
 @pytest.mark.behaviour("5.3")
@@ -216,7 +220,9 @@ def test_what_waits_apart_stays_apart_under_whatever_policy(name: str, outcome: 
     [(1.0, 10_000, 1.0), (1.05, 168, 1.05**167), (1.05, 169, HOURS), (2.0, 12, 2_048.0), (2.0, 10_000, HOURS)],
 )
 def test_a_pause_grows_until_it_is_the_longest_however_slowly(factor: float, retry: int, pause: float) -> None:
-    policy = policy_of(replace(PRESETS[W], first_pause=1.0, factor=factor, longest_pause=HOURS, most_retries=10_000))
+    policy = policy_of(
+        replace(PRESETS[W], initial_delay_seconds=1.0, factor=factor, max_delay_seconds=HOURS, max_retries=10_000)
+    )
     assert judge(Answered(500), policy, replace(FIRST, attempts=retry - 1), chance=0.0).pause == pause
 
 
@@ -250,5 +256,5 @@ def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
     verdict = judge(outcome, policy, history, chance=chance)
     assert (verdict.pause is None) == (verdict.decision.final_status is not None)
     if verdict.pause is not None:
-        assert 0.1 <= verdict.pause <= max(LONGEST_RETRY_AFTER_SECONDS, terms.longest_pause)
+        assert 0.1 <= verdict.pause <= max(LONGEST_RETRY_AFTER_SECONDS, terms.max_delay_seconds)
         assert not is_apart or verdict.decision is APART

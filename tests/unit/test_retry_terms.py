@@ -8,9 +8,9 @@ import pytest
 from django.core.exceptions import ValidationError
 
 from subscriptions.retry_limits import check_terms
-from subscriptions.retry_terms import PRESETS, TEAMFORGE, TERMS, Action, InTheEnd, terms_of
+from subscriptions.retry_terms import PRESETS, TEAMFORGE, TERMS, Action, OnExhausted, terms_of
 
-HOLD, ASIDE, APART, END = Action.HOLD, Action.SET_ASIDE, Action.RETRY_APART, Action.END
+HOLD, ASIDE, APART, END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
 
 
 @pytest.mark.behaviour("5.1")
@@ -39,20 +39,29 @@ def test_what_each_preset_does_about_each_way_to_fail(
 
 @pytest.mark.behaviour("5.1")
 @pytest.mark.parametrize(
-    ("name", "retries", "in_the_end", "first_pause", "factor", "longest_pause"),
+    ("name", "retries", "on_exhausted", "initial_delay_seconds", "factor", "max_delay_seconds"),
     [
-        ("TeamForge", None, InTheEnd.NEVER, 1, 2, 60),
-        ("Workfront", 12, InTheEnd.FAIL, 600, 1, 600),
-        ("webMethods", 5, InTheEnd.REJECT, 10, 1, 10),
-        ("Standard-Webhooks", 8, InTheEnd.FAIL, 300, 1, 86_400),
+        ("TeamForge", None, OnExhausted.NEVER, 1, 2, 60),
+        ("Workfront", 12, OnExhausted.FAIL, 600, 1, 600),
+        ("webMethods", 5, OnExhausted.REJECT, 10, 1, 10),
+        ("Standard-Webhooks", 8, OnExhausted.FAIL, 300, 1, 86_400),
     ],
 )
 def test_how_often_and_how_far_apart_each_preset_tries(
-    name: str, retries: int | None, in_the_end: InTheEnd, first_pause: float, factor: float, longest_pause: float
+    name: str,
+    retries: int | None,
+    on_exhausted: OnExhausted,
+    initial_delay_seconds: float,
+    factor: float,
+    max_delay_seconds: float,
 ) -> None:
     says = PRESETS[name]
-    assert (says.most_retries, says.in_the_end) == (retries, in_the_end)
-    assert (says.first_pause, says.factor, says.longest_pause) == (first_pause, factor, longest_pause)
+    assert (says.max_retries, says.on_exhausted) == (retries, on_exhausted)
+    assert (says.initial_delay_seconds, says.factor, says.max_delay_seconds) == (
+        initial_delay_seconds,
+        factor,
+        max_delay_seconds,
+    )
 
 
 def test_there_are_four_presets_and_the_first_is_the_default() -> None:
@@ -65,8 +74,8 @@ def test_standard_webhooks_tries_eight_times_again_over_75_hours_and_listens_to_
     says = PRESETS["Standard-Webhooks"]
     minutes = [pause / 60 for pause in says.schedule]
     assert minutes == [5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60]
-    assert (len(says.schedule), sum(minutes)) == (says.most_retries, 75 * 60 + 35)
-    assert says.honours_retry_after
+    assert (len(says.schedule), sum(minutes)) == (says.max_retries, 75 * 60 + 35)
+    assert says.respect_retry_after
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -77,10 +86,10 @@ def test_the_terms_of_every_preset_go_together(name: str) -> None:
 @pytest.mark.parametrize(
     "terms",
     [
-        {"first_pause": 0.1, "longest_pause": 0.1, "factor": 1.0},
-        {"first_pause": 604_800.0, "longest_pause": 604_800.0, "factor": 10.0, "jitter": 0.5},
-        {"most_retries": 0, "in_the_end": InTheEnd.SUSPEND, "probe_seconds": 1.0},
-        {"most_retries": 1_000, "in_the_end": InTheEnd.REJECT, "probe_seconds": 86_400.0},
+        {"initial_delay_seconds": 0.1, "max_delay_seconds": 0.1, "factor": 1.0},
+        {"initial_delay_seconds": 604_800.0, "max_delay_seconds": 604_800.0, "factor": 10.0, "jitter": 0.5},
+        {"max_retries": 0, "on_exhausted": OnExhausted.SUSPEND, "probe_seconds": 1.0},
+        {"max_retries": 1_000, "on_exhausted": OnExhausted.REJECT, "probe_seconds": 86_400.0},
         {"schedule": (60.0,) * 100},
     ],
 )
@@ -91,13 +100,13 @@ def test_terms_up_to_their_limits_are_taken(terms: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("terms", "refused", "says"),
     [
-        ({"first_pause": 0.09}, {"first_pause"}, "from 0.1 to 604800"),
-        ({"first_pause": 0.0}, {"first_pause"}, "from 0.1 to 604800"),
-        ({"first_pause": math.nan}, {"first_pause"}, "from 0.1 to 604800"),
-        ({"longest_pause": 604_801.0}, {"longest_pause"}, "from 0.1 to 604800"),
-        ({"longest_pause": math.inf}, {"longest_pause"}, "from 0.1 to 604800"),
-        ({"longest_pause": 0.5}, {"longest_pause"}, "no shorter than the first"),
-        ({"schedule": (1.0, 61.0)}, {"longest_pause"}, "each of the schedule"),
+        ({"initial_delay_seconds": 0.09}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"initial_delay_seconds": 0.0}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"initial_delay_seconds": math.nan}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": 604_801.0}, {"max_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": math.inf}, {"max_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": 0.5}, {"max_delay_seconds"}, "no shorter than the first"),
+        ({"schedule": (1.0, 61.0)}, {"max_delay_seconds"}, "each of the schedule"),
         ({"schedule": (1.0, 0.0)}, {"schedule"}, "Each pause is from 0.1"),
         ({"schedule": (1.0, math.nan)}, {"schedule"}, "Each pause is from 0.1"),
         ({"schedule": (1.0,) * 101}, {"schedule"}, "at most 100 pauses"),
@@ -105,11 +114,11 @@ def test_terms_up_to_their_limits_are_taken(terms: dict[str, Any]) -> None:
         ({"factor": 11.0}, {"factor"}, "from 1 to 10"),
         ({"jitter": -0.1}, {"jitter"}, "from 0 to 0.5"),
         ({"jitter": 1.0}, {"jitter"}, "from 0 to 0.5"),
-        ({"most_retries": 3}, {"in_the_end"}, "what happens after the last retry"),
-        ({"in_the_end": InTheEnd.FAIL}, {"most_retries"}, "after how many retries"),
-        ({"most_retries": 1_001, "in_the_end": InTheEnd.FAIL}, {"most_retries"}, "from 0 to 1000"),
-        ({"most_retries": -1, "in_the_end": InTheEnd.FAIL}, {"most_retries"}, "from 0 to 1000"),
-        ({"most_retries": 1, "in_the_end": InTheEnd.SUSPEND, "probe_seconds": 0.0}, {"probe_seconds"}, "from 1 to"),
+        ({"max_retries": 3}, {"on_exhausted"}, "what happens after the last retry"),
+        ({"on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "after how many retries"),
+        ({"max_retries": 1_001, "on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "from 0 to 1000"),
+        ({"max_retries": -1, "on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "from 0 to 1000"),
+        ({"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND, "probe_seconds": 0.0}, {"probe_seconds"}, "from 1 to"),
         ({"probe_seconds": 86_401.0}, {"probe_seconds"}, "from 1 to 86400"),
         ({"factor": 0.0, "jitter": 2.0}, {"factor", "jitter"}, "from 0 to 0.5"),
     ],
@@ -129,7 +138,7 @@ def test_what_is_stored_of_terms_gives_them_back(name: str) -> None:
     assert stored.keys() == set(TERMS)
 
 
-@pytest.mark.parametrize("unknown", [{"on_redirect": "IGNORE"}, {"in_the_end": "PERHAPS"}])
+@pytest.mark.parametrize("unknown", [{"on_redirect": "IGNORE"}, {"on_exhausted": "PERHAPS"}])
 def test_words_that_nobody_knows_are_no_terms(unknown: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="is not a valid"):
         terms_of({**asdict(TEAMFORGE), **unknown})

@@ -18,7 +18,7 @@ from delivery.rules.retry_policies import policy_of
 from delivery.rules.statuses import DeliveryStatus
 from delivery.settling.settlements import Further, Settlement
 from delivery.waking.claiming import Claim
-from subscriptions.retry_terms import PRESETS, InTheEnd
+from subscriptions.retry_terms import PRESETS, OnExhausted
 from subscriptions.scripts.jobs import NotRun
 from tests.hands import aside, fresh, in_hand
 
@@ -261,18 +261,18 @@ def test_it_reads_on_when_its_hand_is_low_as_much_as_it_will_send_in_its_turn() 
     assert (step.ended.delivery_id, send(go(line, hand=Hand(fresh=fresh(20, 21)))).id) == (19, 20)
 
 
-def suspending(*, on_trial: bool = False) -> InHand:
+def suspending(*, half_open: bool = False) -> InHand:
     """Return a delivery whose policy suspends at the first failure."""
-    policy = policy_of(replace(PRESETS["webMethods"], most_retries=0, in_the_end=InTheEnd.SUSPEND))
+    policy = policy_of(replace(PRESETS["webMethods"], max_retries=0, on_exhausted=OnExhausted.SUSPEND))
     delivery = in_hand(1)
-    return replace(delivery, destination=replace(delivery.destination, policy=policy, on_trial=on_trial))
+    return replace(delivery, destination=replace(delivery.destination, policy=policy, half_open=half_open))
 
 
 @pytest.mark.behaviour("5.6")
-@pytest.mark.parametrize("on_trial", [False, True])
-def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, on_trial: bool) -> None:
+@pytest.mark.parametrize("half_open", [False, True])
+def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, half_open: bool) -> None:
     line = a_line(head=1, failures=4)
-    sent, step = run(line, Hand(head=suspending(on_trial=on_trial), fresh=fresh(2)), [503])
+    sent, step = run(line, Hand(head=suspending(half_open=half_open), fresh=fresh(2)), [503])
     assert (sent, isinstance(step, Rest)) == ([1], True)
     assert isinstance(step.ended, Settlement)
     assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
@@ -294,7 +294,7 @@ def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes()
 @pytest.mark.behaviour("5.6")
 def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_the_same() -> None:
     line, delivery = a_line(), suspending()
-    held = replace(delivery.destination, policy=policy_of(PRESETS["webMethods"]), on_trial=True)
+    held = replace(delivery.destination, policy=policy_of(PRESETS["webMethods"]), half_open=True)
     _, step = run(line, Hand(fresh=[replace(delivery, destination=held)]), [503])
     assert isinstance(step, Rest)
     assert line.hold == Hold(10.0, "answered 503", 2)

@@ -51,7 +51,7 @@ class Apart(Beside):
     @classmethod
     def of(cls, load: Load) -> "Apart":
         endpoint = Refusing("apart", load.receiver, times=times_refused)
-        policy = load.broker.retry_policy(**APART | {"most_retries": RETRIES})
+        policy = load.broker.retry_policy(**APART | {"max_retries": RETRIES})
         subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
         return cls(load, subscribed, endpoint)
 
