@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from subscriptions.niceness import stand_back
+from broker_project.core.process_priority import stand_back
 
 NICENESS: Final = 10
 """Publishing and delivering come first, and summaries come to an end all the same.

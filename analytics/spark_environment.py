@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from analytics.java import java_home
+from analytics.spark_settings import java_home
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PASSED_ON: Final = ("HOME", "JDK_JAVA_OPTIONS", "LANG", "LC_ALL", "LOGNAME", "PATH", "USER")

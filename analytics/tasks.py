@@ -7,7 +7,7 @@ from celery import shared_task
 from celery.signals import worker_shutting_down
 from django.conf import settings
 
-from analytics import forgetting, requesting, running
+from analytics import retention_of_summaries, run_requests, runs
 from analytics.spark_terms import spark_terms
 
 stopping: Final = threading.Event()
@@ -18,25 +18,25 @@ stopping: Final = threading.Event()
 def summarize_hours() -> None:
     """Summarize the hours that have closed, and days that were missed; take up runs whose hint was lost."""
     if settings.SUMMARIES:
-        requesting.request_hours(call_seconds=settings.SYNC_SECONDS)
-        requesting.request_missed_days(call_seconds=settings.SYNC_SECONDS)
-    running.take_up(spark_terms(), stopping=stopping)
+        run_requests.request_hours(call_seconds=settings.SYNC_SECONDS)
+        run_requests.request_missed_days(call_seconds=settings.SYNC_SECONDS)
+    runs.take_up(spark_terms(), stopping=stopping)
 
 
 @shared_task(name="analytics.summarize_days")
 def summarize_days() -> None:
     """Summarize the days that were sealed, or touched since; forget what is older than it is kept."""
     if settings.SUMMARIES:
-        requesting.request_days(call_seconds=settings.SYNC_SECONDS)
-    running.take_up(spark_terms(), stopping=stopping)
-    forgetting.forget(settings.LAKE, keep_days=max(settings.SUMMARY_DAYS, settings.RETENTION_DAYS))
+        run_requests.request_days(call_seconds=settings.SYNC_SECONDS)
+    runs.take_up(spark_terms(), stopping=stopping)
+    retention_of_summaries.forget(settings.LAKE, keep_days=max(settings.SUMMARY_DAYS, settings.RETENTION_DAYS))
 
 
-@shared_task(name=requesting.SUMMARIZE)
+@shared_task(name=run_requests.SUMMARIZE)
 def summarize(run_id: int) -> None:
     """Do a run that somebody has asked for, and what else waits."""
-    running.run(run_id, spark_terms(), stopping=stopping)
-    running.take_up(spark_terms(), stopping=stopping)
+    runs.run(run_id, spark_terms(), stopping=stopping)
+    runs.take_up(spark_terms(), stopping=stopping)
 
 
 @worker_shutting_down.connect

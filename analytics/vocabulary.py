@@ -5,7 +5,7 @@ from typing import Final
 
 from analytics.pipeline.job import Vocabulary
 from delivery.models import MessageOutcome
-from delivery.rules.outcomes import (
+from delivery.outcomes import (
     CALLBACK,
     QUEUE,
     TEAMFORGE,
@@ -17,8 +17,8 @@ from delivery.rules.outcomes import (
     Unreachable,
     decide,
 )
-from delivery.rules.reasons import KINDS, NO_ANSWER, UNKNOWN
-from delivery.rules.statuses import UNFINISHED, DeliveryStatus
+from delivery.reasons import KINDS, NO_ANSWER, UNKNOWN
+from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, EventKind
 
 PULLED: Final = "MAILBOX"

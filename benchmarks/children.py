@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, Protocol, cast
 
-from benchmarks import asker, fetcher, publisher, sink
+from benchmarks import asker, mailbox_client, publisher, sink
 from benchmarks.answers import Manner
 from benchmarks.asker import Asked, Questions
 from benchmarks.bare import post_bare
@@ -97,7 +97,7 @@ class RunningConsumers:
 
     def end(self) -> Taken:
         """Let each acknowledge what it has and fetch no more; return what came since the last report."""
-        self.control.send(fetcher.END)
+        self.control.send(mailbox_client.END)
         return cast("Taken", self.control.recv())
 
 
@@ -139,7 +139,7 @@ def publishing(plan: Plan, to: Receiving) -> Iterator[RunningPublisher]:
 def fetching(errand: Errand) -> Iterator[RunningConsumers]:
     """Fetch from now on, until we are done with it."""
     count = shared(c_int64, 0)
-    with spawned(fetcher.fetch, errand, count) as (process, control):
+    with spawned(mailbox_client.fetch, errand, count) as (process, control):
         control.recv()
         yield RunningConsumers(process, control, count)
 

@@ -12,7 +12,7 @@ from typing import Final
 from benchmarks import bench
 from benchmarks.bench import Options
 from benchmarks.figures import Outcome, table, write
-from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios_ import SCENARIOS
 from broker_project.stack.folders import STATE
 
 FOLDER: Final = STATE / "bench"

@@ -10,29 +10,30 @@ from typing import Any, Final
 import django
 from django.core.management import call_command
 
-django.setup()  # before anything of the broker is imported
-
 from benchmarks import filling
 from benchmarks.obeying import obey
 from delivery.callbacks.terms import callback_terms
-from delivery.lines.hands import BodyBudget, Hand, InHand
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
-from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine
-from delivery.mailboxes.answering import acknowledge
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box
-from delivery.messages.publishing import publish
-from delivery.messages.storing import NewMessage
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box
+from delivery.maintenance.partitions import open_days, today
 from delivery.models import Lane
-from delivery.retention.storage_days import open_days, today
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Settlement
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work, still_due
+from delivery.publish.publish import publish
+from delivery.publish.store import NewMessage
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget, Hand, InHand
+from delivery.worker.line import DrivenLine
+from delivery.worker.lines import settle
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Settlement
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
+
+django.setup()  # before anything of the broker is imported
+
 
 LINES: Final = 100
 PER_LINE: Final = 2

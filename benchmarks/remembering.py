@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any, Final
 
 import django
+import psycopg
 from django.conf import settings
 from django.core.management import call_command
 
-django.setup()  # before anything of the broker is imported
-
-import psycopg
-
 from analytics.pipeline.job import Job, Window
-from analytics.running import SLICE_ROWS
+from analytics.runs import SLICE_ROWS
 from analytics.spark_process import run_application
 from analytics.vocabulary import vocabulary
 from benchmarks import in_sql
 from benchmarks.history import History
 from benchmarks.obeying import obey
-from delivery.retention.storage_days import today
+from delivery.maintenance.partitions import today
+
+django.setup()  # before anything of the broker is imported
+
 
 MASTER: Final = "local[1]"
 OBJECTIVE: Final = 0.999

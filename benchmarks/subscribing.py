@@ -9,13 +9,14 @@ import django
 from django.core.management import call_command
 from django.db import connection
 
-django.setup()  # before anything of the broker is imported
-
 from benchmarks.obeying import obey
 from delivery.callbacks.terms import callback_terms
-from delivery.messages.publishing import publish
-from delivery.messages.storing import NewMessage
+from delivery.publish.publish import publish
+from delivery.publish.store import NewMessage
 from subscriptions.models import EventType, Subscriber, Subscription
+
+django.setup()  # before anything of the broker is imported
+
 
 WANTED: Final = "wanted"
 PATH: Final = "$$->'Body'->'customer'->>'id'"

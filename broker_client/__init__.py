@@ -9,7 +9,7 @@ holds) · keepers · consumers · reader.
 
 from broker_client.consumers import Handler
 from broker_client.mailbox import Fetched, Mailbox
-from broker_client.messages import Message, Result
+from broker_client.message import Message, Result
 from broker_client.problems import Refused
 from broker_client.reader import MailboxReader
 

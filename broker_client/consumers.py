@@ -7,14 +7,14 @@ from typing import Final
 
 import requests
 
-from broker_client.clocks import now
-from broker_client.dues import Word
-from broker_client.hands import Hand
+from broker_client.clock import now
+from broker_client.in_flight import Hand
 from broker_client.keepers import FIRST_PAUSE, pause_after
 from broker_client.mailbox import Mailbox
-from broker_client.messages import Message
+from broker_client.message import Message
 from broker_client.pauses import Pauses, rest_of_nothing
 from broker_client.problems import Refused
+from broker_client.schedule import Word
 
 log = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from typing import Final
 
 import requests
 
-from broker_client.dues import Word
-from broker_client.hands import Hand
+from broker_client.in_flight import Hand
 from broker_client.mailbox import LONGEST_CALL, Mailbox
-from broker_client.messages import Result
+from broker_client.message import Result
 from broker_client.pauses import LONGEST_PAUSE, Pauses
 from broker_client.problems import Refused
+from broker_client.schedule import Word
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import requests
 
-from broker_client.clocks import now
-from broker_client.messages import Message, Result
+from broker_client.clock import now
+from broker_client.message import Message, Result
 from broker_client.problems import refusal, retry_after
 
 LONGEST_CALL: Final = 20.0

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Final
 
 from broker_client.consumers import Handler, Terms, Worker
-from broker_client.hands import Hand
+from broker_client.in_flight import Hand
 from broker_client.keepers import Keeper
 from broker_client.mailbox import Mailbox
-from broker_client.messages import Message
+from broker_client.message import Message
 
 log = logging.getLogger(__name__)
 

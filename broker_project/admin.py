@@ -10,7 +10,7 @@ from django_celery_beat import admin as beat
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
 from broker_project.celery import app
-from subscriptions.admin.theme import ModelAdmin, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from broker_project.core.admin.theme import ModelAdmin, UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 admin.site.unregister([PeriodicTask, IntervalSchedule, CrontabSchedule, ClockedSchedule, SolarSchedule])
 

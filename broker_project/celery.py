@@ -7,7 +7,7 @@ from celery import Celery
 from celery.signals import worker_ready
 from django.conf import settings
 
-from broker_project.processes import look_for_garbage_less_often, settle_in
+from broker_project.server.runtime import look_for_garbage_less_often, settle_in
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "broker_project.settings")
 

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 from django.core import checks
 
-from broker_project.variables import FEWEST_CHARACTERS
-from subscriptions.networks import kind_of
+from broker_project.core.egress import kind_of
+from broker_project.environment import FEWEST_CHARACTERS
 
 LOOPBACK_NAMES: Final = frozenset({"", "localhost"})
 """An empty one is that of a socket in the file system."""

@@ -47,7 +47,7 @@ GROUPS: Final[dict[str, tuple[Item, ...]]] = {
         ("Idempotency keys", "content_copy", "delivery.idempotencykey"),
         ("Storage days", "calendar_month", "delivery.storageday"),
         ("Users", "person", "auth.user"),
-        ("Failed logins", "lock_clock", "people.failedlogin"),
+        ("Failed logins", "lock_clock", "accounts.failedlogin"),
         ("Groups", "group", "auth.group"),
     ),
 }
@@ -63,7 +63,7 @@ def groups(request: HttpRequest) -> list[dict[str, Any]]:
 
 def account(_: HttpRequest) -> list[dict[str, str]]:
     """Return what a person finds below their name."""
-    links = {"Change password": "admin:password_change", "Second factor": "people:second-factor"}
+    links = {"Change password": "admin:password_change", "Second factor": "accounts:second-factor"}
     return [{"title": title, "link": reverse(name)} for title, name in links.items()]
 
 

@@ -9,8 +9,8 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from kombu import Queue
 
-from broker_project.redacting import with_traces, without_details, without_tokens, without_ways_to_refusals
-from broker_project.variables import (
+from broker_project.core.reach import Reach
+from broker_project.environment import (
     JAVA_MEMORY,
     LONGEST_DAYS,
     PERCENT,
@@ -30,7 +30,7 @@ from broker_project.variables import (
     text,
     web_address,
 )
-from subscriptions.reach import Reach
+from broker_project.logging import with_traces, without_details, without_tokens, without_ways_to_refusals
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -72,7 +72,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "axes",
     "subscriptions",
-    "people",
+    "broker_project.accounts",
     "delivery",
     "analytics",
     "django_celery_beat",
@@ -80,8 +80,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
-    "broker_project.middleware.browser_headers",
-    "broker_project.host_names.own_host",
+    "broker_project.server.browser_headers.browser_headers",
+    "broker_project.server.host_names.own_host",
     "subscriptions.api.rate_limits.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -90,7 +90,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
-    "people.middleware.guarded",
+    "broker_project.accounts.sessions.guarded",
     "axes.middleware.AxesMiddleware",
 ]
 
@@ -109,7 +109,6 @@ TEMPLATES = [
     }
 ]
 
-# --- PostgreSQL: the truth -----------------------------------------------------------------------
 
 STATEMENT_TIMEOUT_MS = 30_000
 """No statement of ours takes as long; a publisher that hangs must not hold back the lines (docs: order)."""
@@ -141,7 +140,6 @@ DATABASES["default"].setdefault("OPTIONS", {}).update(
     }
 )
 
-# --- Redis and Celery: hints only ----------------------------------------------------------------
 
 REDIS_URL = redis_address("REDIS_URL")
 REDIS_TIMEOUT_SECONDS = 0.2
@@ -200,7 +198,7 @@ CELERY_BEAT_SCHEDULE = {
         "description": "Deletes those whose time is over.",
     },
     "forget logins": {
-        "task": "people.forget",
+        "task": "accounts.forget",
         "schedule": 600.0,
         "description": "Deletes failed logins that count no more, and sessions that have ended.",
     },
@@ -217,7 +215,6 @@ CELERY_BEAT_SCHEDULE = {
 }
 """Added by beat where they are not there; from then on they are what admins make of them."""
 
-# --- The broker ----------------------------------------------------------------------------------
 
 MAX_BODY_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 5 * 1024 * 1024
@@ -251,7 +248,6 @@ SYNC_SECONDS = number("BROKER_SYNC_SECONDS", least=1, default=10, most=3600)
 """How long the endpoint of a SYNC call may take to answer."""
 IDEMPOTENCY_KEY_HOURS = number("BROKER_IDEMPOTENCY_KEY_HOURS", least=1, default=24, most=24 * LONGEST_DAYS)
 
-# --- Summaries: Spark ----------------------------------------------------------------------------
 
 LAKE = lake("BROKER_LAKE")
 """Where Spark keeps what it has read and made: a path, or a URL that every executor can write to."""
@@ -269,16 +265,15 @@ SUMMARY_DAYS = number("BROKER_SUMMARY_DAYS", least=1, default=400, most=LONGEST_
 OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9")) / 100
 """The share of deliveries that should succeed; what is missing of it is the error budget."""
 
-# --- API -----------------------------------------------------------------------------------------
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.AnyKey"],
-    "DEFAULT_RENDERER_CLASSES": ["subscriptions.api.rendering.JsonRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["subscriptions.api.parsing.JsonParser"],
-    "DEFAULT_SCHEMA_CLASS": "subscriptions.api.schema.ApiSchema",
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "subscriptions.api.rendering.AlwaysJson",
-    "EXCEPTION_HANDLER": "subscriptions.api.problems.problem_response",
+    "DEFAULT_RENDERER_CLASSES": ["broker_project.core.api.rendering_.JsonRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["broker_project.core.api.parsing.JsonParser"],
+    "DEFAULT_SCHEMA_CLASS": "subscriptions.api.openapi.ApiSchema",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "broker_project.core.api.rendering_.AlwaysJson",
+    "EXCEPTION_HANDLER": "broker_project.core.api.problems.problem_response",
     "DEFAULT_METADATA_CLASS": None,
     "UNAUTHENTICATED_USER": None,
 }
@@ -294,18 +289,18 @@ SPECTACULAR_SETTINGS = {
         "EventKind": "subscriptions.models.EventKind",
         "KeyKind": "subscriptions.models.KeyKind",
         "Status": "subscriptions.models.Status",
-        "Action": "subscriptions.retry_terms.Action",
-        "DeliveryStatus": "delivery.rules.statuses.DeliveryStatus",
-        "CallbackState": "delivery.looking.callback_standing.CallbackState",
-        "LineState": "delivery.looking.standing.LineState",
-        "GroupState": "delivery.looking.queue_standing.GroupState",
+        "Action": "subscriptions.retry_policies.Action",
+        "DeliveryStatus": "delivery.statuses.DeliveryStatus",
+        "CallbackState": "delivery.status.callback_status.CallbackState",
+        "LineState": "delivery.status.standing.LineState",
+        "GroupState": "delivery.status.queue_status.GroupState",
         "RunKind": "analytics.models.RunKind",
         "RunState": "analytics.models.RunState",
         "WindowState": "analytics.models.WindowState",
     },
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "subscriptions.api.schema.document_problems",
+        "subscriptions.api.openapi.document_problems",
         "subscriptions.api.documented_limits.document_limits",
     ],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -313,13 +308,12 @@ SPECTACULAR_SETTINGS = {
     "SCHEMA_PATH_PREFIX": "/api/v1",
 }
 
-# --- People --------------------------------------------------------------------------------------
 
 STATIC_URL = "static/"
 LOGIN_REDIRECT_URL = "/admin/"
-AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "people.backends.People"]
-AXES_HANDLER = "people.throttling.Throttle"
-AXES_LOCKOUT_CALLABLE = "people.pages.locked_out"
+AUTHENTICATION_BACKENDS = ["axes.backends.AxesStandaloneBackend", "broker_project.accounts.backends.People"]
+AXES_HANDLER = "broker_project.accounts.login_throttle.Throttle"
+AXES_LOCKOUT_CALLABLE = "broker_project.accounts.pages.locked_out"
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 SECOND_FACTOR_REQUIRED = one_of("BROKER_SECOND_FACTOR", ("optional", "required"), "optional") == "required"
@@ -361,7 +355,6 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = not DEVELOPMENT
 SECURE_REDIRECT_EXEMPT = [r"^livez$", r"^readyz$"]
 X_FRAME_OPTIONS = "DENY"
 
-# --- Logs: events with ids, never bodies or secrets ----------------------------------------------
 
 LOG_FORMAT = one_of("BROKER_LOG_FORMAT", ("json", "console"), "json")
 LOG_LEVEL = one_of("BROKER_LOG_LEVEL", ("DEBUG", "INFO", "WARNING", "ERROR"), "INFO")

@@ -23,7 +23,7 @@ urlpatterns = [
     path("api/docs/", TemplateView.as_view(template_name="broker_project/api_docs.html"), name="api-docs"),
     path("", RedirectView.as_view(pattern_name="admin:index")),
     path("admin", RedirectView.as_view(pattern_name="admin:index")),
-    path("admin/second-factor/", include("people.urls")),
+    path("admin/second-factor/", include("broker_project.accounts.urls")),
     path("admin/", admin.site.urls),
     *(path(short, RedirectView.as_view(pattern_name="api-docs")) for short in ("api", "api/", "api/docs")),
     path("favicon.ico", no_icon),
@@ -31,7 +31,7 @@ urlpatterns = [
     path("readyz", readyz),
 ]
 
-handler400 = "subscriptions.api.fallbacks.bad_request"
-handler403 = "people.views.permission_denied"
-handler404 = "subscriptions.api.fallbacks.not_found"
-handler500 = "subscriptions.api.fallbacks.server_error"
+handler400 = "broker_project.core.api.rendering.bad_request"
+handler403 = "broker_project.accounts.views.permission_denied"
+handler404 = "broker_project.core.api.rendering.not_found"
+handler500 = "broker_project.core.api.rendering.server_error"

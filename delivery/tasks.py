@@ -5,17 +5,18 @@ from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
 
+from broker_project.core.sealing import keyring
 from delivery.callbacks.terms import callback_terms
-from delivery.driving import attending, running, turns
-from delivery.intake import idempotency
-from delivery.retention import maintaining
-from delivery.volatile import queueing, sending
-from delivery.volatile.parcels import PURPOSE
-from delivery.waking import sweeping, wakeups
-from subscriptions.sealing import keyring
+from delivery.dispatch import notify
+from delivery.dispatch import sweep as dispatch_sweep
+from delivery.maintenance import maintainer, periodic
+from delivery.publish import idempotency
+from delivery.volatile import queueing, send_once
+from delivery.volatile.envelope import PURPOSE
+from delivery.worker import process, run_lines
 
 
-@shared_task(bind=True, name=wakeups.TURN)
+@shared_task(bind=True, name=notify.TURN)
 def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
     """Drive the lines of this run, or those woken on `queue`; hand the unfinished to the next link (behaviour 4.14).
 
@@ -23,8 +24,8 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     chain of fixed length would travel whole in every link.
     """
     driver = _worker().wait_until_started()
-    lines = line_ids or wakeups.woken_lines(queue)
-    unfinished = turns.drive(lines, driver) if driver and lines else []
+    lines = line_ids or notify.woken_lines(queue)
+    unfinished = run_lines.drive(lines, driver) if driver and lines else []
     if unfinished:
         self.request.chain = [  # type: ignore[assignment]  # the stubs say str
             turn.si(queue, unfinished).set(queue=queue)
@@ -34,27 +35,27 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 @shared_task(name=queueing.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (behaviour 2.9)."""
-    sender = sending.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
+    sender = send_once.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
     sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
 
 
 @shared_task(name="delivery.sweep")
 def sweep() -> None:
     """Wake lines with due work that nobody drives: the second pair of eyes."""
-    for queue, due in sweeping.due_by_queue().items():
-        wakeups.wake_regardless(queue, due)
+    for queue, due in dispatch_sweep.due_by_queue().items():
+        notify.wake_regardless(queue, due)
 
 
 @shared_task(name="delivery.attend")
 def attend() -> None:
     """Do once what becomes due by the clock alone, as every worker does."""
-    attending.attend()
+    periodic.attend()
 
 
 @shared_task(name="delivery.maintain")
 def maintain() -> None:
     """Make partitions ahead, drop what is past its time."""
-    maintaining.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
+    maintainer.maintain(keep_days=settings.RETENTION_DAYS, until_summarized=settings.SUMMARIES)
 
 
 @shared_task(name="delivery.forget_idempotency_keys")
@@ -76,16 +77,16 @@ def start_delivering(sender: Consumer, **_signal: object) -> None:
 @worker_shutdown.connect
 def stop_delivering(**_signal: object) -> None:
     """Let the requests under way end and be settled."""
-    running.stop()
-    sending.stop()
+    process.stop()
+    send_once.stop()
 
 
 def _is_of_lines(queue: str) -> bool:
-    return queue in {wakeups.TOPIC, wakeups.RETRY, wakeups.CALLBACKS} or queue.startswith("queue.")
+    return queue in {notify.TOPIC, notify.RETRY, notify.CALLBACKS} or queue.startswith("queue.")
 
 
-def _worker() -> running.Worker:
-    return running.worker(
+def _worker() -> process.Worker:
+    return process.worker(
         settings.WORKER_NAME,
         keep_days=settings.RETENTION_DAYS,
         until_summarized=settings.SUMMARIES,

@@ -5,11 +5,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, LiteralString, NamedTuple
 
-from subscriptions.database import rows
+from broker_project.core.db import rows
 from subscriptions.filter_terms import path_of
 from subscriptions.filters import Work
 from subscriptions.learned_paths import LearnedPaths
-from subscriptions.probes import Addressed, Asked, Key, Probe, asked_of
+from subscriptions.lookup_keys import Addressed, Asked, Key, Probe, asked_of
 
 CANDIDATES: Final = """
 SELECT k.number, s.id, s.subscriber_id, s.filter, s.delivery_mode = 'PULL', s.filter_term

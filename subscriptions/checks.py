@@ -4,7 +4,7 @@ from typing import Any
 
 from django.core import checks
 
-from subscriptions.scripts.confining import is_possible
+from subscriptions.scripting.seccomp import is_possible
 
 NOT_CONFINED = checks.Warning(
     "Scripts run without a filter of system calls: whoever breaks out of the JavaScript engine can do what the worker's"

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.hosts import BrokenHost, Host, host_in
-from subscriptions.networks import METADATA
-from subscriptions.reach import Reach
+from broker_project.core.egress import METADATA
+from broker_project.core.hosts import BrokenHost, Host, host_in
+from broker_project.core.reach import Reach
 
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 
 from subscriptions.candidates import Candidate, candidates_of, locked
 from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, kept_filter
-from subscriptions.probes import Addressed
+from subscriptions.lookup_keys import Addressed
 
 
 class Match(NamedTuple):

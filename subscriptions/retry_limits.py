@@ -5,7 +5,7 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.retry_terms import OnExhausted, Terms
+from subscriptions.retry_policies import OnExhausted, Terms
 
 DAY: Final = 86_400.0
 

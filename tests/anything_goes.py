@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from delivery.http.transfers import RequestNotCompleted
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.http.transfer import RequestNotCompleted
 from delivery.models import Attempt, Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.settlements import Settlement, Withheld
-from delivery.waking.claiming import end_leases_of
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.driving import activate, expire_lease, inactivate, make_due, publish_bodies
 from tests.stepping import Database, Request, SteppedWorker

@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Any
 
-from delivery.again.backfilling import go_on
-from delivery.again.reserving import begin
 from delivery.models import Delivery, Replay, ReplayState
+from delivery.replay.backfill_job import begin
+from delivery.replay.backfilling import go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests import factories
 from tests.receiver import Receiver

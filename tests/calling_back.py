@@ -2,7 +2,7 @@
 
 from django.test import Client
 
-from delivery.callbacks.addressing import callback_addresses
+from delivery.callbacks.resolve import callback_addresses
 from delivery.callbacks.terms import CallbackTerms, callback_terms
 from delivery.models import Callback
 from subscriptions.models import EventKind, EventType

@@ -8,13 +8,13 @@ from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from delivery.again.refusals import RESUBMITTABLE
-from delivery.again.resubmitting import resubmit
+from delivery.dispatch.delaying import begin_delayed
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, Delivery, Pace
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.expiring import expire_overdue
-from delivery.settling.pausing import pause, resume
-from delivery.waking.delaying import begin_delayed
+from delivery.pause import pause, resume
+from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.resubmit import resubmit
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Status, Subscriber, Subscription
 from subscriptions.models.subscribers import Processing
 from tests.anything_goes import AnythingGoes, which

@@ -13,10 +13,10 @@ from django.conf import settings
 from django.db.models.signals import post_migrate
 from django.test import TransactionTestCase
 
-from delivery.messages import open_messages
-from delivery.waking import wakeups
+from delivery.dispatch import notify
+from delivery.publish import open_messages
 from subscriptions.api import rate_limits
-from subscriptions.scripts import once, processes, runner, seats, waiting
+from subscriptions.scripting import once, process, process_pool, runner, seats
 from tests.brokers import Brokers
 from tests.driving import Worker, working
 from tests.emptying import emptied, prepared
@@ -52,8 +52,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
-    monkeypatch.setattr(processes, "TOTAL_SECONDS", PATIENCE)
-    for module in (once, runner, waiting):
+    monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE)
+    for module in (once, runner, process_pool):
         monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
 
 
@@ -86,8 +86,8 @@ TransactionTestCase._fixture_teardown = emptied  # type: ignore[attr-defined] # 
 @pytest.fixture
 def storage(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget all hints, and that Redis was away."""
-    wakeups.redis_client().flushdb()
-    monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
+    notify.redis_client().flushdb()
+    monkeypatch.setattr(notify, "breaker", notify._Breaker())
 
 
 @pytest.fixture

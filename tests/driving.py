@@ -11,26 +11,26 @@ from django.conf import settings
 from django.db import Error, connection
 from django.db.models.functions import Now
 
+from broker_project.core.db import forget_connection
+from delivery import health_probe
 from delivery.callbacks.terms import callback_terms
-from delivery.driving import running, turns
-from delivery.driving.attending import Attendant
-from delivery.driving.driver import Driver
-from delivery.lines.hands import BodyBudget, InHand
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
-from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine
-from delivery.messages.publishing import publish
-from delivery.messages.storing import Accepted, NewMessage
+from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.maintenance.periodic import Attendant
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
-from delivery.probing import probing
-from delivery.probing.monitors import Monitors
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Settlement
-from delivery.waking.claiming import Claim, claim
-from delivery.waking.sweeping import lines_with_due_work
-from subscriptions.database import forget_connection
+from delivery.monitors import Monitors
+from delivery.publish.publish import publish
+from delivery.publish.store import Accepted, NewMessage
+from delivery.statuses import DeliveryStatus
+from delivery.worker import process, run_lines
+from delivery.worker.buffer import BodyBudget, InHand
+from delivery.worker.driver import Driver
+from delivery.worker.line import DrivenLine
+from delivery.worker.lines import settle
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Settlement
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.receiver import PATIENCE, wait_until
 
@@ -69,7 +69,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            turns.drive(self._find(), self.driver)
+            run_lines.drive(self._find(), self.driver)
         except Error:
             forget_connection()
 
@@ -92,9 +92,9 @@ def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
         worker.stop()
 
 
-def lone_worker(name: str) -> running.Worker:
+def lone_worker(name: str) -> process.Worker:
     """Return a worker process's own thread, which finds work without Celery."""
-    return running.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms(), reach=settings.REACH)
+    return process.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms(), reach=settings.REACH)
 
 
 MONITORS = Monitors(settings.REACH)
@@ -102,10 +102,7 @@ MONITORS = Monitors(settings.REACH)
 
 def probe() -> int:
     """Probe as an attendant does, with the one memory that tests have for it."""
-    return probing.probe(MONITORS)
-
-
-# --- publishing ------------------------------------------------------------------------------------
+    return health_probe.probe(MONITORS)
 
 
 def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
@@ -121,9 +118,6 @@ def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -
     bodies = [b"%d" % number for number in range(first, first + count)]
     publish_bodies(event_type, *bodies)
     return bodies
-
-
-# --- looking ---------------------------------------------------------------------------------------
 
 
 def line_of(subscriber: Subscriber) -> Line:
@@ -174,9 +168,6 @@ def wait_until_held(subscriber: Subscriber) -> Line:
     return line_of(subscriber)
 
 
-# --- arranging -------------------------------------------------------------------------------------
-
-
 def make_due() -> None:
     """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
     Line.objects.filter(due_at__isnull=False).update(due_at=Now())
@@ -217,7 +208,7 @@ def hand_of(taken: Claim) -> list[InHand]:
 def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, InHand, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = turns.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
     delivery = hand_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]

@@ -12,8 +12,8 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 
-from delivery.retention import storage_days
-from subscriptions.installing import install
+from delivery.maintenance import partitions
+from subscriptions.presets import install
 
 KEPT: Final = ["django_migrations", "django_content_type", "auth_permission"]
 """What migrating has made, and no test changes."""
@@ -50,5 +50,5 @@ def emptied(_case: object = None) -> None:
 
 def prepared(**_: object) -> None:
     """Open the storage days, and install what is there before anybody has configured anything."""
-    storage_days.open_days(datetime.now(UTC).date(), ahead=1)
+    partitions.open_days(datetime.now(UTC).date(), ahead=1)
     install(apps)

@@ -4,9 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from delivery.mailboxes.receipts import Receipt
-from delivery.mailboxes.results import ReceiptCode
-from delivery.rules.statuses import DeliveryStatus
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import ReceiptCode
+from delivery.statuses import DeliveryStatus
 
 CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
 FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING

@@ -7,10 +7,10 @@ from typing import Any
 
 from django.utils import timezone
 
-from subscriptions.key_issuing import Owner, issue, kind_of
-from subscriptions.key_scopes import OPENED, Issuer
+from subscriptions.credentials.issue import Owner, issue, kind_of
+from subscriptions.credentials.scopes import OPENED, Issuer
+from subscriptions.credentials.signing_secrets import NEW_KEY_BYTES, secret_of
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
-from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 _numbers = itertools.count(1)
 

@@ -1,7 +1,7 @@
 """Deliveries in hand, made up: what a line's rules are tested with."""
 
-from delivery.lines.hands import InHand
-from delivery.webhooks.parts import Content, Destination
+from delivery.webhook.parts import Content, Destination
+from delivery.worker.buffer import InHand
 
 CONTENT = Content(1, "Test.Event", b"{}", ())
 DESTINATION = Destination(1, 2, "POST", "http://host/", {}, b"")

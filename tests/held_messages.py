@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from broker_client import Message
-from broker_client.clocks import now
+from broker_client.clock import now
 
 
 def message(number: int = 1, *, seconds: float = 30.0) -> Message:

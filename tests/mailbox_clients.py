@@ -10,14 +10,14 @@ from django.db import connection, transaction
 from hypothesis import note
 from psycopg.rows import namedtuple_row
 
-from delivery.mailboxes.answering import acknowledge, extend, give_back
-from delivery.mailboxes.fetch_statements import FETCH
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.receipts import Receipt
-from delivery.mailboxes.results import UNKNOWN, Result
+from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import FETCH
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import UNKNOWN, Result
 from delivery.models import Delivery
 from subscriptions.models import DeliveryMode
-from subscriptions.retry_terms import Action
+from subscriptions.retry_policies import Action
 from tests.expected_mailbox import HOURS, ExpectedMailbox, Saying
 from tests.factories import retry_policy, subscriber, subscription
 from tests.happenings import Happenings, one_of, some_of

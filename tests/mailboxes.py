@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from django.db.models import F
 from django.db.models.functions import Now
 
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box, Fetched
+from broker_project.core.db import forget_connection
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box, Fetched
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
-from delivery.rules.statuses import DeliveryStatus
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
 from tests.factories import subscription
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from broker_client.clocks import now
+from broker_client.clock import now
 from tests.played_answers import LOST, STALE, Trouble, message_document
 from tests.receiver import PATIENCE
 

@@ -8,14 +8,14 @@ from django.db.models.functions import Now
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, Lane, Line
-from delivery.rules.outcomes import Answered, Decision, Unreachable
-from delivery.rules.retry_policies import TEAMFORGE_POLICY, History, judge, policy_of
-from delivery.rules.retry_policies import RetryPolicy as Policy
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.outcomes import Answered, Decision, Unreachable
+from delivery.retry import TEAMFORGE_POLICY, History, judge, policy_of
+from delivery.retry import RetryPolicy as Policy
 from subscriptions.models import RetryPolicy, Status, Subscription
 from subscriptions.models.pausable import PausedBy
-from subscriptions.retry_terms import ACTIONS, Action, OnExhausted
+from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
 from tests.anything_goes import answers, which, workers
 from tests.coming_and_going import ComingAndGoing
 from tests.driving import outside, probe

@@ -18,7 +18,7 @@ import requests
 from broker_project.stack import stacks
 from broker_project.stack.application import python
 from broker_project.stack.children import Child
-from broker_project.stack.demo.arranging import Management
+from broker_project.stack.demo.set_up_demo import Management
 from broker_project.stack.folders import ROOT
 
 TIMEOUT = 20.0

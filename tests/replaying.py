@@ -5,10 +5,10 @@ from typing import Any
 
 from django.db.models import F
 
-from delivery.again.refusals import RESUBMITTABLE
-from delivery.again.replaying import begin, go_on
-from delivery.again.selections import Selection
 from delivery.models import Delivery, Replay
+from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.replay_job import begin, go_on
+from delivery.replay.selection import Selection
 from subscriptions.models import Subscription
 from tests.driving import publish_numbered, wait_until_done, working
 from tests.receiver import Receiver, answer

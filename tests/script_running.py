@@ -5,8 +5,8 @@ import select
 from collections.abc import Iterator
 from typing import Any
 
-from subscriptions.scripts.jobs import Job, Result
-from subscriptions.scripts.runner import ScriptRunner
+from subscriptions.scripting.jobs import Job, Result
+from subscriptions.scripting.runner import ScriptRunner
 
 ISSUE = Job(
     "",

@@ -9,18 +9,18 @@ import requests
 from django.db import OperationalError
 
 from delivery.callbacks.terms import callback_terms
-from delivery.driving import turns
-from delivery.driving.rounds import Rounds
-from delivery.http.transfers import Answer, RequestNotCompleted
-from delivery.lines.hands import BodyBudget
-from delivery.lines.pacing import Paces
-from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine, Strand
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Settled, Settlement, Withheld
-from delivery.waking.claiming import claim
-from delivery.webhooks.parts import Destination
-from subscriptions.scripts.jobs import Job, Result
+from delivery.dispatch.claim import claim
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.webhook.parts import Destination
+from delivery.worker import run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.event_loop import Rounds
+from delivery.worker.line import DrivenLine, Strand
+from delivery.worker.lines import settle
+from delivery.worker.pacing_ import Paces
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Settled, Settlement, Withheld
+from subscriptions.scripting.jobs import Job, Result
 
 AN_HOUR = 3600.0
 UNDER_WAY = 3
@@ -126,7 +126,7 @@ class SteppedWorker:
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
         run = Run([one.line_id for one in claims], AN_HOUR)
-        taken = [turns.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
+        taken = [run_lines.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()

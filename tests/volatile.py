@@ -7,10 +7,10 @@ from typing import Any
 import orjson
 import pytest
 
+from delivery.dispatch import notify
 from delivery.models import Attempt, Delivery, IdempotencyKey, Message, VolatileCount
 from delivery.tasks import send_volatile
-from delivery.volatile import sending, tallies
-from delivery.waking import wakeups
+from delivery.volatile import counters, send_once
 from subscriptions.models import Subscription
 from tests.receiver import Receiver, wait_until
 
@@ -19,8 +19,8 @@ VOLATILE: dict[str, Any] = {"Broker_Durability": "volatile"}
 
 def tasks() -> list[dict[str, Any]]:
     """Take all tasks from the queue, the oldest first."""
-    client, found = wakeups.redis_client(), []
-    while raw := client.rpop(wakeups.VOLATILE):
+    client, found = notify.redis_client(), []
+    while raw := client.rpop(notify.VOLATILE):
         found.append(orjson.loads(raw))  # type: ignore[arg-type]  # the stubs know of asynchronous clients, too
     return found
 
@@ -41,8 +41,8 @@ def work() -> int:
 
 def counted(of: Subscription | None = None) -> dict[str, int]:
     """Return what is counted of a subscription's share, or of the messages themselves, once all has ended."""
-    sending.stop()
-    columns = VolatileCount.objects.filter(subscription=of).values(*tallies.COLUMNS)
+    send_once.stop()
+    columns = VolatileCount.objects.filter(subscription=of).values(*counters.COLUMNS)
     return {name: number for row in columns for name, number in row.items() if number}
 
 
@@ -53,7 +53,7 @@ def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> Non
 
 
 def all_is_known() -> bool:
-    tallies.running_tallies().write()
+    counters.running_tallies().write()
     return not any(row.unaccounted for row in VolatileCount.objects.all())
 
 
@@ -62,4 +62,4 @@ def stored() -> int:
 
 
 def redis_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
+    monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)

@@ -7,8 +7,8 @@ from typing import LiteralString, TypeVar
 
 from django.db import connection
 
-from delivery.mailboxes.receipts import Receipt
-from subscriptions.database import forget_connection
+from broker_project.core.db import forget_connection
+from delivery.mailbox.mailbox import Receipt
 from subscriptions.models import Subscription
 from tests.driving import publish_numbered
 from tests.mailboxes import fetched

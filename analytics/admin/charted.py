@@ -5,12 +5,12 @@ from typing import Final
 from analytics.admin import charts
 from analytics.admin.section import Section
 from analytics.figures.backlog import highest_backlog
-from analytics.figures.latency import latencies
-from analytics.figures.looked import Looked
+from analytics.figures.cached import Looked
 from analytics.figures.queues import balance, messages_by_sender
+from analytics.figures.traffic import latencies
 from analytics.figures.volume import messages_by_publisher
 from analytics.vocabulary import NEUTRAL
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 
 NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
 NOTHING_ENDED: Final = "No delivery ended."

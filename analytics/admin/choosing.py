@@ -7,10 +7,10 @@ from django import forms
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.http import QueryDict
 
-from analytics.figures.selecting import Selection
+from analytics.figures.selection import Selection
 from analytics.pipeline.job import DAY
 from analytics.ranges import LENGTHS, Range, latest
-from subscriptions.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 from subscriptions.models import Subscriber
 
 EARLIEST: Final = dt.date(2000, 1, 1)

@@ -6,10 +6,10 @@ from typing import Final
 from django.template.defaultfilters import filesizeformat
 
 from analytics.admin.section import per_cent
-from analytics.figures.audit import Audit
-from analytics.figures.latency import latency
-from analytics.figures.looked import Looked
+from analytics.figures.cached import Looked
+from analytics.figures.ordering import Audit
 from analytics.figures.reliability import totals
+from analytics.figures.traffic import latency
 from analytics.figures.volume import messages_and_bytes
 
 IN_SECONDS: Final = 10_000.0

@@ -15,14 +15,14 @@ from analytics.admin.choosing import SelectionForm
 from analytics.admin.headline import headline
 from analytics.admin.sections import SECTIONS
 from analytics.api.summaries import file_of, summary_named
+from analytics.figures.cached import Looked
 from analytics.figures.coverage import covered
-from analytics.figures.looked import Looked
 from analytics.models import Run, RunState
 from analytics.ranges import Range
-from analytics.requesting import NotARange, request_range
-from delivery.admin.read_only import ReadOnlyAdmin
-from delivery.retention.kept_days import days_kept
-from subscriptions.admin.theme import page_of
+from analytics.run_requests import NotARange, request_range
+from broker_project.core.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.theme import page_of
+from delivery.maintenance.kept_days import days_kept
 
 FILE: Final = r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$"
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from analytics.admin import charted, tabled
 from analytics.admin.section import Section
-from analytics.figures.looked import Looked
+from analytics.figures.cached import Looked
 
 SECTIONS: Final[tuple[Callable[[Looked], Section], ...]] = (
     *(charted.reliability, charted.failures, charted.how_long),

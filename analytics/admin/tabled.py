@@ -7,14 +7,14 @@ from django.utils.safestring import SafeString
 
 from analytics.admin.section import Section, per_cent
 from analytics.figures.anomalies import farthest
-from analytics.figures.audit import findings
 from analytics.figures.budgets import budgets
+from analytics.figures.cached import Looked
 from analytics.figures.callbacks import callbacks
-from analytics.figures.endpoints import failing_endpoints
-from analytics.figures.looked import Looked
+from analytics.figures.ordering import findings
 from analytics.figures.queues import shares
-from delivery.admin.read_only import instant, link_to
-from subscriptions.admin.theme import label, table
+from analytics.figures.success import failing_endpoints
+from broker_project.core.admin.read_only import instant, link_to
+from broker_project.core.admin.theme import label, table
 
 REPLIES: Final = "(replies to callbacks)"
 

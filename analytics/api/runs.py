@@ -13,14 +13,14 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from analytics.models import Run, RunState, RunWindow
-from analytics.requesting import NotARange, request_range
+from analytics.run_requests import NotARange, request_range
+from broker_project.core.api.fields import OneOfField, StrictSerializer, TruthField
+from broker_project.core.api.moment_fields import MomentField
+from broker_project.core.api.pagination import Order, PageQuery
+from broker_project.core.api.problems import ProblemType, register
 from delivery.api.records import Records
-from subscriptions.api.moment_fields import MomentField
 from subscriptions.api.noting import Noted
-from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage
-from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.strictness import OneOfField, StrictSerializer, TruthField
 from subscriptions.models import ApiKey, Scope
 
 WINDOWS_SHOWN: Final = 500

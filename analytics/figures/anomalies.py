@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import SELECTED, Selection, selected
+from analytics.figures.selection import SELECTED, Selection, selected
 
 FARTHEST: Final = f"""
 SELECT hour, subscriber, metric, value, median, score FROM analytics_anomalies WHERE {SELECTED}

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Final
 
-from analytics.figures.selecting import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
+from analytics.figures.selection import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
 
 HIGHEST: Final = f"""
 SELECT {STEP}, max(backlog)::bigint

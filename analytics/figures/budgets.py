@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import THEIRS, Selection, selected
+from analytics.figures.selection import THEIRS, Selection, selected
 
 LATEST: Final = f"""
 SELECT day, subscriber, eligible_28, bad_28, objective, spent

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import WITHIN, Selection, selected
+from analytics.figures.selection import WITHIN, Selection, selected
 
 TOTALS: Final = f"""
 SELECT COALESCE(sum(asked), 0)::bigint, COALESCE(sum(answered), 0)::bigint, COALESCE(sum(forwarded), 0)::bigint

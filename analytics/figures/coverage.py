@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Final
 
 from analytics.ranges import Range
-from subscriptions.database import rows
+from broker_project.core.db import rows
 
 COVERED: Final = """
 SELECT lower(piece), upper(piece)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import SELECTED, WITHIN, Selection, selected
+from analytics.figures.selection import SELECTED, WITHIN, Selection, selected
 
 SENDERS: Final = f"""
 SELECT sender, sum(messages)::bigint FROM analytics_senders WHERE {WITHIN} GROUP BY sender ORDER BY sender

@@ -4,7 +4,7 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Final
 
-from analytics.figures.selecting import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
+from analytics.figures.selection import OF_ALL, OF_ONE, STEP, WITHIN, Selection, selected
 
 COUNTS: Final = "hour, deliveries, eligible, delivered, first_attempt, by_status"
 CHOSEN: Final = f"""

@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Final
 
-from analytics.figures.selecting import STEP, WITHIN, Selection, selected
+from analytics.figures.selection import STEP, WITHIN, Selection, selected
 
 NAMED: Final = 6
 BY_PUBLISHER: Final = f"""

@@ -11,11 +11,11 @@ from analytics.models.budgets import ErrorBudget
 from analytics.models.callbacks import CallbackCount
 from analytics.models.endpoints import EndpointHealth
 from analytics.models.findings import AuditFinding
-from analytics.models.latency import Latency
 from analytics.models.reliability import Reliability
 from analytics.models.runs import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.models.senders import SenderLoad
 from analytics.models.shares import EndpointShare
+from analytics.models.summaries import Latency
 from analytics.models.totals import HourTotal
 from analytics.models.volume import Volume
 

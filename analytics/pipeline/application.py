@@ -6,13 +6,13 @@ from enum import IntEnum
 from analytics.pipeline.extraction import register
 from analytics.pipeline.failures import OF_A_RUN, OF_A_WINDOW, reason
 from analytics.pipeline.job import Job, Window
-from analytics.pipeline.lake.lakes import Lake
+from analytics.pipeline.lake.lake import Lake
 from analytics.pipeline.lake.places import Place
 from analytics.pipeline.remaking import remake
 from analytics.pipeline.reports import Done, Reports
 from analytics.pipeline.run_lock import AnotherRun, only_run
 from analytics.pipeline.session import spark_session
-from analytics.pipeline.summarizing import Run, summarize
+from analytics.pipeline.window import Run, summarize
 
 
 class Status(IntEnum):

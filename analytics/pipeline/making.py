@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import read
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.lake.lakes import Lake
+from analytics.pipeline.lake.lake import Lake
 from analytics.pipeline.lake.manifests import Manifest
 from analytics.pipeline.lake.stages import Stage
 from analytics.pipeline.tables import Table
 from analytics.pipeline.transforms import silver as cleaning
-from analytics.pipeline.transforms.anomalies import anomalies
 from analytics.pipeline.transforms.budgets import budgets
+from analytics.pipeline.transforms.daily import anomalies
 from analytics.pipeline.transforms.facts import Facts, Silver
 from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 

@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Sequence
 from analytics.pipeline import checks, making
 from analytics.pipeline.failures import OF_A_WINDOW, reason
 from analytics.pipeline.job import DAY, Window
-from analytics.pipeline.lake.lakes import CHANGED
+from analytics.pipeline.lake.lake import CHANGED
 from analytics.pipeline.lake.stages import ANEW, Stage
 from analytics.pipeline.looks import look
 from analytics.pipeline.making import DAYS_BEFORE
-from analytics.pipeline.summarizing import Run, let_count
 from analytics.pipeline.tables import DAILY
+from analytics.pipeline.window import Run, let_count
 
 
 def remake(run: Run, made: Sequence[dt.date]) -> bool:

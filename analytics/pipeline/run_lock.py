@@ -8,7 +8,7 @@ import psycopg
 
 LOCK: Final = "hashtextextended('analytics.pipeline', 0)"
 """Session-level: it ends with the connection, and so with the process, however that ends."""
-WORKER_LOCK: Final = "hashtextextended('analytics.running', 0)"
+WORKER_LOCK: Final = "hashtextextended('analytics.runs', 0)"
 """Likewise of who starts the application, from before it is started until its end is written down."""
 
 CONNECT_SECONDS: Final = 10

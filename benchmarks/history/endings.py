@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 
 ERRORS: Final = (
     'Could not resolve host: "quoted", it\'s',

@@ -9,10 +9,10 @@ from django.db import connection, transaction
 
 from benchmarks.history import lives, rows
 from benchmarks.history.endings import ENDINGS, ERRORS
-from benchmarks.history.participants import participants, switch
+from benchmarks.history.history import participants, switch
+from delivery.maintenance.partitions import open_days
 from delivery.models import MessageOutcome
-from delivery.retention.storage_days import open_days
-from delivery.rules.statuses import FINAL, UNFINISHED
+from delivery.statuses import FINAL, UNFINISHED
 
 HOUR: Final = dt.timedelta(hours=1)
 MILLISECOND: Final = dt.timedelta(milliseconds=1)

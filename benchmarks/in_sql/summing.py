@@ -8,7 +8,7 @@ from analytics.pipeline.job import Vocabulary, Window
 from analytics.pipeline.tables import Table
 from benchmarks.in_sql.days import BUDGET
 from benchmarks.in_sql.facts import FACTS
-from benchmarks.in_sql.totals import TOTALS
+from benchmarks.in_sql.plain_sql import TOTALS
 from benchmarks.in_sql.words import parameters
 
 HOURLY: Final = tuple(TOTALS)

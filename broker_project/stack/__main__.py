@@ -7,8 +7,8 @@ from collections.abc import Callable
 from broker_project.stack.application import python
 from broker_project.stack.auditing import audit
 from broker_project.stack.command_line import run
-from broker_project.stack.demo.command import demo
-from broker_project.stack.testing import test
+from broker_project.stack.demo.demo import demo
+from broker_project.stack.test_command import test
 from broker_project.stack.up import manage, up
 
 

@@ -74,7 +74,7 @@ class Application:
                 *threads,
                 *heads,
                 *habits,
-                f"{PROJECT}.rsgi:application",
+                f"{PROJECT}.server.rsgi:application",
             ),
             environment={**self.environment, "BROKER_WEB_THREADS": WEB_THREADS},
             is_ready=partial(answers, f"http://{LOOPBACK}:{self.web_port}/livez"),

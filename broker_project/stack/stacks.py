@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from broker_project.environment import switch
 from broker_project.stack.application import Application, python
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.secret_keys import hold_against_last_start, note_sealing, note_start, secret_key
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
-from broker_project.stack.setting_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
+from broker_project.stack.set_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
-from broker_project.variables import switch
 
 DEVELOPMENT = "BROKER_DEVELOPMENT"
 WEB_PORT = 8000
@@ -108,7 +108,7 @@ def _start(
 def _set_up(environment: Mapping[str, str], admin_password: str) -> bool:
     """Run the database set-up in a process of its own; say whether the admin password is good."""
     result = subprocess.run(  # noqa: S603 - our own command
-        python("broker_project.stack.setting_up"),
+        python("broker_project.stack.set_up"),
         cwd=ROOT,
         env={**os.environ, **environment, "ADMIN_PASSWORD": admin_password},
         capture_output=True,

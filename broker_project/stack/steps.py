@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import IO
-from xml.etree import ElementTree  # nosec B405
+from xml.etree import ElementTree
 
+from broker_project.core.process_priority import stand_back
 from broker_project.stack.folders import ROOT
 from broker_project.stack.guard import die_with
-from subscriptions.niceness import stand_back
 
 NO_TESTS_COLLECTED = 5
 Process = subprocess.Popen[bytes]

@@ -5,7 +5,7 @@ from typing import Final
 
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import link_to
+from broker_project.core.admin.read_only import link_to
 from delivery.models import Callback, Delivery
 
 CALLBACK: Final = "_callback"

@@ -7,12 +7,12 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
+from broker_project.core.admin.theme import display, preformatted, table
 from delivery.admin.addressees import addressee_of, keep_callbacks
 from delivery.admin.contents import HIDDEN, ContentsAdmin, text_of
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
 from delivery.models import Attempt, Delivery
-from delivery.rules.outcomes import Meaning
-from subscriptions.admin.theme import display, preformatted, table
+from delivery.outcomes import Meaning
 
 MEANINGS: Final[dict[str, str]] = {
     Meaning.HOLD: "its line was held",

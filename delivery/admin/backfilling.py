@@ -8,10 +8,10 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from broker_project.core.admin.theme import action
 from delivery.admin.pausing import PausingAdmin
-from delivery.again import reserving
-from delivery.again.refusals import NotBegun
-from subscriptions.admin.theme import action
+from delivery.replay import backfill_job
+from delivery.replay.eligibility import NotBegun
 from subscriptions.models import EventKind, Status, Subscription
 
 QUESTION = "Send it, in order, all messages that are kept of before, and then what is published from now on?"
@@ -39,7 +39,7 @@ class BackfillingAdmin(PausingAdmin):
         try:
             if request.method == "POST":
                 return self._begin(request, subscription)
-            counted = reserving.count(subscription, None)
+            counted = backfill_job.count(subscription, None)
         except NotBegun as refused:
             self.message_user(request, str(refused), messages.WARNING)
             return HttpResponseRedirect(self.page_of(object_id))
@@ -54,6 +54,6 @@ class BackfillingAdmin(PausingAdmin):
         return TemplateResponse(request, "subscriptions/confirm.html", context)
 
     def _begin(self, request: HttpRequest, subscription: Subscription) -> HttpResponse:
-        begun = reserving.begin(subscription.pk, since=None, created_by=str(request.user))
+        begun = backfill_job.begin(subscription.pk, since=None, created_by=str(request.user))
         self.log_change(request, subscription, "Backfilled.")
         return HttpResponseRedirect(reverse("admin:delivery_replay_change", args=[begun.pk]))

@@ -11,11 +11,11 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import instant, is_id, link_to
+from broker_project.core.admin.theme import AutocompleteSelectFilter, display, table
 from delivery.admin.contents import HIDDEN, ContentsAdmin, payload_of
-from delivery.admin.read_only import instant, is_id, link_to
-from delivery.looking.callback_standing import CallbackNow, CallbackState, callbacks_now, in_state
 from delivery.models import Callback, Message
-from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+from delivery.status.callback_status import CallbackNow, CallbackState, callbacks_now, in_state
 
 STANDING: Final = "_standing"
 """Where a callback that is shown keeps how it stands."""

@@ -5,9 +5,9 @@ from typing import ClassVar, Final
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import ReadOnlyAdmin, Record
+from broker_project.core.admin.read_only import ReadOnlyAdmin, Record
+from broker_project.core.admin.theme import display, preformatted
 from delivery.models import Message
-from subscriptions.admin.theme import display, preformatted
 
 SHOWN_BYTES: Final = 64 * 1024
 """As much of a body as one looks at in a browser; most are smaller."""

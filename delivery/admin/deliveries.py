@@ -8,18 +8,18 @@ from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to, yes_or_no
+from broker_project.core.admin.theme import AutocompleteSelectFilter, display
 from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
 from delivery.admin.attempts import attempts_table
 from delivery.admin.narrowing import narrowed, searched
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to, yes_or_no
 from delivery.admin.replayable import ReplayableAdmin
 from delivery.admin.resubmitting import ResubmittingAdmin
-from delivery.looking.listing import in_group
 from delivery.models import Delivery, standing
-from delivery.rules.statuses import DeliveryStatus
-from delivery.webhooks.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
-from subscriptions.admin.theme import AutocompleteSelectFilter, display
+from delivery.status.dead_letters import in_group
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
 
 
 class StatusFilter(admin.SimpleListFilter):

@@ -9,12 +9,12 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
+from broker_project.core.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.theme import ActionVariant, action
 from delivery.admin.mailbox_work import so_many, standing_of
-from delivery.admin.read_only import ReadOnlyAdmin
 from delivery.admin.taking_back import given_back, none_of, question_of, wanted_of
-from delivery.mailboxes.purging import PURGE_SECONDS, purge
+from delivery.mailbox.purging import PURGE_SECONDS, purge
 from delivery.models import Mailbox
-from subscriptions.admin.theme import ActionVariant, action
 
 
 class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):

@@ -9,13 +9,8 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
-from delivery.admin.contents import ContentsAdmin, may_see_contents, payload_of
-from delivery.admin.read_only import MAX_ID_DIGITS
-from delivery.admin.verdicts import terms_table, verdict_label
-from delivery.looking.explaining import shown_of
-from delivery.looking.trials import newest_of, try_filters
-from delivery.models import Message
-from subscriptions.admin.theme import (
+from broker_project.core.admin.read_only import MAX_ID_DIGITS
+from broker_project.core.admin.theme import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -24,10 +19,15 @@ from subscriptions.admin.theme import (
     for_code,
     page_of,
 )
+from delivery.admin.contents import ContentsAdmin, may_see_contents, payload_of
+from delivery.admin.verdicts import terms_table, verdict_label
+from delivery.models import Message
+from delivery.playground.trials_ import newest_of, try_filters
+from delivery.status.explain_message import shown_of
+from subscriptions.filter_verdict import judge
 from subscriptions.filters import parse_filter, validate_filter
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.wanting import MAX_FILTER_STRING_LENGTH
-from subscriptions.verdicts import judge
 
 LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1
 LANGUAGE: Final = (

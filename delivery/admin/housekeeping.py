@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from delivery.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.read_only import ReadOnlyAdmin
 from delivery.models import IdempotencyKey, LineEvent, StorageDay
 
 

@@ -10,18 +10,13 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import SHOWN_AT_MOST
-from delivery.looking.queue_standing import SenderStanding, senders
-from delivery.looking.standing import (
-    COUNTED_AT_MOST,
-    Standing,
-    held_lines,
-    lines_with_some_apart,
-    standings_of,
-)
+from broker_project.core.admin.read_only import SHOWN_AT_MOST
+from broker_project.core.admin.theme import table
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
-from subscriptions.admin.theme import table
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.queue_status import SenderStanding, senders
+from delivery.status.standing import Standing, held_lines, lines_with_some_apart, standings_of
 from subscriptions.models import Subscriber
 
 STANDING: Final = "_standing"

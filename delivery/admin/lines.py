@@ -6,20 +6,12 @@ from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.line_work import (
-    HeldFilter,
-    LaneFilter,
-    history_of,
-    keep_standing,
-    oldest_of,
-    sender_of,
-    sister_of,
-)
-from delivery.admin.read_only import instant, link_to, link_to_list
+from broker_project.core.admin.read_only import instant, link_to, link_to_list
+from broker_project.core.admin.theme import display
+from delivery.admin.line_work import HeldFilter, LaneFilter, history_of, keep_standing, oldest_of, sender_of, sister_of
 from delivery.admin.standing_columns import StandingColumns
-from delivery.looking.standing import standings_of
 from delivery.models import Lane, Line
-from subscriptions.admin.theme import display
+from delivery.status.standing import standings_of
 
 
 @admin.register(Line)

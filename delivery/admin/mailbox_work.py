@@ -8,13 +8,13 @@ from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import SHOWN_AT_MOST, instant, link_to
+from broker_project.core.admin.theme import link, table
 from delivery.admin.addressees import events_of
 from delivery.admin.line_work import counted
-from delivery.admin.read_only import SHOWN_AT_MOST, instant, link_to
-from delivery.looking.handed_out import in_flight_of
-from delivery.mailboxes.standing import COUNTED_AT_MOST, MailboxStanding, mailboxes_of
+from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, MailboxStanding, mailboxes_of
 from delivery.models import Delivery, Mailbox
-from subscriptions.admin.theme import link, table
+from delivery.status.handed_out import in_flight_of
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 STANDING: Final = "_standing"

@@ -9,6 +9,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import instant, link_to, link_to_list, yes_or_no
+from broker_project.core.admin.theme import STATUS_COLOURS, display
 from delivery.admin.emptying import EmptyingAdmin
 from delivery.admin.line_work import main_line_of
 from delivery.admin.mailbox_work import (
@@ -19,9 +21,7 @@ from delivery.admin.mailbox_work import (
     standing_of,
     with_mailbox,
 )
-from delivery.admin.read_only import instant, link_to, link_to_list, yes_or_no
 from delivery.models import Mailbox
-from subscriptions.admin.theme import STATUS_COLOURS, display
 from subscriptions.models import DeliveryMode
 
 RETURNABLE: Final = "returnable"

@@ -7,15 +7,15 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
+from broker_project.core.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
+from broker_project.core.admin.theme import AutocompleteSelectFilter, display, table
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.contents import HIDDEN, payload_of
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
-from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
 from delivery.admin.republishing import RepublishingAdmin
 from delivery.admin.verdicts import terms_list, verdict_label
-from delivery.looking.explaining import EXPLAINED_AT_MOST, explain
 from delivery.models import Delivery, Message
-from subscriptions.admin.theme import AutocompleteSelectFilter, display, table
+from delivery.status.explain_message import EXPLAINED_AT_MOST, explain
 
 OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
 

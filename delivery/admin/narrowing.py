@@ -3,13 +3,13 @@
 from django.db.models import QuerySet
 from django.http import QueryDict
 
-from delivery.admin.read_only import is_id
-from delivery.looking.listing import apart_in, deliveries_of
-from delivery.looking.standing import COUNTED_AT_MOST
-from delivery.looking.under_way import under_way
+from broker_project.core.admin.read_only import is_id
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
-from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
-from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
+from delivery.status.dead_letters import apart_in, deliveries_of
+from delivery.status.in_flight import under_way
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 
 

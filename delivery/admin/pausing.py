@@ -8,9 +8,9 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.safestring import SafeString
 
-from delivery.settling.pausing import Backfilling, NotPausable, pause_one, resume_one
+from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog, display, label
+from delivery.pause import Backfilling, NotPausable, pause_one, resume_one
 from subscriptions.admin.subscriptions import PAUSE, SubscriptionAdmin
-from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display, label
 from subscriptions.models import EventKind, Subscription
 
 PAUSING = "What is published for it is stored and waits; nothing is sent until it is resumed."

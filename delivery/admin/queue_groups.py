@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import (
+from broker_project.core.admin.read_only import (
     SHOWN_AT_MOST,
     ReadOnlyAdmin,
     instant,
@@ -18,10 +18,10 @@ from delivery.admin.read_only import (
     subscription_link,
     yes_or_no,
 )
-from delivery.looking.queue_standing import GroupStanding, GroupState, groups_of, state_of
+from broker_project.core.admin.theme import AutocompleteSelectFilter, display, label, table
 from delivery.models import Delivery, QueueGroup
-from delivery.webhooks.parts import GROUP_ID_PREFIX
-from subscriptions.admin.theme import AutocompleteSelectFilter, display, label, table
+from delivery.status.queue_status import GroupStanding, GroupState, groups_of, state_of
+from delivery.webhook.parts import GROUP_ID_PREFIX
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
 COLOURS: Final = {

@@ -9,10 +9,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
+from broker_project.core.admin.theme import action, after_dialog, dialog
 from delivery.admin.backfilling import BackfillingAdmin
-from delivery.calls.failures import TooManyCalls
-from delivery.calls.rehearsing import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
-from subscriptions.admin.theme import action, after_dialog, dialog
+from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from delivery.sync.failures import TooManyCalls
 from subscriptions.endpoints import SCRIPTED
 from subscriptions.models import DeliveryMode
 

@@ -9,11 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from delivery.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog
+from delivery.holding import release
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
-from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog
+from delivery.statuses import DeliveryStatus
 
 RELEASING: Final = "It is sent in its place among what waits, whatever its filter says; a script runs again."
 RELEASED_AT_ONCE: Final = 500

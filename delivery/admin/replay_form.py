@@ -7,15 +7,15 @@ from django import forms
 from django.contrib import admin
 from django.core import signing
 
-from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
-from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
-from delivery.models import Replay
-from subscriptions.admin.ids import AutocompleteSelect
-from subscriptions.admin.theme import (
+from broker_project.core.admin.row_ids import AutocompleteSelect
+from broker_project.core.admin.theme import (
     UnfoldAdminCheckboxSelectMultipleWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminTextInputWidget,
 )
+from delivery.models import Replay
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE
+from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SEALED_SECONDS: Final = 3600

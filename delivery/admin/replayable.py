@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from delivery.admin.read_only import ReadOnlyAdmin, is_id
-from delivery.again.refusals import REPLAYABLE
+from broker_project.core.admin.read_only import ReadOnlyAdmin, is_id
+from broker_project.core.admin.theme import action
 from delivery.models import Delivery, Line
-from subscriptions.admin.theme import action
+from delivery.replay.eligibility import REPLAYABLE
 
 Listed = TypeVar("Listed", bound=Delivery)
 

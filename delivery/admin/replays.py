@@ -8,13 +8,13 @@ from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import ReadOnlyAdmin, is_id
+from broker_project.core.admin.read_only import ReadOnlyAdmin, is_id
+from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog, display, page_of, progress
 from delivery.admin.replay_form import Asked, ReplayForm
 from delivery.admin.selections import selection_table
-from delivery.again import replaying
-from delivery.again.replaying import ReplayFinished
 from delivery.models import Replay, ReplayKind, ReplayState
-from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display, page_of, progress
+from delivery.replay import replay_job
+from delivery.replay.replay_job import ReplayFinished
 
 STATE_COLOURS = {
     **dict.fromkeys(map(str, ReplayState), "info"),
@@ -79,7 +79,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         context = {**self.admin_site.each_context(request), **page_of(self, "New replay"), "form": form}
         if form.is_valid():
             asked = form.asked()
-            context |= {"counted": replaying.count(asked.selection), "seal": asked.sealed()}
+            context |= {"counted": replay_job.count(asked.selection), "seal": asked.sealed()}
         return TemplateResponse(request, "delivery/replay_form.html", context)
 
     @action(
@@ -92,7 +92,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     def cancel(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """End it."""
         try:
-            replaying.cancel(int(object_id), reason="cancelled in the admin")
+            replay_job.cancel(int(object_id), reason="cancelled in the admin")
             self.log_change(request, Replay.objects.get(pk=object_id), "Cancelled.")
             self.message_user(request, "Cancelled.", messages.SUCCESS)
         except ReplayFinished as finished:
@@ -103,7 +103,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
         if asked is None:
             self.message_user(request, "That was counted too long ago: count again.", messages.WARNING)
             return HttpResponseRedirect(reverse("admin:delivery_replay_new_replay"))
-        replay = replaying.begin(
+        replay = replay_job.begin(
             asked.selection, pace=asked.pace, subscription_id=asked.subscription_id, created_by=str(request.user)
         )
         self.log_addition(request, replay, "Begun.")

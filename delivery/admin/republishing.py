@@ -7,13 +7,13 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
+from broker_project.core.admin.theme import action, after_dialog, dialog
 from delivery.admin.filter_lab import FilterLabAdmin
-from delivery.again.republishing import nobody_got, republish
-from delivery.again.resubmitting import NotResubmittable
 from delivery.callbacks.terms import callback_terms
-from delivery.intake.refusals import Refusal
 from delivery.models import Message
-from subscriptions.admin.theme import action, after_dialog, dialog
+from delivery.publish.errors import Refusal
+from delivery.replay.republishing import nobody_got, republish
+from delivery.replay.resubmit import NotResubmittable
 
 AGAIN: Final = "As a message of its own, a copy of this one, to whoever qualifies now; this one stays as it is."
 

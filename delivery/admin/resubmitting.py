@@ -11,13 +11,13 @@ from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 
+from broker_project.core.admin.theme import UnfoldAdminTextareaWidget, action, for_code, page_of
 from delivery.admin.contents import SHOWN_BYTES, may_see_contents
 from delivery.admin.releasing import ReleasingAdmin
-from delivery.again.refusals import RESUBMITTABLE
-from delivery.again.resubmitting import Edit, NoLongerKept, NotResubmittable, resubmit
-from delivery.intake.refusals import Refusal
 from delivery.models import Delivery, Message
-from subscriptions.admin.theme import UnfoldAdminTextareaWidget, action, for_code, page_of
+from delivery.publish.errors import Refusal
+from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 
 REFUSED: Final = (NotResubmittable, NoLongerKept, Refusal)
 BODY_HELP: Final = "As it is: sent again. Changed: judged as if it were published, and stored as a message of its own."

@@ -6,9 +6,9 @@ from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import instant, link_to, subscription_link
+from broker_project.core.admin.read_only import instant, link_to, subscription_link
+from broker_project.core.admin.theme import table
 from delivery.models import Replay
-from subscriptions.admin.theme import table
 from subscriptions.models import EventType, Subscriber, Subscription
 
 SHOWN_AT_MOST: Final = 20

@@ -2,11 +2,11 @@
 
 from typing import Final
 
+from broker_project.core.admin.read_only import ReadOnlyAdmin, instant
+from broker_project.core.admin.theme import display
 from delivery.admin.line_work import counted, standing_of
-from delivery.admin.read_only import ReadOnlyAdmin, instant
-from delivery.looking.standing import LineState
 from delivery.models import Line
-from subscriptions.admin.theme import display
+from delivery.status.standing import LineState
 
 STATE_COLOURS: Final = {
     LineState.HELD: "danger",

@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 
 from django.contrib import messages
 
+from broker_project.core.admin.read_only import is_id
 from delivery.admin.mailbox_work import handed_out, so_many, standing_of
-from delivery.admin.read_only import is_id
-from delivery.mailboxes.answering import MOST_RECEIPTS, give_back
-from delivery.mailboxes.endings import end_in_vain
-from delivery.mailboxes.receipts import Receipt
-from delivery.mailboxes.results import ReceiptCode
+from delivery.mailbox.answering import MOST_RECEIPTS, give_back
+from delivery.mailbox.available import end_in_vain
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import ReceiptCode
 from delivery.models import Delivery, Mailbox
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 
 CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
 """A delivery, and the number of the hand-out."""

@@ -6,9 +6,9 @@ from typing import Final
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from subscriptions.admin.theme import label, table
+from broker_project.core.admin.theme import label, table
+from subscriptions.filter_verdict import Verdict
 from subscriptions.filters import Explanation, Result, TermResult
-from subscriptions.verdicts import Verdict
 
 COLOURS: Final = {Result.TRUE: "success", Result.FALSE: "danger", Result.NULL: "warning", Result.FAILED: "danger"}
 NOTHING: Final = "nothing"

@@ -5,7 +5,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from delivery.admin.read_only import ReadOnlyAdmin
+from broker_project.core.admin.read_only import ReadOnlyAdmin
 from delivery.models import VolatileCount, VolatileOutcome
 
 

@@ -9,14 +9,14 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from delivery.again import reserving
-from delivery.again.refusals import NotBackfilled, NotInactive, NotNew, StillPaused
+from broker_project.core.api.fields import StrictSerializer, TruthField
+from broker_project.core.api.moment_fields import MomentField
+from broker_project.core.api.problems import ProblemType, register
 from delivery.api.replays import ReplaySerializer
-from subscriptions.api.moment_fields import MomentField
+from delivery.replay import backfill_job
+from delivery.replay.eligibility import NotBackfilled, NotInactive, NotNew, StillPaused
 from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.strictness import StrictSerializer, TruthField
 from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import Scope
 
@@ -63,9 +63,9 @@ class BackfillSubscription(Noted):
         serializer.is_valid(raise_exception=True)
         since = serializer.validated_data.get("since")
         if self.note_dry_run(serializer.validated_data):
-            found = reserving.count(subscription, since)
+            found = backfill_job.count(subscription, since)
             return Response({"count": found.messages, "complete": found.complete})
-        backfill = reserving.begin(subscription.pk, since=since, created_by=str(key_of(request)))
+        backfill = backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request)))
         location = reverse("replay", args=[backfill.pk])
         answer = ReplaySerializer(backfill, context={"request": request}).data
         return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from rest_framework.exceptions import ParseError
 
-from delivery.intake.drafts import Draft
-from delivery.intake.raw_json import JsonCursor, NotAsExpected
-from delivery.intake.refusals import InvalidMetadata, Refusal
-from delivery.intake.terms import time_of
+from delivery.publish.draft import Draft
+from delivery.publish.errors import InvalidMetadata, Refusal
+from delivery.publish.json_cursor import JsonCursor, NotAsExpected
+from delivery.publish.terms import time_of
 
 FIELDS: Final = (
     "event",

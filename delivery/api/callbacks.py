@@ -12,16 +12,16 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from broker_project.core.api.fields import OneOfField
+from broker_project.core.api.pagination import Order, PageQuery, page_response, query_of
+from broker_project.core.api.query_fields import QueryNumberField
 from delivery.api.attempts import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.replies import Reply
-from delivery.looking.callback_standing import CallbackState, callbacks_now, in_state
 from delivery.models import Callback, Delivery
-from delivery.rules.statuses import DeliveryStatus
-from subscriptions.api.pagination import Order, PageQuery, page_response, query_of
+from delivery.status.callback_status import CallbackState, callbacks_now, in_state
+from delivery.statuses import DeliveryStatus
 from subscriptions.api.permissions import MayPublish
-from subscriptions.api.query_fields import QueryNumberField
-from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, KeyKind
 
 LARGEST_ID: Final = 2**63 - 1

@@ -12,15 +12,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from broker_project.core.api.fields import OneOfField, TextField
+from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
 from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.records import Records
 from delivery.api.visibility import deliveries_for
-from delivery.looking.dead_letters import REASONS, counts_of, dead_letters
-from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
-from subscriptions.api.pagination import Order, Page, PageQuery, Stretch, page_of
+from delivery.status.dead_letters_ import REASONS, counts_of, dead_letters
+from delivery.status.line_status import COUNTED_AT_MOST
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, EventType, Scope, Subscription
 
 

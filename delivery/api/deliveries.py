@@ -8,17 +8,17 @@ from typing import Any, Final
 from django.db.models import QuerySet
 from rest_framework.serializers import BaseSerializer
 
+from broker_project.core.api.fields import OneOfField, TextField
+from broker_project.core.api.pagination import Order, Page, PageQuery, page_of
+from broker_project.core.api.query_fields import QueryNumberField
 from delivery.api.delivery_documents import DeliverySerializer, WholeDeliverySerializer
 from delivery.api.records import Records
 from delivery.api.visibility import deliveries_for
-from delivery.looking.listing import deliveries_of, in_group
-from delivery.looking.under_way import under_way
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, standing
-from delivery.rules.statuses import UNFINISHED, DeliveryStatus
-from subscriptions.api.pagination import Order, Page, PageQuery, page_of
+from delivery.status.dead_letters import deliveries_of, in_group
+from delivery.status.in_flight import under_way
+from delivery.statuses import UNFINISHED, DeliveryStatus
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.query_fields import QueryNumberField
-from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, Subscription
 
 LARGEST_ID: Final = 2**63 - 1

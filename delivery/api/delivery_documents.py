@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from delivery.api.attempts import AttemptSerializer
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 
 
 class StatusField(serializers.ChoiceField):

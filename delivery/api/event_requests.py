@@ -6,10 +6,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from delivery.api.published import EventBatch
-from delivery.api.volatile_events import DURABILITY
-from delivery.intake.cloud_event_attributes import OPTIONAL, REQUIRED, SPECVERSION
-from delivery.intake.cloud_event_documents import JSON
-from delivery.intake.cloud_events import BATCHED, STRUCTURED
+from delivery.api.volatile import DURABILITY
+from delivery.publish.attributes import OPTIONAL, REQUIRED, SPECVERSION
+from delivery.publish.cloud_event_documents import JSON
+from delivery.publish.cloud_events import BATCHED, STRUCTURED
 
 ANYTHING: Final = "*/*"
 CLOUD_EVENT: Final[dict[str, Any]] = {

@@ -7,8 +7,8 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from delivery.api.explanations import ExplanationSerializer
-from delivery.looking.explaining import explain
 from delivery.models import Message
+from delivery.status.explain_message import explain
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
 

@@ -2,9 +2,9 @@
 
 from rest_framework import serializers
 
-from delivery.looking.explaining import EXPLAINED_AT_MOST, Explanations
+from delivery.status.explain_message import EXPLAINED_AT_MOST, Explanations
+from subscriptions.filter_verdict import HeaderFilterResult, Verdict
 from subscriptions.filters import Explanation, Found, Result, TermResult
-from subscriptions.verdicts import HeaderFilterResult, Verdict
 
 
 class FoundSerializer(serializers.Serializer[Found]):

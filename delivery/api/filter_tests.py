@@ -12,12 +12,12 @@ from rest_framework.views import APIView
 from delivery.api.explanations import VerdictSerializer
 from delivery.api.given_messages import given, headers_of
 from delivery.api.messages_to_try import FilterToTry, MessageToTry, stored, valid
-from delivery.looking.explaining import shown_of, verdict_on
-from delivery.webhooks.forwarded_headers import kept
+from delivery.status.explain_message import shown_of, verdict_on
+from delivery.webhook.headers_policy import kept
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.visibility import subscriptions_for
+from subscriptions.filter_verdict import Verdict, judge
 from subscriptions.models import Scope
-from subscriptions.verdicts import Verdict, judge
 
 
 class TestedSerializer(VerdictSerializer):

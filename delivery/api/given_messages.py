@@ -4,13 +4,13 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
-from delivery.intake.drafts import Draft, check_metadata
-from delivery.intake.payloads import check_json
-from delivery.intake.refusals import InvalidMetadata, MalformedPayload
-from delivery.messages.documents import document_of
-from delivery.webhooks.forwarded_headers import Header, kept
-from subscriptions.media_types import is_json
-from subscriptions.verdicts import Shown
+from broker_project.core.media_types import is_json
+from delivery.publish.document import document_of
+from delivery.publish.draft import Draft, check_metadata
+from delivery.publish.errors import InvalidMetadata, MalformedPayload
+from delivery.publish.payloads import check_json
+from delivery.webhook.headers_policy import Header, kept
+from subscriptions.filter_verdict import Shown
 
 FILTER_STRING: Final = {"filter_string", "filter-string"}
 JSON: Final = "application/json"

@@ -11,9 +11,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
+from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Lane, Line, LineEvent
-from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.standing import LineState, Standing, standings_of
 from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body

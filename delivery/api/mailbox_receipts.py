@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from delivery.api.own_mailboxes import MailboxView
 from delivery.api.receipts import RESPONSES, ProlongedSerializer, ReceiptsSerializer, ReturnedSerializer, answer
-from delivery.mailboxes.answering import acknowledge, extend, give_back
+from delivery.mailbox.answering import acknowledge, extend, give_back
 
 
 class Acknowledge(MailboxView):

@@ -10,15 +10,15 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from broker_project.core.api.fields import NumberField, StrictSerializer, WholeNumberField
 from delivery.api.fetched import MessagesSerializer
 from delivery.api.own_mailboxes import MailboxView, receipts_for
-from delivery.mailboxes.documents import document
-from delivery.mailboxes.polling import next_messages
-from delivery.mailboxes.purging import PURGE_SECONDS, purge
-from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.documents import document
+from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.polling import next_messages
+from delivery.mailbox.purging import PURGE_SECONDS, purge
 from subscriptions.api.noting import Noted
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.strictness import NumberField, StrictSerializer, WholeNumberField
 from subscriptions.models import Scope
 
 MOST_MESSAGES: Final = 100

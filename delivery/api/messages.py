@@ -9,16 +9,16 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.serializers import BaseSerializer
 
+from broker_project.core.api.fields import OneOfField, TextField
+from broker_project.core.api.pagination import Order, PageQuery
 from delivery.api.callbacks import CallbackSerializer, shown
 from delivery.api.delivery_documents import StatusField
 from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
-from delivery.looking.queue_standing import groups_of
 from delivery.models import Callback, Delivery, Message, MessageOutcome
-from delivery.rules.reasons import told
-from subscriptions.api.pagination import Order, PageQuery
+from delivery.reasons import told
+from delivery.status.queue_status import groups_of
 from subscriptions.api.permissions import MayPublish, key_of
-from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.models import ApiKey, EventType, KeyKind
 
 CALLBACKS_SHOWN: Final = 100

@@ -10,12 +10,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 from rest_framework.request import Request
 
+from broker_project.core.api.fields import StrictSerializer, TextField, WholeNumberField
 from delivery.api.given_messages import check_publishable
 from delivery.models import Delivery, Message
-from subscriptions.api.strictness import StrictSerializer, TextField, WholeNumberField
 from subscriptions.filters import validate_filter
 from subscriptions.models import ApiKey, KeyKind
-from subscriptions.scripts.checking import check_text
+from subscriptions.scripting.script_check import check_text
 
 LARGEST_ID: Final = 2**63 - 1
 AS_TEXT: Final = r'Give the body as text, as in "{{\"state\": \"open\"}}": so its numbers stay as they are written.'

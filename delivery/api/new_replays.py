@@ -5,11 +5,11 @@ from typing import Any
 
 from rest_framework import serializers
 
-from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE
-from delivery.again.selections import MOST_PACE, NothingToReplay, Selection
-from subscriptions.api.moment_fields import MomentField
+from broker_project.core.api.fields import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
+from broker_project.core.api.moment_fields import MomentField
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE
+from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
 from subscriptions.api.own_fields import OwnSubscriberField, OwnSubscriptionField
-from subscriptions.api.strictness import NameField, OneOfField, StrictSerializer, TruthField, WholeNumberField
 from subscriptions.models import EventType, Subscriber, Subscription
 
 

@@ -10,12 +10,12 @@ from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from delivery.mailboxes.hand_outs import Fetched
-from delivery.mailboxes.opening import Mailbox, mailbox_named
-from delivery.mailboxes.receipts import Receipt, read, receipt_key, written
+from broker_project.core.api.fields import StrictSerializer
+from delivery.mailbox.hand_outs import Fetched
+from delivery.mailbox.mailbox import Receipt, read, receipt_key, written
+from delivery.mailbox.opening import Mailbox, mailbox_named
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.strictness import StrictSerializer
-from subscriptions.authenticating import is_usable
+from subscriptions.credentials.authenticate import is_usable
 from subscriptions.models import Scope
 
 

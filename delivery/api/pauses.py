@@ -9,13 +9,13 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from delivery.settling import pausing
+from broker_project.core.api.fields import StrictSerializer, TextField
+from broker_project.core.api.preconditions import etag_of
+from broker_project.core.api.problems import ProblemType, register
+from delivery import pause
 from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.preconditions import etag_of
-from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.strictness import StrictSerializer, TextField
 from subscriptions.api.subscription_fields import SubscriptionSerializer
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import Scope, Subscription
@@ -24,8 +24,8 @@ MOST_CHARACTERS: Final = 1000
 
 register(
     {
-        pausing.NotPausable: ProblemType(400, "not_pausable", "Cannot be paused"),
-        pausing.Backfilling: ProblemType(409, "backfilling", "Getting older messages"),
+        pause.NotPausable: ProblemType(400, "not_pausable", "Cannot be paused"),
+        pause.Backfilling: ProblemType(409, "backfilling", "Getting older messages"),
     }
 )
 
@@ -76,7 +76,7 @@ class PauseSubscription(PauseView):
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """Let it wait: what is published for it is stored, and nothing is sent."""
         subscription, reason = self.subscription(request, id), self.reason(request)
-        pausing.pause_one(subscription.pk, reason=reason)
+        pause.pause_one(subscription.pk, reason=reason)
         return self.shown(subscription)
 
 
@@ -88,7 +88,7 @@ class ResumeSubscription(PauseView):
         """Let it go on: what has come meanwhile is sent, in order."""
         subscription = self.subscription(request, id)
         refuse_body(request)
-        pausing.resume_one(subscription.pk, reason="")
+        pause.resume_one(subscription.pk, reason="")
         return self.shown(subscription)
 
 
@@ -99,7 +99,7 @@ class PauseSubscriber(PauseView):
     def post(self, request: Request, name: str) -> Response:
         """Let them wait, but those that are getting older messages."""
         subscriptions, reason = self.subscriptions(request, name), self.reason(request)
-        return Response({"changed": len(pausing.pause(subscriptions, reason=reason))})
+        return Response({"changed": len(pause.pause(subscriptions, reason=reason))})
 
 
 class ResumeSubscriber(PauseView):
@@ -110,7 +110,7 @@ class ResumeSubscriber(PauseView):
         """Let them go on."""
         subscriptions = self.subscriptions(request, name)
         refuse_body(request)
-        return Response({"changed": len(pausing.resume(subscriptions))})
+        return Response({"changed": len(pause.resume(subscriptions))})
 
 
 urlpatterns: Final[list[URLPattern]] = [

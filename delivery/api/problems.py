@@ -2,27 +2,27 @@
 
 from typing import Final
 
-from delivery.callbacks.replying import CallbackAnswered, CallbackExpired, UnknownCallback
-from delivery.intake import refusals
-from delivery.intake.idempotency import PublishUnderWayError
-from delivery.intake.refusals import SchemaViolated
-from delivery.looking.trying import ScriptsBusy
-from delivery.messages.open_messages import MoreThanMayBeOpen, TooManyOpenMessages
-from delivery.messages.publishing import KeyReusedError
-from delivery.settling.holding import NotHeld
-from subscriptions.api.problems import ProblemType, register, type_of
+from broker_project.core.api.problems import ProblemType, register, type_of
+from delivery.callbacks.reply import CallbackAnswered, CallbackExpired, UnknownCallback
+from delivery.holding import NotHeld
+from delivery.playground.trials import ScriptsBusy
+from delivery.publish import errors
+from delivery.publish.errors import SchemaViolated
+from delivery.publish.idempotency import PublishUnderWayError
+from delivery.publish.open_messages import MoreThanMayBeOpen, TooManyOpenMessages
+from delivery.publish.publish import KeyReusedError
 
 MOST_ERRORS_OF_AN_ITEM: Final = 10
 """A batch has up to 1,000 items; the answer to each stays short."""
 
 
-def _results(refused: refusals.RefusedItems) -> dict[str, object]:
+def _results(refused: errors.RefusedItems) -> dict[str, object]:
     """Return a result for every item of the batch: what is wrong with it, or that it waits for the others."""
     fine = {"status": "valid"}
     return {"results": [_result(refused.refusals[n]) if n in refused.refusals else fine for n in range(refused.total)]}
 
 
-def _result(refusal: refusals.Refusal) -> dict[str, object]:
+def _result(refusal: errors.Refusal) -> dict[str, object]:
     kind = type_of(refusal)
     errors = {"errors": _errors(refusal)[:MOST_ERRORS_OF_AN_ITEM]} if isinstance(refusal, SchemaViolated) else {}
     return {"status": "invalid", "code": kind.code if kind else "invalid", "detail": str(refusal), **errors}
@@ -35,19 +35,19 @@ def _errors(violated: SchemaViolated) -> list[dict[str, str]]:
 
 register(
     {
-        refusals.UnknownEventType: ProblemType(404, "unknown_event_type", "Unknown event type"),
-        refusals.EventTypeNotAllowed: ProblemType(403, "event_type_not_allowed", "Event type not allowed"),
-        refusals.KindNotServed: ProblemType(501, "not_served", "Not served"),
-        refusals.UnsuitableContentType: ProblemType(415, "unsuitable_content_type", "Unsuitable content type"),
-        refusals.MalformedPayload: ProblemType(400, "malformed_payload", "Malformed payload"),
+        errors.UnknownEventType: ProblemType(404, "unknown_event_type", "Unknown event type"),
+        errors.EventTypeNotAllowed: ProblemType(403, "event_type_not_allowed", "Event type not allowed"),
+        errors.KindNotServed: ProblemType(501, "not_served", "Not served"),
+        errors.UnsuitableContentType: ProblemType(415, "unsuitable_content_type", "Unsuitable content type"),
+        errors.MalformedPayload: ProblemType(400, "malformed_payload", "Malformed payload"),
         SchemaViolated: ProblemType(
             422, "schema_violated", "Schema violated", members=lambda violated: {"errors": _errors(violated)}
         ),
-        refusals.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
-        refusals.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
-        refusals.InvalidCloudEvent: ProblemType(400, "invalid_cloud_event", "Invalid CloudEvent"),
-        refusals.UnsuitableCallback: ProblemType(400, "unsuitable_callback", "Unsuitable callback"),
-        refusals.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
+        errors.PayloadTooLarge: ProblemType(413, "body_too_large", "Body too large"),
+        errors.InvalidMetadata: ProblemType(400, "invalid_metadata", "Invalid metadata"),
+        errors.InvalidCloudEvent: ProblemType(400, "invalid_cloud_event", "Invalid CloudEvent"),
+        errors.UnsuitableCallback: ProblemType(400, "unsuitable_callback", "Unsuitable callback"),
+        errors.RefusedItems: ProblemType(422, "invalid_items", "Invalid items", members=_results),
         UnknownCallback: ProblemType(404, "unknown_callback", "Unknown callback"),
         CallbackExpired: ProblemType(410, "callback_expired", "Callback expired"),
         CallbackAnswered: ProblemType(409, "callback_answered", "Callback answered"),

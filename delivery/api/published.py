@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from rest_framework import serializers
 
-from delivery.intake.terms import VOLATILE
-from delivery.messages.storing import Accepted
 from delivery.models import MessageOutcome
+from delivery.publish.store import Accepted
+from delivery.publish.terms import VOLATILE
 
 ASTRAY: Final[dict[str, str]] = {
     MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",

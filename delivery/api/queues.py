@@ -8,8 +8,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.looking.queue_standing import GroupState, senders
-from delivery.looking.standing import COUNTED_AT_MOST, LineState
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.queue_status import GroupState, senders
+from delivery.status.standing import LineState
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
 

@@ -8,13 +8,13 @@ from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.response import Response
 
+from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
+from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
 from delivery.api.own_mailboxes import receipts_in
-from delivery.mailboxes.answering import MOST_RECEIPTS
-from delivery.mailboxes.receipts import Receipt
-from delivery.mailboxes.results import UNKNOWN, ReceiptCode, Result
-from delivery.rules.statuses import DeliveryStatus
-from subscriptions.api.problems import PROBLEM_JSON, ProblemType, problem
-from subscriptions.api.strictness import StrictSerializer, TextField, TruthField, WholeNumberField
+from delivery.mailbox.answering import MOST_RECEIPTS
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
+from delivery.statuses import DeliveryStatus
 from subscriptions.models.mailboxes import ACK_SECONDS
 
 REFUSALS: Final[Mapping[ReceiptCode, str]] = {

@@ -8,7 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
-from subscriptions.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
+from broker_project.core.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
 from subscriptions.api.permissions import Needs, key_of
 from subscriptions.models import ApiKey, Scope
 

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from delivery.api.delivery_documents import DeliverySerializer
 from delivery.api.visibility import deliveries_for
-from delivery.settling.holding import release_one
+from delivery.holding import release_one
 from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.api.resources import refuse_body

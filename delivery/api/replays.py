@@ -11,18 +11,18 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from delivery.again import replaying
-from delivery.again.replaying import ReplayFinished
+from broker_project.core.api.fields import OneOfField
+from broker_project.core.api.pagination import Order, Page, PageQuery
+from broker_project.core.api.problems import ProblemType, register
 from delivery.api.new_replays import NewReplay, selection_of
 from delivery.api.records import Records
 from delivery.api.replay_selections import SelectionSerializer, keep_told, told_of
 from delivery.models import Replay, ReplayKind, ReplayState
+from delivery.replay import replay_job
+from delivery.replay.replay_job import ReplayFinished
 from subscriptions.api.noting import Noted
-from subscriptions.api.pagination import Order, Page, PageQuery
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
-from subscriptions.api.strictness import OneOfField
 from subscriptions.models import ApiKey, KeyKind, Scope
 
 register({ReplayFinished: ProblemType(409, "finished", "Finished")})
@@ -111,10 +111,10 @@ class Replays(Noted, Records[Replay]):
         asked = serializer.validated_data
         selection = selection_of(asked)
         if self.note_dry_run(asked):
-            found = replaying.count(selection)
+            found = replay_job.count(selection)
             return Response({"count": found.total, "by_status": found.by_status, "complete": found.complete})
         one = asked.get("subscription")
-        replay = replaying.begin(
+        replay = replay_job.begin(
             selection, pace=asked.get("pace"), subscription_id=one and one.pk, created_by=str(key_of(request))
         )
         location = reverse("replay", args=[replay.pk])
@@ -134,7 +134,7 @@ class CancelReplay(Noted):
         visible = replays_for(key_of(request))
         replay = get_object_or_404(visible, pk=id)
         refuse_body(request)
-        replaying.cancel(replay.pk, reason="cancelled over the API")
+        replay_job.cancel(replay.pk, reason="cancelled over the API")
         return Response(ReplaySerializer(visible.get(pk=id), context={"request": request}).data)
 
 

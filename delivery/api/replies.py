@@ -10,9 +10,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from broker_project.core.api.parsing import RawParser, body_of
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.callbacks.replying import UnknownCallback, reply
-from subscriptions.api.parsing import RawParser, body_of
+from delivery.callbacks.reply import UnknownCallback, reply
 from subscriptions.api.rate_limits import count_failure, refuse_guessing
 
 TOKENS: Final = "tokens"

@@ -10,10 +10,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from delivery.calls.rehearsing import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
+from broker_project.core.api.problems import ProblemType, register
+from delivery.playground.test_events import ID_BYTES, NothingToSendTo, Rehearsed, rehearse, rehearsing_caller
 from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import refuse_body
 from subscriptions.api.visibility import subscriptions_for
 from subscriptions.models import Scope

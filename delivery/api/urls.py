@@ -2,20 +2,20 @@
 
 from django.urls import path
 
-from delivery.api import dead_letters, mailbox_receipts, mailboxes, pauses, replays, resubmissions
+from delivery.api import dead_letters, mailbox_receipts, mailboxes, pauses, replays, resubmit
 from delivery.api.backfills import BackfillSubscription
 from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
-from delivery.api.events import Publish, PublishBatch
 from delivery.api.explained_messages import ExplanationOfMessage
 from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
+from delivery.api.publish import Publish, PublishBatch
 from delivery.api.queues import Senders
 from delivery.api.releases import ReleaseDelivery
 from delivery.api.replies import Reply
-from delivery.api.script_tests import AnyScript, ScriptOfSubscription
 from delivery.api.test_events import SendTestEvent
+from delivery.api.trials import AnyScript, ScriptOfSubscription
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
@@ -40,7 +40,7 @@ urlpatterns = [
     path("filters/test", AnyFilters.as_view()),
     path("subscriptions/<int:id>/test-script", ScriptOfSubscription.as_view()),
     path("scripts/test", AnyScript.as_view()),
-    *resubmissions.urlpatterns,
+    *resubmit.urlpatterns,
     *replays.urlpatterns,
     *dead_letters.urlpatterns,
     *pauses.urlpatterns,

@@ -5,9 +5,9 @@ from typing import Final
 
 from django.conf import settings
 
-from subscriptions.keyring import Keyring
-from subscriptions.reach import Reach
-from subscriptions.sealing import CALLBACK_TOKEN, keyring
+from broker_project.core.keyring import Keyring
+from broker_project.core.reach import Reach
+from broker_project.core.sealing import CALLBACK_TOKEN, keyring
 
 MOST_DEPTH: Final = 10
 """How long a chain of callbacks may be (behaviour 6.9)."""

@@ -13,10 +13,10 @@ from typing import Any, Final
 import pycurl
 import requests
 
+from broker_project.core.reach import Reach
 from delivery.http.connections import Connections
 from delivery.http.sockets import Sockets
-from delivery.http.transfers import MAX_ANSWER_BYTES, Answer, Transfer
-from subscriptions.reach import Reach
+from delivery.http.transfer import MAX_ANSWER_BYTES, Answer, Transfer
 
 KEPT_CONNECTIONS: Final = 4_096
 """Above the lines under way: fewer costs a new connection for most requests."""

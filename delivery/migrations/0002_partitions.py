@@ -4,8 +4,8 @@ import datetime as dt
 
 from django.db import migrations
 
-from delivery.retention import storage_days
-from delivery.rules.statuses import FINAL, LEGAL_CHANGES, UNFINISHED
+from delivery.maintenance import storage_days
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED
 from subscriptions.names import OWN_EVENTS
 
 REBUILD = """

@@ -1,5 +1,6 @@
 """What is on its way and what became of it: one module a model, re-exported here."""
 
+from delivery.due_times_ import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED, UNTIL_RETURNED
 from delivery.models.announcements import Announcement
 from delivery.models.attempts import Attempt
 from delivery.models.callbacks import Callback
@@ -15,7 +16,6 @@ from delivery.models.queue_groups import QueueGroup
 from delivery.models.replays import Replay, ReplayKind, ReplayState
 from delivery.models.storage_days import StorageDay
 from delivery.models.volatile_counts import VolatileCount, VolatileOutcome
-from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RELEASED, UNTIL_RETURNED
 
 __all__ = [
     "OPEN_SHELF",

@@ -7,11 +7,11 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from delivery.due_times_ import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
 from delivery.models.lines import Line
 from delivery.models.messages import Message
 from delivery.models.queue_groups import QueueGroup
-from delivery.rules.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
-from delivery.rules.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
 from subscriptions.models import DeliveryMode, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)

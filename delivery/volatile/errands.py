@@ -5,14 +5,14 @@ from typing import Any, Final
 
 from requests import PreparedRequest
 
-from delivery.calls.answers import SUCCESSES
-from delivery.http.transfers import Answer, RequestNotCompleted
-from delivery.lines.transforms import TransformRefused, job_for, transformed_content
+from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.models import VolatileOutcome
-from delivery.volatile.parcels import Parcel
-from delivery.webhooks.parts import Destination
-from delivery.webhooks.requests import webhook_request
-from subscriptions.scripts.jobs import Failed, Job, Lost, Made, NotRun, Result
+from delivery.sync.answer import SUCCESSES
+from delivery.volatile.envelope import Parcel
+from delivery.webhook.parts import Destination
+from delivery.webhook.request import webhook_request
+from delivery.webhook.transform import TransformRefused, job_for, transformed_content
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun, Result
 
 Errand = Generator[Job | PreparedRequest, Any, VolatileOutcome]
 """Yields what is to be run or sent, is sent what came of it, and returns what became of the message."""

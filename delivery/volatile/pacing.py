@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from delivery.settling.pace_statements import AT, LATE
-from delivery.webhooks.parts import Destination
-from subscriptions.database import rows
+from broker_project.core.db import rows
+from delivery.webhook.parts import Destination
+from delivery.worker.pace_statements import AT, LATE
 
 LINES_WAIT: Final = """
          ((SELECT o.id FROM delivery_open o

@@ -7,9 +7,9 @@ from django import forms
 from django.conf import settings
 from django.utils import timezone
 
-from subscriptions.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
-from subscriptions.key_issuing import what_is_wrong_with_end
-from subscriptions.key_scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, requests_in_force, scopes_of
+from broker_project.core.admin.theme import UnfoldAdminCheckboxSelectMultipleWidget
+from subscriptions.credentials.issue import what_is_wrong_with_end
+from subscriptions.credentials.scopes import BeyondIssuer, Issuer, NotOpened, is_beyond, requests_in_force, scopes_of
 from subscriptions.models import KeyKind, Scope
 
 ALL: Final = "None chosen: all that there are for its kind, but keys."

@@ -9,13 +9,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
 
-from subscriptions import key_issuing
+from broker_project.core.admin.row_ids import could_be_of
+from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog, display
 from subscriptions.admin.api_key_form import ApiKeyForm, NewApiKeyForm
-from subscriptions.admin.ids import could_be_of
-from subscriptions.admin.showing_once import ShowingOnceAdmin
-from subscriptions.admin.theme import ActionVariant, action, after_dialog, dialog, display
-from subscriptions.key_scopes import Issuer
-from subscriptions.key_tokens import TOKEN_BYTES
+from subscriptions.admin.show_once import ShowingOnceAdmin
+from subscriptions.credentials import issue
+from subscriptions.credentials.scopes import Issuer
+from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import ApiKey, KeyKind
 
 ROTATING: Final = "Rotate this key? Another one takes its place, whose token is shown once; this one ends in 24 hours."
@@ -88,7 +88,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
 
     def create(self, request: HttpRequest, obj: ApiKey, form: "ModelForm[ApiKey]") -> None:
         """Issue it; the answer shows its token."""
-        issued, token = key_issuing.issue(
+        issued, token = issue.issue(
             obj.publisher or obj.subscriber,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -107,13 +107,13 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING):
             return question
         try:
-            successor, token = key_issuing.rotate(
+            successor, token = issue.rotate(
                 self.only(object_id),
                 random_bytes=secrets.token_bytes(TOKEN_BYTES),
                 now=timezone.now(),
                 issuer=self._issuer(request),
             )
-        except key_issuing.KeyEnded as refused:
+        except issue.KeyEnded as refused:
             self.message_user(request, str(refused), messages.ERROR)
             return HttpResponseRedirect(self.page_of(object_id))
         self.log_change(request, self.only(object_id).get(), f"Rotated: key {successor.pk} takes its place.")
@@ -129,7 +129,7 @@ class ApiKeyAdmin(ShowingOnceAdmin[ApiKey]):
     )
     def revoke(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Make it useless from now on."""
-        revoked = key_issuing.revoke(self.only(object_id), now=timezone.now())
+        revoked = issue.revoke(self.only(object_id), now=timezone.now())
         self.log_change(request, revoked, "Revoked.")
         self.message_user(request, "Revoked.", messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))

@@ -13,9 +13,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import reverse
 
-from subscriptions import configuring, removing
-from subscriptions.admin.ids import could_be_of
-from subscriptions.admin.theme import ModelAdmin
+from broker_project.core.admin.row_ids import could_be_of
+from broker_project.core.admin.theme import ModelAdmin
+from subscriptions import edit, remove
 from subscriptions.models.versioned import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
@@ -68,15 +68,15 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
             self.create(request, obj, form)
             return
         changes = {name: _plain(form.cleaned_data[name]) for name in form.changed_data}
-        configuring.change(self.only(obj.pk), changes=changes)
+        edit.change(self.only(obj.pk), changes=changes)
 
     def create(self, request: HttpRequest, obj: Record, form: "ModelForm[Record]") -> None:  # noqa: ARG002 - for subclasses
         """Create it."""
-        configuring.create(obj)
+        edit.create(obj)
 
     def delete_model(self, request: HttpRequest, obj: Record) -> None:  # noqa: ARG002 - Django's signature
         """Delete it unless something needs it."""
-        removing.remove(self.only(obj.pk))
+        remove.remove(self.only(obj.pk))
 
     def changeform_view(
         self, request: HttpRequest, object_id: str | None = None, form_url: str = "", extra_context: Any = None
@@ -84,7 +84,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """Show and save the form; where what others saved in the same instant does not go with it, say so."""
         try:
             return super().changeform_view(request, object_id, form_url, extra_context)
-        except (ValidationError, configuring.NameTaken) as refused:
+        except (ValidationError, edit.NameTaken) as refused:
             why = " ".join(refused.messages) if isinstance(refused, ValidationError) else str(refused)
             self.message_user(request, f"Not saved, for others have just changed something: {why}", messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
@@ -93,7 +93,7 @@ class ConfiguredAdmin(ModelAdmin, Generic[Record]):
         """Ask and delete; where something still needs it, say what."""
         try:
             return super().delete_view(request, object_id, extra_context)  # type: ignore[no-any-return]
-        except removing.StillInUse as refused:
+        except remove.StillInUse as refused:
             self.message_user(request, f"Not deleted. {refused}", messages.ERROR)
             return HttpResponseRedirect(self.page_of(unquote(object_id)))
 

@@ -5,12 +5,12 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest
 
+from broker_project.core.admin.theme import UnfoldAdminTextareaWidget, display
+from broker_project.core.sealed_fields import SealedHeaders
 from subscriptions.admin.configured import ConfiguredAdmin, Record
 from subscriptions.admin.event_type_forms import CODE, PrettyJsonField
-from subscriptions.admin.theme import UnfoldAdminTextareaWidget, display
 from subscriptions.headers import with_values_kept
-from subscriptions.models.headed import Headed
-from subscriptions.models.sealed import SealedHeaders
+from subscriptions.models.base import Headed
 
 
 class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time

@@ -2,10 +2,10 @@
 
 from django.contrib import admin
 
+from broker_project.core.admin.theme import display
 from subscriptions.admin.configured import ConfiguredAdmin
-from subscriptions.admin.theme import display
 from subscriptions.models import RetryPolicy
-from subscriptions.retry_terms import ACTIONS
+from subscriptions.retry_policies import ACTIONS
 
 PAUSES = ("initial_delay_seconds", "factor", "max_delay_seconds", "schedule", "jitter", "respect_retry_after")
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from django import forms
 
-from subscriptions.admin.theme import UnfoldAdminIntegerFieldWidget
-from subscriptions.rotating import LONGEST_OVERLAP, OVERLAP
+from broker_project.core.admin.theme import UnfoldAdminIntegerFieldWidget
+from subscriptions.credentials.rotate_secrets import LONGEST_OVERLAP, OVERLAP
 
 HOUR: Final = timedelta(hours=1)
 

@@ -2,7 +2,7 @@
 
 from django.contrib import admin
 
-from subscriptions.admin.switching import SwitchedAdmin
+from subscriptions.admin.activation import SwitchedAdmin
 from subscriptions.models import Subscriber
 
 

@@ -5,7 +5,7 @@ from django.core.exceptions import ValidationError
 
 from subscriptions.admin.headed import HeadedForm
 from subscriptions.endpoints import check_reach
-from subscriptions.scripts.checking import check_script
+from subscriptions.scripting.script_check import check_script
 
 
 class SubscriptionForm(HeadedForm):

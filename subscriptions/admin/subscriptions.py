@@ -9,15 +9,15 @@ from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 
-from subscriptions import rotating
-from subscriptions.admin.ids import could_be_of
+from broker_project.core.admin.row_ids import could_be_of
+from broker_project.core.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
+from subscriptions.admin.activation import SwitchedAdmin
 from subscriptions.admin.rotation_form import RotationForm
-from subscriptions.admin.showing_once import ShowingOnceAdmin
+from subscriptions.admin.show_once import ShowingOnceAdmin
 from subscriptions.admin.subscription_form import SubscriptionForm
-from subscriptions.admin.switching import SwitchedAdmin
-from subscriptions.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
+from subscriptions.credentials import rotate_secrets
+from subscriptions.credentials.signing_secrets import NEW_KEY_BYTES, secret_of
 from subscriptions.models import EventType, Subscription
-from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What is told of a pause, of one that is paused."""
@@ -89,10 +89,10 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
         if question := self.asked(request, get_object_or_404(self.only(object_id)), ROTATING, form):
             return question
         try:
-            changed = rotating.rotate_secret(
+            changed = rotate_secrets.rotate_secret(
                 self.only(object_id), random_bytes=secrets.token_bytes(NEW_KEY_BYTES), overlap=form.overlap
             )
-        except rotating.TooManySecrets as refused:
+        except rotate_secrets.TooManySecrets as refused:
             self.message_user(request, str(refused), messages.ERROR)
             return HttpResponseRedirect(self.page_of(object_id))
         self.log_change(request, changed, f"Rotated the signing secret; the former signs for {form.overlap}.")
@@ -106,7 +106,7 @@ class SubscriptionAdmin(ShowingOnceAdmin[Subscription], SwitchedAdmin[Subscripti
     )
     def end_overlap(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
         """Let former signing secrets not sign any more."""
-        changed = rotating.end_overlap(self.only(object_id))
+        changed = rotate_secrets.end_overlap(self.only(object_id))
         self.log_change(request, changed, "Ended the overlap of signing secrets.")
         self.message_user(request, "Only the present secret signs now.", messages.SUCCESS)
         return after_dialog(request, self.page_of(object_id))

@@ -4,21 +4,21 @@ from typing import Any, ClassVar, Final
 
 from rest_framework import serializers
 
-from subscriptions import key_issuing
-from subscriptions.api.moment_fields import MomentField
-from subscriptions.api.resources import KEPT_BY_THE_BROKER
-from subscriptions.api.strictness import (
+from broker_project.core.api.fields import (
     NameField,
     OneOfField,
     StrictModelSerializer,
     StrictSerializer,
     WholeNumberField,
 )
-from subscriptions.key_scopes import OPENED
+from broker_project.core.api.moment_fields import MomentField
+from subscriptions.api.resources import KEPT_BY_THE_BROKER
+from subscriptions.credentials import issue
+from subscriptions.credentials.scopes import OPENED
 from subscriptions.models import ApiKey, KeyKind, Publisher, Scope, Subscriber
 
-OVERLAP_SECONDS: Final = int(key_issuing.OVERLAP.total_seconds())
-LONGEST_OVERLAP_SECONDS: Final = int(key_issuing.LONGEST_OVERLAP.total_seconds())
+OVERLAP_SECONDS: Final = int(issue.OVERLAP.total_seconds())
+LONGEST_OVERLAP_SECONDS: Final = int(issue.LONGEST_OVERLAP.total_seconds())
 
 
 class ApiKeySerializer(StrictModelSerializer[ApiKey]):

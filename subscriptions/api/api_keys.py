@@ -15,23 +15,23 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from subscriptions import key_issuing
+from broker_project.core.api.fields import TextField
+from broker_project.core.api.pagination import Order, PageQuery
+from broker_project.core.api.preconditions import expected_versions
+from broker_project.core.api.problems import ProblemType, register
 from subscriptions.api.api_key_documents import ApiKeySerializer, NewApiKeySerializer, RotationSerializer
-from subscriptions.api.pagination import Order, PageQuery
 from subscriptions.api.permissions import MayManage, key_of
-from subscriptions.api.preconditions import expected_versions
-from subscriptions.api.problems import ProblemType, register
 from subscriptions.api.resources import Resource, refuse_body
-from subscriptions.api.strictness import TextField
 from subscriptions.api.visibility import api_keys_for
-from subscriptions.key_scopes import BeyondIssuer, Issuer, requests_in_force
-from subscriptions.key_tokens import SHOWN_CHARACTERS, TOKEN_BYTES
+from subscriptions.credentials import issue
+from subscriptions.credentials.scopes import BeyondIssuer, Issuer, requests_in_force
+from subscriptions.credentials.tokens import SHOWN_CHARACTERS, TOKEN_BYTES
 from subscriptions.models import ApiKey, Scope
 
 register(
     {
         BeyondIssuer: ProblemType(403, "beyond_issuer", "Beyond the issuer"),
-        key_issuing.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
+        issue.KeyEnded: ProblemType(409, "key_ended", "Key ended"),
     }
 )
 
@@ -73,7 +73,7 @@ class ApiKeys(Resource[ApiKey]):
         """Issue one; the answer is the only one with its token."""
         values = self.valid(request)
         owner = values.get("publisher") or values.get("subscriber")
-        key, token = key_issuing.issue(
+        key, token = issue.issue(
             owner,
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -93,7 +93,7 @@ class ApiKeys(Resource[ApiKey]):
         The answer is the only one with the successor's token. It lives as long as the former was issued for.
         """
         asked = self.valid(request, by=RotationSerializer)
-        successor, token = key_issuing.rotate(
+        successor, token = issue.rotate(
             self.which(),
             random_bytes=secrets.token_bytes(TOKEN_BYTES),
             now=timezone.now(),
@@ -109,7 +109,7 @@ class ApiKeys(Resource[ApiKey]):
     def revoke(self, request: Request, **_: str) -> Response:
         """Make it useless from now on."""
         refuse_body(request)
-        return self.answer(key_issuing.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
+        return self.answer(issue.revoke(self.which(), now=timezone.now(), expected=expected_versions(request)))
 
 
 def issuer_of(request: Request) -> Issuer:

@@ -8,11 +8,11 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
+from broker_project.core.rate_limit import welcome
 from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing
-from subscriptions.authenticating import key_for
-from subscriptions.key_tokens import SCHEME, bearer_in
+from subscriptions.credentials.authenticate import key_for
+from subscriptions.credentials.tokens import SCHEME, bearer_in
 from subscriptions.models import ApiKey
-from subscriptions.throttling import welcome
 
 KEYS: Final = "keys"
 """What is guessed at."""

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from subscriptions.api.schema import ANY_PROBLEM
+from subscriptions.api.openapi import ANY_PROBLEM
 
 HEADERS: Final = {
     "RateLimit-Policy": {

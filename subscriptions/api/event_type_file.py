@@ -10,14 +10,14 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from broker_project.core.api.fields import StrictSerializer
+from broker_project.core.api.pagination import query_of
+from broker_project.core.api.parsing import RawParser, body_of
+from broker_project.core.api.problems import ProblemType, register
 from subscriptions.api.noting import Noted
-from subscriptions.api.pagination import query_of
-from subscriptions.api.parsing import RawParser, body_of
 from subscriptions.api.permissions import MayManage
-from subscriptions.api.problems import ProblemType, register
-from subscriptions.api.strictness import StrictSerializer
-from subscriptions.event_type_files import FileFormat, RefusedEntries, UnreadableFile
-from subscriptions.exchanging import Verdict, export_event_types, import_event_types
+from subscriptions.import_export import FileFormat, RefusedEntries, UnreadableFile
+from subscriptions.import_export.event_types_file import Verdict, export_event_types, import_event_types
 from subscriptions.models import EventType, Scope
 
 register(

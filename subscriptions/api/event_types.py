@@ -9,10 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from subscriptions import configuring
-from subscriptions.api.pagination import Order
+from broker_project.core.api.fields import StrictModelSerializer
+from broker_project.core.api.pagination import Order
+from subscriptions import edit
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.strictness import StrictModelSerializer
 from subscriptions.api.visibility import event_types_for
 from subscriptions.models import ApiKey, EventType
 from subscriptions.schemas import BrokenSchema, compiled
@@ -67,4 +67,4 @@ class EventTypes(Resource[EventType]):
 
     def create(self, request: Request) -> Response:
         """Create one."""
-        return self.created(configuring.create(EventType(**self.valid(request))))
+        return self.created(edit.create(EventType(**self.valid(request))))

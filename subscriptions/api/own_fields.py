@@ -5,8 +5,8 @@ from typing import Any, Final
 from django.db.models import QuerySet
 from rest_framework import serializers
 
+from broker_project.core.api.fields import NameField, WholeNumberField
 from subscriptions.api.permissions import key_of
-from subscriptions.api.strictness import NameField, WholeNumberField
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import Subscriber, Subscription
 

@@ -11,7 +11,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 
-from subscriptions.api.problems import ProblemType, register
+from broker_project.core.api.problems import ProblemType, register
 from subscriptions.models import ApiKey, KeyKind, Scope
 
 Needs = Mapping[str, Scope]

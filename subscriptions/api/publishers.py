@@ -4,10 +4,10 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from subscriptions import configuring
-from subscriptions.api.pagination import Order
+from broker_project.core.api.fields import NameField, NamesField, StrictModelSerializer
+from broker_project.core.api.pagination import Order
+from subscriptions import edit
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.strictness import NameField, NamesField, StrictModelSerializer
 from subscriptions.api.visibility import publishers_for
 from subscriptions.models import ApiKey, EventType, Publisher
 
@@ -44,4 +44,4 @@ class Publishers(Resource[Publisher]):
         """Create one."""
         values = self.valid(request)
         links = {"event_types": values.pop("event_types", [])}
-        return self.created(configuring.create(Publisher(**values), links=links))
+        return self.created(edit.create(Publisher(**values), links=links))

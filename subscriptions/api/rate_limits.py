@@ -13,11 +13,11 @@ from django.http.response import HttpResponseBase
 from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
-from subscriptions.api.problems import ProblemType, register
-from subscriptions.key_scopes import requests_in_force
+from broker_project.core.api.problems import ProblemType, register
+from broker_project.core.rate_limit import Meters, site_of, welcome
+from broker_project.core.rates import Rate
+from subscriptions.credentials.scopes import requests_in_force
 from subscriptions.models import ApiKey
-from subscriptions.rates import Rate
-from subscriptions.throttling import Meters, site_of, welcome
 
 RATE: Final = "broker.rate"
 """Where a request bears how its key stands."""

@@ -13,14 +13,14 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 from rest_framework.viewsets import GenericViewSet
 
-from subscriptions import configuring, removing
+from broker_project.core.api.fields import StrictSerializer
+from broker_project.core.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
+from broker_project.core.api.parsing import refuse_unmeasured
+from broker_project.core.api.preconditions import etag_of, expected_versions
+from broker_project.core.api.problems import UNKNOWN, ProblemType, register
+from subscriptions import edit, remove
 from subscriptions.api.noting import Noted
-from subscriptions.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
-from subscriptions.api.parsing import refuse_unmeasured
 from subscriptions.api.permissions import Needs, check_scope, key_of, kinds_taken
-from subscriptions.api.preconditions import etag_of, expected_versions
-from subscriptions.api.problems import UNKNOWN, ProblemType, register
-from subscriptions.api.strictness import StrictSerializer
 from subscriptions.models import ApiKey, KeyKind, Scope
 from subscriptions.models.versioned import Versioned
 
@@ -31,10 +31,10 @@ KEPT_BY_THE_BROKER = ("version", "created_at", "updated_at")
 
 register(
     {
-        configuring.NameTaken: ProblemType(409, "name_taken", "Name taken"),
-        configuring.IsPreset: ProblemType(409, "preset", "Came installed"),
-        configuring.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
-        removing.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
+        edit.NameTaken: ProblemType(409, "name_taken", "Name taken"),
+        edit.IsPreset: ProblemType(409, "preset", "Came installed"),
+        edit.VersionMismatch: ProblemType(412, "version_mismatch", "Changed meanwhile"),
+        remove.StillInUse: ProblemType(409, "still_in_use", "Still in use"),
         ObjectDoesNotExist: UNKNOWN,
     }
 )
@@ -113,12 +113,12 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
     def partial_update(self, request: Request, **_: Any) -> Response:
         """Change what is given of one, if `If-Match` still holds."""
         changes = self.valid(request, partial=True)
-        return self.answer(configuring.change(self.which(), changes=changes, expected=expected_versions(request)))
+        return self.answer(edit.change(self.which(), changes=changes, expected=expected_versions(request)))
 
     def destroy(self, request: Request, **_: Any) -> Response:
         """Delete one, if `If-Match` still holds and nothing needs it."""
         refuse_body(request)
-        removing.remove(self.which(), expected=expected_versions(request))
+        remove.remove(self.which(), expected=expected_versions(request))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
     def filtered(self, rows: QuerySet[Record], query: Mapping[str, Any]) -> QuerySet[Record]:  # noqa: ARG002 - for subclasses
@@ -142,7 +142,7 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
     def change_by_action(self, request: Request, changes: Mapping[str, object]) -> Response:
         """Make a fixed change, as `activate` does; the body must be empty."""
         refuse_body(request)
-        return self.answer(configuring.change(self.which(), changes=changes, expected=expected_versions(request)))
+        return self.answer(edit.change(self.which(), changes=changes, expected=expected_versions(request)))
 
     def created(self, record: Record, **shown_once: str) -> Response:
         """Return the answer to a creation, with its address."""

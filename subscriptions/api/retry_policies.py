@@ -6,13 +6,13 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from subscriptions import configuring
-from subscriptions.api.pagination import Order
+from broker_project.core.api.fields import StrictModelSerializer
+from broker_project.core.api.pagination import Order
+from subscriptions import edit
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.strictness import StrictModelSerializer
 from subscriptions.api.visibility import retry_policies_for
 from subscriptions.models import ApiKey, RetryPolicy
-from subscriptions.retry_terms import TERMS
+from subscriptions.retry_policies import TERMS
 
 
 class RetryPolicySerializer(StrictModelSerializer[RetryPolicy]):
@@ -38,4 +38,4 @@ class RetryPolicies(Resource[RetryPolicy]):
 
     def create(self, request: Request) -> Response:
         """Create one; what is left out is as TeamForge says."""
-        return self.created(configuring.create(RetryPolicy(**self.valid(request))))
+        return self.created(edit.create(RetryPolicy(**self.valid(request))))

@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
-from subscriptions import configuring
-from subscriptions.api.header_fields import HeadersField
-from subscriptions.api.pagination import Order
+from broker_project.core.api.fields import StrictModelSerializer
+from broker_project.core.api.header_fields import HeadersField
+from broker_project.core.api.pagination import Order
+from subscriptions import edit
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.strictness import StrictModelSerializer
 from subscriptions.api.visibility import subscribers_for
 from subscriptions.models import ApiKey, Processing, Status, Subscriber
 
@@ -73,7 +73,7 @@ class Subscribers(Resource[Subscriber]):
 
     def create(self, request: Request) -> Response:
         """Create one."""
-        return self.created(configuring.create(Subscriber(**self.valid(request))))
+        return self.created(edit.create(Subscriber(**self.valid(request))))
 
     @extend_schema(request=None)
     @action(detail=True, methods=["post"])

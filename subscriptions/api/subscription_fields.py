@@ -6,16 +6,16 @@ from django.conf import settings
 from rest_framework import serializers
 from rest_framework.exceptions import PermissionDenied
 
-from subscriptions.api.header_fields import HeadersField
+from broker_project.core.api.fields import NameField, StrictModelSerializer, StrictSerializer, WholeNumberField
+from broker_project.core.api.header_fields import HeadersField
 from subscriptions.api.own_fields import OwnSubscriberField
 from subscriptions.api.permissions import key_of
 from subscriptions.api.resources import KEPT_BY_THE_BROKER
-from subscriptions.api.strictness import NameField, StrictModelSerializer, StrictSerializer, WholeNumberField
+from subscriptions.credentials.rotate_secrets import LONGEST_OVERLAP, OVERLAP
 from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, KeyKind, PausedBy, RetryPolicy, Subscriber, Subscription
 from subscriptions.names import is_own
-from subscriptions.rotating import LONGEST_OVERLAP, OVERLAP
-from subscriptions.scripts.checking import check_script
+from subscriptions.scripting.script_check import check_script
 
 
 class EventTypeField(NameField[EventType]):

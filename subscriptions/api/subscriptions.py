@@ -12,12 +12,12 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from subscriptions import configuring, rotating
-from subscriptions.api.pagination import Order, PageQuery
-from subscriptions.api.preconditions import expected_versions
-from subscriptions.api.problems import ProblemType, register
+from broker_project.core.api.fields import OneOfField, TextField
+from broker_project.core.api.pagination import Order, PageQuery
+from broker_project.core.api.preconditions import expected_versions
+from broker_project.core.api.problems import ProblemType, register
+from subscriptions import edit
 from subscriptions.api.resources import Resource, refuse_body
-from subscriptions.api.strictness import OneOfField, TextField
 from subscriptions.api.subscription_fields import (
     NewSubscriptionSerializer,
     SecretRotation,
@@ -25,10 +25,11 @@ from subscriptions.api.subscription_fields import (
     SubscriptionSerializer,
 )
 from subscriptions.api.visibility import subscriptions_for
+from subscriptions.credentials import rotate_secrets
+from subscriptions.credentials.signing_secrets import NEW_KEY_BYTES, secret_of
 from subscriptions.models import ApiKey, DeliveryMode, EventType, KeyKind, Status, Subscription
-from subscriptions.signing_secrets import NEW_KEY_BYTES, secret_of
 
-register({rotating.TooManySecrets: ProblemType(409, "too_many_secrets", "Too many secrets")})
+register({rotate_secrets.TooManySecrets: ProblemType(409, "too_many_secrets", "Too many secrets")})
 
 
 class SubscriptionQuery(PageQuery):
@@ -74,7 +75,7 @@ class Subscriptions(Resource[Subscription]):
     def create(self, request: Request) -> Response:
         """Create one; the answer shows its signing secret, once."""
         secret = secret_of(secrets.token_bytes(NEW_KEY_BYTES))
-        made = configuring.create(Subscription(**self.valid(request), signing_secret=secret))
+        made = edit.create(Subscription(**self.valid(request), signing_secret=secret))
         return self.created(made, signing_secret=secret)
 
     @extend_schema(request=None)
@@ -94,7 +95,7 @@ class Subscriptions(Resource[Subscription]):
     def rotate_secret(self, request: Request, **_: str) -> Response:
         """Give it a new signing secret, beside which the former signs for a while; the answer shows it, once."""
         asked = self.valid(request, by=SecretRotation)
-        made = rotating.rotate_secret(
+        made = rotate_secrets.rotate_secret(
             self.which(),
             random_bytes=secrets.token_bytes(NEW_KEY_BYTES),
             overlap=timedelta(seconds=asked["overlap_seconds"]),
@@ -107,4 +108,4 @@ class Subscriptions(Resource[Subscription]):
     def end_overlap(self, request: Request, **_: str) -> Response:
         """Let former signing secrets not sign any more, though their time is not over."""
         refuse_body(request)
-        return self.answer(rotating.end_overlap(self.which(), expected=expected_versions(request)))
+        return self.answer(rotate_secrets.end_overlap(self.which(), expected=expected_versions(request)))

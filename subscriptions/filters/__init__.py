@@ -6,17 +6,17 @@ much filters may do) · `bodies`, `documents`, `readers` (what a message looks l
 tree to a function) · `explaining` · `filter` (all of it in one value).
 """
 
-from subscriptions.filters.documents import Document as Document
-from subscriptions.filters.explaining import Explanation as Explanation
-from subscriptions.filters.explaining import Found as Found
-from subscriptions.filters.explaining import Result as Result
-from subscriptions.filters.explaining import TermResult as TermResult
+from subscriptions.filters.document import Document as Document
+from subscriptions.filters.explain import Explanation as Explanation
+from subscriptions.filters.explain import Found as Found
+from subscriptions.filters.explain import Result as Result
+from subscriptions.filters.explain import TermResult as TermResult
 from subscriptions.filters.filter import Filter as Filter
 from subscriptions.filters.filter import kept_filter as kept_filter
 from subscriptions.filters.filter import parse_filter as parse_filter
 from subscriptions.filters.filter import validate_filter as validate_filter
+from subscriptions.filters.json_values import FilterFailed as FilterFailed
 from subscriptions.filters.positions import FilterSyntaxError as FilterSyntaxError
 from subscriptions.filters.positions import Position as Position
 from subscriptions.filters.readers import text_at as text_at
-from subscriptions.filters.values import FilterFailed as FilterFailed
 from subscriptions.filters.work import Work as Work

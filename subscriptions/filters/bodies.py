@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from subscriptions.filters.values import Json, parse_json
+from subscriptions.filters.json_values import Json, parse_json
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.filters.compiling import compile_node
-from subscriptions.filters.documents import Document
-from subscriptions.filters.explaining import Explanation, explain
+from subscriptions.filters.compile import compile_node
+from subscriptions.filters.document import Document
+from subscriptions.filters.explain import Explanation, explain
 from subscriptions.filters.parsing import parse
 from subscriptions.filters.positions import FilterSyntaxError
 from subscriptions.filters.tree import Node

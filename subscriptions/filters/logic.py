@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from subscriptions.filters.documents import Document
-from subscriptions.filters.values import FilterFailed
+from subscriptions.filters.document import Document
+from subscriptions.filters.json_values import FilterFailed
 
 Test: TypeAlias = Callable[[Document], bool | None]
 """Raises `FilterFailed` where it cannot tell."""

@@ -6,9 +6,9 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from lark import Token
 
+from subscriptions.filters.json_values import FilterFailed, levels, parse_json, sort_key
 from subscriptions.filters.positions import FilterSyntaxError, Position, place_of
 from subscriptions.filters.tree import HEADER, PARTS, Constant, Path
-from subscriptions.filters.values import FilterFailed, levels, parse_json, sort_key
 
 MAX_DEPTH: Final = 20
 """Parentheses and negations inside each other; arrays and objects inside each other in a constant."""

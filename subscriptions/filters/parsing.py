@@ -6,9 +6,9 @@ from typing import Final, cast
 from lark import Lark, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from subscriptions.filters.operands import Placed
+from subscriptions.filters.parse import Part, TreeMaker
 from subscriptions.filters.positions import FilterSyntaxError, Position, place_of
 from subscriptions.filters.tree import Node, Path
-from subscriptions.filters.tree_making import Part, TreeMaker
 
 MAX_BYTES: Final = 4096
 OTHER_QUOTES: Final = '\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u2032\u2033`\u00b4"'

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Final
 
-from subscriptions.filters.values import TOO_DEEP, FilterFailed, Json, held, in_order
+from subscriptions.filters.json_values import TOO_DEEP, FilterFailed, Json, held, in_order
 
 MOST_PRINTED: Final = 4 * 2**20
 """Four times what a body may have."""

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from subscriptions.filters.documents import Document
+from subscriptions.filters.document import Document
+from subscriptions.filters.json_values import MISSING, Json, Missing, SortKey, sort_key
 from subscriptions.filters.parsing import parse_path
 from subscriptions.filters.printing import text_of
 from subscriptions.filters.tree import BODY, HEADER, Path
-from subscriptions.filters.values import MISSING, Json, Missing, SortKey, sort_key
 from subscriptions.filters.work import COMPARED
 
 KNOWN_PATHS: Final = 4096

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from subscriptions.filters.values import FilterFailed
+from subscriptions.filters.json_values import FilterFailed
 
 MOST_WORK: Final = 16 * 2**20
 """Of all filters that look at the messages of one publish; a unit is a character walked through, some 0.3 µs."""

@@ -9,10 +9,10 @@ import subscriptions.filters.filter
 import subscriptions.headers
 import subscriptions.models.filter_terms
 import subscriptions.models.reserved_ids
-import subscriptions.models.sealed
+import broker_project.core.sealed_fields
 import subscriptions.names
 import subscriptions.patterns
-import subscriptions.signing_secrets
+import subscriptions.credentials.signing_secrets
 from django.db import migrations, models
 
 
@@ -373,7 +373,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    subscriptions.models.sealed.SealedHeaders(
+                    broker_project.core.sealed_fields.SealedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
@@ -709,7 +709,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    subscriptions.models.sealed.SealedHeaders(
+                    broker_project.core.sealed_fields.SealedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
@@ -727,10 +727,10 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "signing_secret",
-                    subscriptions.models.sealed.SealedText(
+                    broker_project.core.sealed_fields.SealedText(
                         editable=False,
                         purpose="signing secret",
-                        validators=[subscriptions.signing_secrets.validate_secret],
+                        validators=[subscriptions.credentials.signing_secrets.validate_secret],
                     ),
                 ),
                 (
@@ -794,7 +794,7 @@ class Migration(migrations.Migration):
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
-                ("secret", subscriptions.models.sealed.SealedText(purpose="former signing secret")),
+                ("secret", broker_project.core.sealed_fields.SealedText(purpose="former signing secret")),
                 ("signs_until", models.DateTimeField()),
                 (
                     "subscription",

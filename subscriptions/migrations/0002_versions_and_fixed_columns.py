@@ -4,7 +4,7 @@ from django.apps.registry import Apps
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 
-from subscriptions.installing import install
+from subscriptions.presets import install
 
 RAISE_VERSION = """
 CREATE FUNCTION raise_version() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,6 +1,6 @@
 """What is configured: one module a model, re-exported here."""
 
-from subscriptions.key_scopes import KeyKind, Scope
+from subscriptions.credentials.scopes import KeyKind, Scope
 from subscriptions.models.api_keys import ApiKey
 from subscriptions.models.event_types import EventKind, EventType
 from subscriptions.models.former_secrets import FormerSecret

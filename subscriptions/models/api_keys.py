@@ -7,7 +7,7 @@ from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.key_scopes import OPENED, KeyKind, Scope
+from subscriptions.credentials.scopes import OPENED, KeyKind, Scope
 from subscriptions.models.publishers import Publisher
 from subscriptions.models.subscribers import Subscriber
 from subscriptions.models.versioned import Versioned

@@ -7,9 +7,9 @@ from django.db import models
 from django.db.models import Q
 
 from subscriptions.headers import validate_content_type
+from subscriptions.models.samples import check_sample
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name
-from subscriptions.samples import check_sample
 
 
 class EventKind(models.TextChoices):

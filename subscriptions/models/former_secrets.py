@@ -5,10 +5,10 @@ from typing import Self
 from django.db import models
 from django.db.models import Func
 
+from broker_project.core.sealed_fields import SealedText
+from broker_project.core.sealing import FORMER_SECRET
 from subscriptions.models.reserved_ids import ReservedId
-from subscriptions.models.sealed import SealedText
 from subscriptions.models.subscriptions import Subscription
-from subscriptions.sealing import FORMER_SECRET
 
 
 class FormerSecretQuerySet(models.QuerySet["FormerSecret"]):

@@ -9,7 +9,7 @@ from django.db.models import Q
 from subscriptions.models.versioned import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
 from subscriptions.retry_limits import FACTORS, JITTERS, PAUSES, PROBES, RETRIES, check_terms
-from subscriptions.retry_terms import ACTIONS, TEAMFORGE, TERMS, Action, OnExhausted, Terms, terms_of
+from subscriptions.retry_policies import ACTIONS, TEAMFORGE, TERMS, Action, OnExhausted, Terms, terms_of
 
 ENDS = [OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND]
 

@@ -8,7 +8,7 @@ from django.db.models import Q
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_monitor_url
 from subscriptions.models.event_types import EventKind
 from subscriptions.models.retry_policies import RetryPolicy
-from subscriptions.outputs import Output
+from subscriptions.payload_format import Output
 
 RATE_LIMITS = (0.001, 10_000.0)
 """Deliveries per second."""

@@ -5,12 +5,12 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from broker_project.core.sealed_fields import SealedHeaders
+from broker_project.core.sealing import SUBSCRIBER_HEADERS
 from subscriptions.headers import validate_headers
-from subscriptions.models.headed import Headed
+from subscriptions.models.base import Headed
 from subscriptions.models.mailboxes import MAILBOX_LIMITS, Mailboxed
-from subscriptions.models.sealed import SealedHeaders
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
-from subscriptions.sealing import SUBSCRIBER_HEADERS
 
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256

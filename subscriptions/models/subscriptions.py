@@ -7,19 +7,19 @@ from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import Q
 
+from broker_project.core.sealed_fields import SealedHeaders, SealedText
+from broker_project.core.sealing import SIGNING_SECRET, SUBSCRIPTION_HEADERS
+from subscriptions.credentials.signing_secrets import validate_secret
 from subscriptions.endpoints import MAX_ENDPOINT_LENGTH, is_scripted, validate_endpoint
 from subscriptions.filters import FilterSyntaxError, parse_filter
 from subscriptions.headers import validate_headers
+from subscriptions.models.base import Headed
 from subscriptions.models.event_types import EventKind, EventType
-from subscriptions.models.headed import Headed
 from subscriptions.models.pausable import PAUSES_ARE_WHOLE, PROBES, Pausable
-from subscriptions.models.sealed import SealedHeaders, SealedText
 from subscriptions.models.sent import KNOWN_WAYS, DeliveryMode, Sent
 from subscriptions.models.subscribers import Status, Subscriber
 from subscriptions.models.wanting import ONE_WISH, Wanting
 from subscriptions.patterns import REACHED_KIND, patterns_of
-from subscriptions.sealing import SIGNING_SECRET, SUBSCRIPTION_HEADERS
-from subscriptions.signing_secrets import validate_secret
 
 
 class SubscriptionQuerySet(models.QuerySet["Subscription"]):

@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, Final
 
 from subscriptions.schemas.compiling import Validator, validator_of
+from subscriptions.schemas.exact_json import UnreadableJson, exact_json
 from subscriptions.schemas.limits import text_of
-from subscriptions.schemas.numbers import UnreadableJson, exact_json
 from subscriptions.schemas.violations import Violation, violations_in
 from subscriptions.schemas.weighing import check_limits
 

@@ -8,7 +8,7 @@ from cloudevents.v1.conversion import to_binary, to_json, to_structured
 from cloudevents.v1.http import CloudEvent, from_http
 from standardwebhooks import Webhook
 
-from subscriptions.outputs import Output
+from subscriptions.payload_format import Output
 from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import Receiver, wait_until
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from broker_project.stack.testing import PRODUCTION_SETTINGS
+from broker_project.stack.test_command import PRODUCTION_SETTINGS
 from tests.real_broker import TIMEOUT, Broker
 from tests.web_processes import Web, another_web
 

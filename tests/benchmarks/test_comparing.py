@@ -7,7 +7,7 @@ import pytest
 from benchmarks.comparing import compared
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.receipts import NANOSECONDS, Receipts
-from benchmarks.topic.retrying import lulls
+from benchmarks.scenarios.retrying import lulls
 
 
 def failed_at(*seconds: float) -> Receipts:

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.children import RunningConsumers, fetching
 from benchmarks.errands import Errand
-from benchmarks.mailbox.taking import faults
+from benchmarks.scenarios.taking import faults
 from benchmarks.wire import body_of
 from tests.receiver import Receiver, answer, wait_until
 

@@ -5,7 +5,7 @@ import os
 import pytest
 from django.db import connection
 
-from benchmarks.growth import EMPTY, GROWN, measure
+from benchmarks.scenarios.growth import EMPTY, GROWN, measure
 
 
 @pytest.mark.lengthy

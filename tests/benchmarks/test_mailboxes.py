@@ -10,10 +10,10 @@ from benchmarks.bench import Bench, on
 from benchmarks.children import fetching
 from benchmarks.connection import Connection
 from benchmarks.errands import Errand
-from benchmarks.mailbox import million, polling, throughput
-from benchmarks.mailbox.taking import faults
 from benchmarks.publisher import ACCEPTED
 from benchmarks.receipts import ANYBODY, problems
+from benchmarks.scenarios import mailbox, million, throughput
+from benchmarks.scenarios.taking import faults
 from benchmarks.wire import body_of
 from tests.benchmarks.test_scenarios import SHORT, values
 from tests.real_broker import Broker
@@ -50,7 +50,7 @@ def test_fetches_are_timed_out_of_a_full_mailbox_that_is_empty_in_the_end(bench:
 
 @pytest.mark.lengthy
 def test_those_who_wait_are_reached_and_those_who_may_not_are_told(bench: Bench) -> None:
-    found = values(polling.run(bench, per_second=20, seats=3, clients=60))
+    found = values(mailbox.run(bench, per_second=20, seats=3, clients=60))
     assert min(found["accepted p95, nobody waits"], found["accepted p95, 3 clients : nobody"]) > 0
     assert min(found["reached p95, 3 clients"], found["reached p95, 60 clients"]) > 0
     assert 0 <= found["others waiting p50, 3 clients"] <= 2

@@ -5,7 +5,7 @@ import os
 import pytest
 from django.db import connection
 
-from benchmarks.matching import measure
+from benchmarks.scenarios.scale import measure
 
 
 @pytest.mark.lengthy

@@ -9,15 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arranging, soak, summaries, sync
+from benchmarks import arranging
 from benchmarks.bench import Bench, Options, on
 from benchmarks.children import running_sink
 from benchmarks.connection import Connection
 from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
-from benchmarks.queue import fast, slow
-from benchmarks.topic import dense, fanout, hanging, latency, rejected, retrying, scripts, single
+from benchmarks.scenarios import (
+    dense,
+    fast,
+    hanging,
+    latency,
+    latency_,
+    queue,
+    rejected,
+    retrying,
+    single,
+    soak,
+    summaries,
+    sync,
+    topic,
+)
 from benchmarks.wire import body_of
 from tests.faults.breaking import away
 from tests.real_broker import Broker
@@ -70,7 +83,7 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
     "run",
     [
         pytest.param(partial(fast.run, per_call=5), id="fast"),
-        pytest.param(partial(slow.run, per_call=5), id="slow", marks=pytest.mark.lengthy),
+        pytest.param(partial(queue.run, per_call=5), id="slow", marks=pytest.mark.lengthy),
     ],
 )
 def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
@@ -95,7 +108,7 @@ def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(b
 
 @pytest.mark.lengthy
 def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:
-    found = values(latency.run(bench, subscribers=3, per_second=40))
+    found = values(latency_.run(bench, subscribers=3, per_second=40))
     assert 0 < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]
     assert 0 < found["delivered p50"] <= found["delivered p95"] <= found["delivered p99"]
     assert found["delivered"] > 0
@@ -104,7 +117,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
 
 @pytest.mark.lengthy
 def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
-    outcome = fanout.run(bench, subscribers=5, times=2)
+    outcome = topic.run(bench, subscribers=5, times=2)
     found = values(outcome)
     assert 0 < found["to the last, median"] <= found["to the last, worst"]
     assert outcome.figures[0].bare
@@ -118,7 +131,7 @@ def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> N
 
 @pytest.mark.lengthy
 def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> None:
-    found = values(scripts.run(bench, subscribers=3, hostile=2, per_second=30))
+    found = values(latency.run(bench, subscribers=3, hostile=2, per_second=30))
     assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
     assert found["p99, beside / alone"] > 0
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack import command_line
-from broker_project.stack.testing import prepared
+from broker_project.stack.test_command import prepared
 from tests.faults.tables import markdown, summary
 from tests.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, Verdict
 

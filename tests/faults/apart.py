@@ -2,7 +2,7 @@
 
 import math
 
-from subscriptions.retry_terms import ACTIONS, Action
+from subscriptions.retry_policies import ACTIONS, Action
 
 RETRIES = 3
 APART = {

@@ -10,11 +10,12 @@ import time
 
 import django
 
-django.setup()
-
-from analytics import requesting, running
+from analytics import run_requests, runs
 from analytics.models import Run, RunState
 from analytics.spark_terms import spark_terms
+
+django.setup()
+
 
 ENDED = {RunState.PASSED, RunState.FAILED}
 AGAIN_SECONDS = 0.5
@@ -22,9 +23,9 @@ AGAIN_SECONDS = 0.5
 
 def summarize(since: dt.datetime) -> Run:
     """Return the run, done; one that the broker has begun meanwhile is waited for."""
-    run = requesting.new_range(since, requesting.now(), again=True)
+    run = run_requests.new_range(since, run_requests.now(), again=True)
     while run.state not in ENDED:
-        if running.run(run.pk, spark_terms(), stopping=threading.Event()) is None:
+        if runs.run(run.pk, spark_terms(), stopping=threading.Event()) is None:
             time.sleep(AGAIN_SECONDS)
         run.refresh_from_db()
     return run

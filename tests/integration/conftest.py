@@ -8,10 +8,11 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery.calls import caller, loop
-from delivery.driving import attending
-from delivery.rules import pauses
-from delivery.volatile import sending, tallies
+from delivery import pauses
+from delivery.http import futures
+from delivery.maintenance import periodic
+from delivery.sync import caller
+from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
 from tests import factories
 from tests.asking import PATH
@@ -55,17 +56,17 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def volatile(storage: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what is begun with volatile messages end with the test, however long it takes to write down its counts."""
-    monkeypatch.setattr(sending, "DRAIN_SECONDS", 0.0)
-    for module in (loop, tallies):
+    monkeypatch.setattr(send_once, "DRAIN_SECONDS", 0.0)
+    for module in (futures, counters):
         monkeypatch.setattr(module, "STOP_SECONDS", PATIENCE)
     yield
-    sending.stop()
+    send_once.stop()
 
 
 @pytest.fixture
 def nobody_announces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave what is to be announced as it was recorded."""
-    monkeypatch.delitem(attending.CHORES, "announce")
+    monkeypatch.delitem(periodic.CHORES, "announce")
 
 
 @pytest.fixture

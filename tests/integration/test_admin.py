@@ -10,7 +10,7 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 
 from delivery.models import Delivery
-from subscriptions.key_tokens import digest_of
+from subscriptions.credentials.tokens import digest_of
 from subscriptions.models import ApiKey, EventType, Publisher, Status, Subscriber, Subscription
 from tests import factories
 from tests.clients import Answer

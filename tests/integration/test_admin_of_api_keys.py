@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from subscriptions import key_issuing
-from subscriptions.key_scopes import Issuer
+from subscriptions.credentials import issue
+from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey
 from tests import factories
 from tests.admin_walk import person
@@ -66,7 +66,7 @@ def test_a_key_that_has_ended_is_not_revived_by_another_expiry(admin: Client, en
 
 def test_a_rotated_key_ends_when_it_was_to_whatever_its_expiry_says(admin: Client) -> None:
     key, _ = factories.api_key(factories.publisher())
-    key_issuing.rotate(
+    issue.rotate(
         ApiKey.objects.filter(pk=key.pk), random_bytes=b"x" * 32, now=timezone.now(), issuer=Issuer("test"), overlap=DAY
     )
     until = now_of(key).retires_at
@@ -83,7 +83,7 @@ def test_who_may_issue_it_prolongs_it(issuer: Client) -> None:
 @pytest.mark.parametrize("later", [99 * 365 * DAY, 101 * 366 * DAY], ids=["nearly", "beyond"])
 def test_an_end_is_within_a_hundred_years(issuer: Client, later: dt.timedelta) -> None:
     key, _ = factories.api_key(factories.publisher(), expires_at=timezone.now() + DAY)
-    is_beyond = later > key_issuing.LONGEST_LIFE
+    is_beyond = later > issue.LONGEST_LIFE
     answer = with_end(issuer, key, timezone.now() + later)
     assert (answer.status_code, b"more than a hundred years" in answer.content) == (
         (200, True) if is_beyond else (302, False)
@@ -205,7 +205,7 @@ def test_a_key_is_rotated_and_its_successors_token_shown(issuer: Client) -> None
 
 def test_a_key_that_has_ended_is_not_rotated(admin: Client) -> None:
     key, _ = factories.api_key()
-    key_issuing.revoke(ApiKey.objects.filter(pk=key.pk), now=timezone.now())
+    issue.revoke(ApiKey.objects.filter(pk=key.pk), now=timezone.now())
     answer = admin.post(f"{ROOT}/{key.pk}/rotate/", CONFIRMED, follow=True)
     assert "nothing takes its place" in " ".join(map(str, answer.context["messages"]))
     assert ApiKey.objects.count() == 1

@@ -10,7 +10,6 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
-from delivery.looking.standing import COUNTED_AT_MOST
 from delivery.models import (
     Announcement,
     Attempt,
@@ -29,6 +28,7 @@ from delivery.models import (
     StorageDay,
     VolatileCount,
 )
+from delivery.status.line_status import COUNTED_AT_MOST
 from tests import factories
 from tests.driving import line_of
 from tests.mailboxes import pulled_subscription

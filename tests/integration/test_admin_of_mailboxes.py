@@ -8,10 +8,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from delivery.looking.handed_out import in_flight_of
-from delivery.mailboxes.answering import acknowledge
+from delivery.mailbox.answering import acknowledge
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.status.handed_out import in_flight_of
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests import factories
 from tests.admin_of_mailboxes import address, text_of

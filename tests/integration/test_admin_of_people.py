@@ -7,7 +7,7 @@ from django.contrib.auth.models import AnonymousUser, Group, Permission, User
 from django.core.exceptions import PermissionDenied
 from django.test import Client, RequestFactory
 
-from people.views import permission_denied
+from broker_project.accounts.views import permission_denied
 from tests.clients import client_of_admin
 
 pytestmark = pytest.mark.django_db

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.urls import reverse
 
-from delivery.again import replaying
 from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.replay import replay_job
 from subscriptions.models import EventKind, Status, Subscription
 from tests import factories
 from tests.clients import client_of_admin
@@ -169,8 +169,8 @@ def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
     publish_bodies(shop.event_type, b"2", b"3")
     with working():
         wait_until_done()
-    monkeypatch.setattr(replaying, "COUNT_SLICE", 1)
-    monkeypatch.setattr(replaying, "MOST_COUNTED", 1)
+    monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
+    monkeypatch.setattr(replay_job, "MOST_COUNTED", 1)
     admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)
     asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
     counted = admin.post(NEW, asked).content.decode()

@@ -4,7 +4,7 @@ import pytest
 from django.test import Client
 
 from subscriptions.models import RetryPolicy
-from subscriptions.retry_terms import PRESETS
+from subscriptions.retry_policies import PRESETS
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -8,8 +8,8 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.accounts import pages as account_pages
 from delivery.models import Attempt, Delivery, Lane, Line, Message, Replay
-from people import pages as people_pages
 from subscriptions.models import ApiKey, RetryPolicy, Subscription
 from tests import factories
 from tests.admin_walk import actions, models, names_of_actions, pages, person, viewing
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 OF_SUPERUSERS: Final = {
     "auth_group.delete_selected",
     "auth_user.reset_second_factor",
-    "people_failedlogin.delete_selected",
+    "accounts_failedlogin.delete_selected",
 }
 WITH_VIEW: Final = {
     "subscriptions_eventtype.export_all",
@@ -80,7 +80,7 @@ OPENED: Final[dict[tuple[str, ...], set[str]]] = {
 @pytest.fixture(autouse=True)
 def _plain_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer refusals, of which there are hundreds here, without drawing the page (`test_navigation.py` does)."""
-    monkeypatch.setattr(people_pages, "not_permitted", lambda _: HttpResponse(status=403))
+    monkeypatch.setattr(account_pages, "not_permitted", lambda _: HttpResponse(status=403))
 
 
 @pytest.fixture

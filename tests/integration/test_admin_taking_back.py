@@ -8,9 +8,9 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from delivery.admin import mailbox_work
-from delivery.mailboxes.answering import acknowledge
+from delivery.mailbox.answering import acknowledge
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.admin_of_mailboxes import address, text_of, told

@@ -9,11 +9,11 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
-from delivery.announcements import announcing
-from delivery.announcements.announcing import announce, tell_of_held_lines
+from delivery import announcing
+from delivery.announcing import announce, tell_of_held_lines
+from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Announcement, Delivery, Line, Message
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.pausing import pause, resume
+from delivery.pause import pause, resume
 from subscriptions.models import EventKind, EventType, PausedBy, Subscription
 from tests import factories
 from tests.driving import (

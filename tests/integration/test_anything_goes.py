@@ -9,19 +9,18 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from delivery.driving import batches
+from delivery.holding import release
 from delivery.models import Delivery, Lane, Line, LineEvent
-from delivery.rules.outcomes import Decision
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
-from delivery.settling.settlements import Settlement, Withheld
+from delivery.outcomes import Decision
+from delivery.statuses import DeliveryStatus
+from delivery.worker import batches
+from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import RetryPolicy
-from subscriptions.scripts.jobs import Failed, Lost, Made, NotRun, Result
+from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
 from tests.anything_goes import NO_ANSWERS, try_anything, which, workers
 from tests.coming_and_going import counts
 from tests.factories import event_type, subscriber, subscription
 from tests.policies_in_force import EVENTS, PoliciesInForce
-from tests.policies_in_force import policies as policies
 from tests.stepping import Database, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT

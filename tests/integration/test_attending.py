@@ -5,11 +5,10 @@ import threading
 import pytest
 from django.conf import settings
 
-from delivery import tasks
-from delivery.driving import attending
-from delivery.driving.attending import Attendant, Chore, attend
-from delivery.probing import probing
-from subscriptions.database import rows
+from broker_project.core.db import rows
+from delivery import health_probe, tasks
+from delivery.maintenance import periodic
+from delivery.maintenance.periodic import Attendant, Chore, attend
 from tests.driving import lone_worker
 from tests.receiver import PATIENCE, wait_until
 
@@ -18,7 +17,7 @@ ONE_DAY = 86_400.0
 
 def only(monkeypatch: pytest.MonkeyPatch, **chores: Chore) -> None:
     """Let these be all the chores there are."""
-    monkeypatch.setattr(attending, "CHORES", chores)
+    monkeypatch.setattr(periodic, "CHORES", chores)
 
 
 def test_a_chore_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +49,7 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
     calls: list[int] = []
 
     def chore() -> int:
-        monkeypatch.setattr(attending, "EVERY_SECONDS", ONE_DAY)
+        monkeypatch.setattr(periodic, "EVERY_SECONDS", ONE_DAY)
         calls.append(next(slices, 0))
         return calls[-1]
 
@@ -102,7 +101,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
         return next(more, 0)
 
     only(monkeypatch, often=often, tell_of_held_lines=seldom)
-    monkeypatch.setattr(attending, "SELDOM_SECONDS", ONE_DAY)
+    monkeypatch.setattr(periodic, "SELDOM_SECONDS", ONE_DAY)
     stopping = threading.Event()
     attendant = Attendant(stopping, settings.REACH)
     attendant.start()
@@ -122,7 +121,7 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
         probed.set()
         return 0
 
-    monkeypatch.setattr(probing, "probe", probe)
+    monkeypatch.setattr(health_probe, "probe", probe)
     only(monkeypatch)
     tasks.attend()
     assert not probed.is_set()

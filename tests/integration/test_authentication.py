@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from subscriptions import key_issuing
+from subscriptions.credentials import issue
 from subscriptions.models import ApiKey
 from tests import factories
 from tests.clients import client_with
@@ -60,7 +60,7 @@ def test_several_keys_live_at_once_and_one_is_revoked_alone() -> None:
     owner = factories.publisher()
     (old, old_token), (_, new_token) = factories.api_key(owner), factories.api_key(owner)
     assert [client_with(token).get(SOME_LIST).status_code for token in (old_token, new_token)] == [200, 200]
-    key_issuing.revoke(ApiKey.objects.filter(pk=old.pk), now=timezone.now())
+    issue.revoke(ApiKey.objects.filter(pk=old.pk), now=timezone.now())
     assert [client_with(token).get(SOME_LIST).status_code for token in (old_token, new_token)] == [401, 200]
 
 

@@ -10,11 +10,11 @@ import pytest
 from django.db import Error
 from django.test import Client
 
-from delivery.again import backfilling, reserving
-from delivery.again.backfilling import go_on
-from delivery.again.replaying import cancel
+from broker_project.core.db import forget_connection
 from delivery.models import Delivery, Message, Replay, ReplayState
-from subscriptions.database import forget_connection
+from delivery.replay import backfill_job, backfilling
+from delivery.replay.backfilling import go_on
+from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories
 from tests.backfills import bodies_of, new, run, start, state_of
@@ -201,7 +201,7 @@ def test_ids_that_run_out_end_it_before_anything_is_sent(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(kind, 3)
-    monkeypatch.setattr(reserving, "UNDER_WAY", -1)
+    monkeypatch.setattr(backfill_job, "UNDER_WAY", -1)
     one = new(kind, receiver)
     backfill = start(one)
     run(backfill)

@@ -7,13 +7,13 @@ import psycopg
 import pytest
 from django.db import connection
 
-from delivery.again import backfilling, reserving
-from delivery.again.backfilling import go_on
-from delivery.again.locating import published_before
-from delivery.again.replaying import cancel
-from delivery.again.reserving import begin
 from delivery.models import Delivery, Message, Replay, ReplayState
-from delivery.settling.pausing import pause, resume
+from delivery.pause import pause, resume
+from delivery.replay import backfill_job, backfilling
+from delivery.replay.backfill_job import begin
+from delivery.replay.backfilling import go_on
+from delivery.replay.locating import published_before
+from delivery.replay.replay_job import cancel
 from subscriptions.models import EventType, PausedBy, Status, Subscription
 from tests import factories
 from tests.backfills import bodies_of, new, run, start, state_of
@@ -136,8 +136,8 @@ def test_it_is_counted_and_given_ids_a_slice_at_a_time(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = publish_numbered(kind, 10)
-    monkeypatch.setattr(reserving, "COUNT_SLICE", 3)
-    monkeypatch.setattr(reserving, "UNDER_WAY", 0)
+    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
+    monkeypatch.setattr(backfill_job, "UNDER_WAY", 0)
     one = new(kind, receiver)
     backfill = begin(one.pk, since=None, created_by="test")
     totals = []
@@ -155,8 +155,8 @@ def test_only_the_oldest_of_very_many_are_counted_for_whoever_waits(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(kind, 10)
-    monkeypatch.setattr(reserving, "COUNT_SLICE", 3)
-    monkeypatch.setattr(reserving, "MOST_COUNTED", 6)
+    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
+    monkeypatch.setattr(backfill_job, "MOST_COUNTED", 6)
     counted = client_of().post(
         f"/api/v1/subscriptions/{new(kind, receiver).pk}/backfill", {"dry_run": True}, content_type=JSON
     )

@@ -8,12 +8,12 @@ from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
 
+from broker_project.core.keyring import Keyring
+from broker_project.core.sealing import CALLBACK_TOKEN
 from delivery.callbacks.terms import callback_terms
-from delivery.lines.judging import KEPT_BODY_BYTES
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
-from subscriptions.keyring import Keyring
+from delivery.worker.judging import KEPT_BODY_BYTES
 from subscriptions.models import EventKind, EventType, Publisher
-from subscriptions.sealing import CALLBACK_TOKEN
 from tests import factories
 from tests.calling_back import JOB, RESULT, publish_job
 from tests.clients import Answer, client_of

@@ -4,8 +4,8 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from delivery.maintenance.partitions import today
 from delivery.models import Callback, Delivery, Line, Message
-from delivery.retention.storage_days import today
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.calling_back import REPLY_TO, RESULT, address_of, called_back, job_type, path_of, post

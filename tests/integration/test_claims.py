@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from delivery.messages.placing import sender_lines
+from delivery.dispatch.claim import CAPACITY, Claim, claim
 from delivery.models import Lane, Line
-from delivery.waking.claiming import CAPACITY, Claim, claim
+from delivery.publish.placing import sender_lines
 from tests.factories import subscriber
 
 pytestmark = pytest.mark.django_db

@@ -4,15 +4,15 @@ import resource
 
 import pytest
 
-from delivery.driving import driver, turns
-from delivery.lines.hands import BodyBudget
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
-from delivery.lines.runs import Run
+from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Line, PageRead
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.waking.claiming import claim
+from delivery.statuses import DeliveryStatus
+from delivery.worker import driver, run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.lines import settle
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
+from delivery.worker.runs import Run
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.driving import (
     Worker,
@@ -124,7 +124,7 @@ def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
-        strands.append(len(turns.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16).strands))
+        strands.append(len(run_lines.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16).strands))
     assert (strands, hand_of(taken)[0].id) == ([3, 1], head)
 
 
@@ -179,7 +179,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
 def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
-    driven = turns.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16)
+    driven = run_lines.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16)
     begun = hand_of(taken)[: len(driven.strands)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 

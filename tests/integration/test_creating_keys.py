@@ -8,7 +8,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from subscriptions.authenticating import key_for
+from subscriptions.credentials.authenticate import key_for
 from subscriptions.models import ApiKey, KeyKind
 from tests.factories import publisher, subscriber
 

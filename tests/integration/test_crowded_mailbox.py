@@ -4,11 +4,11 @@ import pytest
 from django.db import connection, transaction
 from structlog.testing import capture_logs
 
-from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER
-from delivery.mailboxes.fetching import LEAST_REACH, REACH, fetch
-from delivery.mailboxes.looking_out import LOOK
+from broker_project.core.db import rows
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER
+from delivery.mailbox.fetching import LEAST_REACH, REACH, fetch
+from delivery.mailbox.looking_out import LOOK
 from delivery.models import Delivery
-from subscriptions.database import rows
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered
 from tests.integration.test_mailbox_plans import FILL, fill

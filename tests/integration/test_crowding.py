@@ -3,10 +3,10 @@
 import pytest
 from django.db import connection
 
+from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Delivery, Lane, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancel_statements import SLICE
-from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.operations import SLICE
+from delivery.statuses import DeliveryStatus
 from tests import factories
 from tests.driving import Worker, line_of, publish_numbered, wait_until_done
 from tests.receiver import Receiver, wait_until

@@ -10,14 +10,13 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.models.functions import Now
 
-from delivery.driving import batches, turns
-from delivery.driving.driver import MOST_BODY_BYTES
-from delivery.lines import runs
 from delivery.models import Attempt, Delivery, QueueGroup
-from delivery.queues.settling import settle_groups
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Settled
+from delivery.statuses import DeliveryStatus
+from delivery.worker import batches, run_lines, runs
+from delivery.worker.driver import MOST_BODY_BYTES
+from delivery.worker.lines import settle
+from delivery.worker.settlements import Settled
+from delivery.worker.settling import settle_groups
 from subscriptions.models import EventKind, Subscription
 from tests.driving import (
     Worker,
@@ -212,9 +211,9 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
 def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
     monkeypatch.setattr(runs, "STILL_SECONDS", PATIENCE)
     before = time.monotonic()
-    assert turns.drive([], worker.driver) == []
+    assert run_lines.drive([], worker.driver) == []
     assert time.monotonic() - before < PATIENCE / 2
     assert Delivery.objects.count() == 0

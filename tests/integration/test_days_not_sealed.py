@@ -8,7 +8,7 @@ import pytest
 import structlog
 from django.test import Client
 
-from analytics import due, requesting
+from analytics import due, run_requests
 from analytics.open_transactions import OpenTransaction
 
 DAY = dt.timedelta(days=1)
@@ -17,8 +17,8 @@ DAY = dt.timedelta(days=1)
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch, storage: None) -> dt.datetime:
     """Let it be the day after tomorrow."""
-    instant = requesting.now() + 2 * DAY
-    monkeypatch.setattr(requesting, "now", lambda: instant)
+    instant = run_requests.now() + 2 * DAY
+    monkeypatch.setattr(run_requests, "now", lambda: instant)
     return instant
 
 
@@ -47,7 +47,7 @@ def test_what_keeps_days_from_being_sealed_is_said_daily_and_where_runs_are_list
 ) -> None:
     def said() -> tuple[int, bool]:
         with structlog.testing.capture_logs() as logged:
-            requesting.request_days(call_seconds=0)
+            run_requests.request_days(call_seconds=0)
         page = admin.get("/admin/analytics/run/").content.decode()
         return sum(event["event"] == "summaries.held_up" for event in logged), ending in page
 

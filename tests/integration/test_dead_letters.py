@@ -7,8 +7,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery.looking.dead_letters import REASONS, WITH_STATUS
 from delivery.models import Message
+from delivery.status.dead_letters_ import REASONS, WITH_STATUS
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of

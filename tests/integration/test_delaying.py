@@ -8,13 +8,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim
+from delivery.dispatch.delaying import begin_delayed
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.holding import release_one
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Message, QueueGroup
-from delivery.settling.expiring import expire_overdue
-from delivery.settling.holding import release_one
-from delivery.waking import wakeups
-from delivery.waking.claiming import claim
-from delivery.waking.delaying import begin_delayed
-from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import hand_of, line_of, publish_bodies, statuses, wait_until_done, working
@@ -78,12 +78,12 @@ def test_when_its_time_has_come_it_takes_the_place_that_it_was_published_at(
 @pytest.mark.django_db(transaction=True)
 def test_lines_are_woken_for_what_may_now_be_sent(storage: None, event_type: EventType, wanting: Subscription) -> None:
     publish_bodies(event_type, b"0", not_before=tomorrow())
-    wakeups.asleep(wakeups.TOPIC, wakeups.woken_lines(wakeups.TOPIC))
+    notify.asleep(notify.TOPIC, notify.woken_lines(notify.TOPIC))
     end_delays()
 
     begin_delayed()
 
-    assert wakeups.woken_lines(wakeups.TOPIC) == [line_of(wanting.subscriber).pk]
+    assert notify.woken_lines(notify.TOPIC) == [line_of(wanting.subscriber).pk]
 
 
 @pytest.mark.behaviour("2.13", "11.3")

@@ -7,14 +7,14 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from delivery.api.attempts import AttemptSerializer
-from delivery.callbacks.expiring import expire_replies, remove_ended_lines
-from delivery.looking.callback_standing import CallbackState
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.sweep import due_by_queue, still_due
+from delivery.maintenance.expiring import expire_replies, remove_ended_lines
 from delivery.models import Callback, Delivery, Lane, Line, Message
-from delivery.rules.statuses import FINAL, DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.lines import settle
-from delivery.waking.claiming import end_leases_of
-from delivery.waking.sweeping import due_by_queue, still_due
+from delivery.status.callback_status import CallbackState
+from delivery.statuses import FINAL, DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.calling_back import JOB, RESULT, called_back, job_type, post
 from tests.driving import Worker, attempts_of, begin_and_vanish, expire_lease, make_due, settlement, working
@@ -149,9 +149,6 @@ def test_one_unreachable_url_holds_up_no_other(
     assert wait_until_ended(callback).status == DeliveryStatus.DELIVERED
 
 
-# --- restarts --------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("6.8")
 def test_a_reply_under_way_when_a_worker_vanished_is_sent_again_and_flagged(
     callback: Callback, receiver: Receiver
@@ -211,9 +208,6 @@ def test_a_reply_that_expired_while_it_waited_is_not_sent(
     assert reply_of(callback).status == DeliveryStatus.EXPIRED
     wait_until(lambda: remove_ended_lines() == 1)
     assert receiver.of(THERE) == []
-
-
-# --- finding what is due ---------------------------------------------------------------------------
 
 
 def test_a_reply_is_found_when_its_wake_was_lost_and_once_its_pause_is_over(callback: Callback) -> None:

@@ -3,7 +3,7 @@
 from django.db.models.functions import Now
 
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
-from broker_project.stack.demo.summarizing import standing, why_not
+from broker_project.stack.demo.summarize_demo import standing, why_not
 
 
 def test_it_says_what_a_run_waits_for(db: None) -> None:

@@ -7,11 +7,10 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.callbacks import expiring
-from delivery.callbacks.expiring import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.maintenance import expiring, maintainer
+from delivery.maintenance.expiring import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
-from delivery.retention import maintaining
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Publisher
 from tests.calling_back import address_of, called_back, job_type, post
 from tests.publishing import problem
@@ -128,7 +127,7 @@ def test_a_chain_is_forgotten_slice_by_slice(
 def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
     post(callback)
     grow_older(100)
-    maintaining.maintain(keep_days=KEPT_DAYS)
+    maintainer.maintain(keep_days=KEPT_DAYS)
     assert Delivery.objects.get(subscription=None).status == DeliveryStatus.EXPIRED
     assert not Callback.objects.exists()
     assert not Line.objects.filter(lane=Lane.CALLBACK).exists()

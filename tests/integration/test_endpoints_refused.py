@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from broker_project.core.egress import networks_in
+from broker_project.core.reach import Reach
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
-from subscriptions.networks import networks_in
-from subscriptions.reach import Reach
 from tests import factories
 from tests.calling_back import job_type, publish_job
 from tests.clients import client_of

@@ -6,7 +6,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from delivery.models import Message
-from subscriptions import configuring
+from subscriptions import edit
 from subscriptions.models import EventType
 from tests import factories
 from tests.clients import Answer, client_of
@@ -71,7 +71,7 @@ def test_what_cannot_be_judged_is_refused(order_paid: EventType, shop: Client, b
 @pytest.mark.behaviour("2.5", "2.7")
 def test_one_broken_item_refuses_its_batch_and_says_which(order_paid: EventType, shop: Client) -> None:
     many = {f"m{n}": 1 for n in range(20)}
-    configuring.change(
+    edit.change(
         EventType.objects.filter(pk=order_paid.pk),
         changes={"schema": {"additionalProperties": {"type": "string"}}},
     )

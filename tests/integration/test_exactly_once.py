@@ -11,8 +11,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
+from broker_project.core.db import rows
 from delivery.models import Message
-from subscriptions.database import rows
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import Answer, client_of, client_with

@@ -6,15 +6,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from delivery.mailboxes import fetch_statements
-from delivery.mailboxes.answering import acknowledge
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box, Fetched
+from delivery.holding import release
+from delivery.mailbox import fetch_messages
+from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box, Fetched
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
-from subscriptions.outputs import Output
+from subscriptions.payload_format import Output
 from tests.driving import activate, inactivate, publish_bodies, publish_numbered
 from tests.mailboxes import at_once, box_of, fetched, pulled_subscription, time_out
 
@@ -57,8 +57,8 @@ def test_subscriptions_of_one_mailbox_are_fetched_in_the_order_of_publishing(pul
 def test_one_fetch_takes_a_mebibyte_of_bodies_at_most_but_always_one_message(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fetch_statements.PAGE_BYTES == 1024 * 1024
-    half = b"x" * (fetch_statements.PAGE_BYTES // 2)
+    assert fetch_messages.PAGE_BYTES == 1024 * 1024
+    half = b"x" * (fetch_messages.PAGE_BYTES // 2)
     publish_bodies(pulled.event_type, half, half, b"y", half * 2 + b"x", b"z", content_type="text/plain")
     lengths = [[len(one) for one in bodies(fetched(pulled))] for _ in range(5)]
     assert lengths == [[len(half)] * 2, [1], [len(half) * 2 + 1], [1], []]

@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 import pytest
 from django.db import models as django_models
 
-from analytics.figures.audit import audit, findings
 from analytics.figures.backlog import highest_backlog
-from analytics.figures.endpoints import Failing, failing_endpoints
-from analytics.figures.latency import histograms, latencies, latency
+from analytics.figures.ordering import audit, findings
 from analytics.figures.queues import balance, messages_by_sender, shares
 from analytics.figures.reliability import Totals, outcomes, totals
-from analytics.figures.selecting import Selection
+from analytics.figures.selection import Selection
+from analytics.figures.success import Failing, failing_endpoints
+from analytics.figures.traffic import histograms, latencies, latency
 from analytics.figures.volume import NAMED, messages_and_bytes, messages_by_publisher
 from analytics.models import AuditFinding, Backlog, EndpointShare, Latency, Reliability, SenderLoad, Volume
 from analytics.pipeline import tables

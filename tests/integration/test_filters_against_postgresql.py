@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from subscriptions.filters import Document, parse_filter
+from subscriptions.filters.json_values import parse_json
 from subscriptions.filters.printing import json_text
 from subscriptions.filters.tree import Node
-from subscriptions.filters.values import parse_json
 from tests import filter_texts, json_texts
 
 pytestmark = pytest.mark.django_db

@@ -6,11 +6,11 @@ from pathlib import Path
 from django.apps import apps
 from structlog.testing import capture_logs
 
-from analytics.forgetting import forget
 from analytics.models import Backlog, ErrorBudget, HourTotal, Reliability, Run, RunKind, RunState
 from analytics.pipeline.tables import GOLD
+from analytics.retention_of_summaries import forget
 from analytics.windows import midnight
-from delivery.retention.storage_days import today
+from delivery.maintenance.partitions import today
 
 KEEP_DAYS = 400
 FIRST = dt.timedelta(days=KEEP_DAYS)

@@ -10,21 +10,21 @@ from django.db import connection
 from django.test import Client
 
 from benchmarks import filling
-from delivery.lines.hands import BodyBudget
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
-from delivery.lines.strands import DrivenLine
-from delivery.looking.standing import held_lines, standings_of, unfinished_of
-from delivery.looking.under_way import UNDER_WAY, under_way
+from broker_project.core.db import forget_connection
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
-from delivery.retention.storage_days import open_days, today
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Further
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work, still_due
-from subscriptions.database import forget_connection
+from delivery.status.in_flight import UNDER_WAY, under_way
+from delivery.status.standing import held_lines, standings_of, unfinished_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import DrivenLine
+from delivery.worker.lines import settle
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
+from delivery.worker.settlements import Further
 from subscriptions.models import Subscriber, Subscription
 from tests.clients import client_of, client_of_admin
 from tests.driving import (

@@ -3,8 +3,8 @@
 import pytest
 from django.db import connection
 
-from delivery.looking.under_way import FEW
-from delivery.rules.statuses import DeliveryStatus
+from delivery.status.in_flight import FEW
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscription
 from tests.clients import client_of
 from tests.driving import publish_numbered

@@ -8,12 +8,12 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 
-from delivery.looking.standing import LineState, Standing, standings_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.holding import release
 from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.holding import release
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work, still_due
+from delivery.status.standing import LineState, Standing, standings_of
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of, client_of_admin

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from delivery.http.transfers import MAX_ANSWER_BYTES
+from delivery.http.transfer import MAX_ANSWER_BYTES
 from delivery.models import Attempt, Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import (
     Worker,

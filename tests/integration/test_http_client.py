@@ -10,9 +10,9 @@ import requests
 from django.conf import settings
 
 from delivery.http.client import OVERDUE_SECONDS, HttpClient
-from delivery.http.gates import Gate
-from delivery.http.header_lines import EncodedRequest
-from delivery.http.transfers import TOO_LATE, Answer, RequestNotCompleted
+from delivery.http.connection_gate import Gate
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import TOO_LATE, Answer, RequestNotCompleted
 from tests.receiver import Later, Receiver, answer, hang, raw, wait_until
 
 LONG = 30.0
@@ -99,7 +99,7 @@ def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
         assert content_of(ask(client, receiver, "/")) == (200, b"")
     monkeypatch.setattr(Gate, "lets_out", stopped)
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_for)
-    monkeypatch.setattr("delivery.http.transfers.time", clock)
+    monkeypatch.setattr("delivery.http.transfer.time", clock)
     result = ask(client, receiver, "/late").result
     assert isinstance(result, RequestNotCompleted)
     assert (result.reason, result.was_sent, result.timed_out) == (TOO_LATE, False, False)
@@ -134,7 +134,7 @@ def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
     began = time.monotonic()
     send(client, receiver, "/hangs")
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
-    monkeypatch.setattr("delivery.http.transfers.time", clock)
+    monkeypatch.setattr("delivery.http.transfer.time", clock)
     (answered,) = client.wait(LONG)
     assert isinstance(answered.result, RequestNotCompleted)
     assert answered.result.timed_out

@@ -4,8 +4,8 @@ from contextlib import closing
 
 import pytest
 
-from delivery.calls.statements import BEGIN
-from subscriptions.database import rows
+from broker_project.core.db import rows
+from delivery.sync.statements import BEGIN
 from tests.connections import another_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,8 +6,8 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from delivery.maintenance.partitions import today
 from delivery.models import Callback, Delivery, Lane, Message, Replay
-from delivery.retention.storage_days import today
 from subscriptions.models import ApiKey, Publisher, Subscription
 from tests import factories
 from tests.clients import Answer, api_document, client_of

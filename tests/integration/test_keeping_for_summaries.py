@@ -8,10 +8,10 @@ import structlog
 from django.db.models.functions import Now
 from django.test import Client
 
+from delivery.maintenance.kept_days import days_kept
+from delivery.maintenance.maintainer import maintain
+from delivery.maintenance.partitions import DAYS_AHEAD, open_days, today
 from delivery.models import StorageDay
-from delivery.retention.kept_days import days_kept
-from delivery.retention.maintaining import maintain
-from delivery.retention.storage_days import DAYS_AHEAD, open_days, today
 
 KEEP_DAYS = 14
 DAY = dt.timedelta(days=1)

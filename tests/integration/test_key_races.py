@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 from django.utils import timezone
 
-from subscriptions import key_issuing
-from subscriptions.database import forget_connection
-from subscriptions.key_issuing import KeyEnded
-from subscriptions.key_scopes import Issuer
+from broker_project.core.db import forget_connection
+from subscriptions.credentials import issue
+from subscriptions.credentials.issue import KeyEnded
+from subscriptions.credentials.scopes import Issuer
 from subscriptions.models import ApiKey
 from tests import factories
 from tests.clients import client_with
@@ -32,9 +32,7 @@ def test_two_rotations_at_once_give_two_successors_and_the_earlier_end() -> None
     def rotate(overlap: dt.timedelta) -> ApiKey:
         try:
             own = bytes([overlap // HOUR]) * 32
-            return key_issuing.rotate(
-                named(former), random_bytes=own, now=begun, issuer=Issuer("test"), overlap=overlap
-            )[0]
+            return issue.rotate(named(former), random_bytes=own, now=begun, issuer=Issuer("test"), overlap=overlap)[0]
         finally:
             forget_connection()
 
@@ -51,9 +49,9 @@ def test_a_rotation_and_a_revocation_at_once_leave_the_key_revoked() -> None:
     def act(number: int) -> None:
         try:
             if number % 2:
-                key_issuing.revoke(named(former), now=timezone.now())
+                issue.revoke(named(former), now=timezone.now())
             else:
-                key_issuing.rotate(
+                issue.rotate(
                     named(former), random_bytes=bytes([number]) * 32, now=timezone.now(), issuer=Issuer("test")
                 )
         except KeyEnded:
@@ -80,7 +78,7 @@ def test_whatever_begins_after_a_revocation_was_answered_is_refused() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         used = [threads.submit(use, n) for n in range(40)]
-        key_issuing.revoke(named(key), now=timezone.now())
+        issue.revoke(named(key), now=timezone.now())
         ended.append(True)
         used += [threads.submit(use, n) for n in range(40)]
         seen = {one.result() for one in used}

@@ -9,10 +9,10 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
+from broker_project.core.db import forget_connection
+from delivery.mailbox.long_poll import HERE
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.waking.polls import HERE
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import ApiKey, EventType
 from tests.clients import Answer, client_of
 from tests.driving import publish_numbered

@@ -5,7 +5,7 @@ import pytest
 from django.db import connection, transaction
 from psycopg_pool import ConnectionPool
 
-from subscriptions.database import give_connection_back
+from broker_project.core.db import give_connection_back
 from tests.connections import another_connection
 from tests.receiver import wait_until
 

@@ -8,15 +8,15 @@ import pytest
 from django.db import connection, transaction
 from django.db.models.functions import Now
 
-from delivery.driving import turns
-from delivery.driving.driver import MOST_BODY_BYTES
-from delivery.lines.hands import MAX_BYTES, BodyBudget, Hand, InHand
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
+from broker_project.core.db import forget_connection
+from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Message
-from delivery.rules.statuses import DeliveryStatus
-from delivery.waking.claiming import claim
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
+from delivery.worker import run_lines
+from delivery.worker.buffer import MAX_BYTES, BodyBudget, Hand, InHand
+from delivery.worker.driver import MOST_BODY_BYTES
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
 from subscriptions.models import EventType, Subscription
 from tests.driving import (
     PLENTY,
@@ -132,7 +132,7 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 def test_lines_that_share_a_small_budget_all_get_through(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.driving.driver.MOST_BODY_BYTES", 3 * MAX_BYTES)
+    monkeypatch.setattr("delivery.worker.driver.MOST_BODY_BYTES", 3 * MAX_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
@@ -179,7 +179,7 @@ def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[byte
 def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
     receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
     for number in (1, 2, 3):
         publish_numbered(wanted.event_type, 1, first=number)
         wait_until_done()

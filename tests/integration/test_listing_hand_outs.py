@@ -9,11 +9,11 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.looking import listing, under_way
-from delivery.mailboxes.answering import extend
-from delivery.mailboxes.results import ReceiptCode
+from delivery.mailbox.answering import extend
+from delivery.mailbox.results import ReceiptCode
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.status import dead_letters, in_flight
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber
 from tests.clients import client_of, client_of_admin
 from tests.driving import begin_and_vanish, line_of, publish_numbered
@@ -23,11 +23,11 @@ from tests.mailboxes import fetched, pulled_subscription, time_out
 IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
 
 
-@pytest.fixture(params=[under_way.FEW, 1], ids=["few", "many"])
+@pytest.fixture(params=[in_flight.FEW, 1], ids=["few", "many"])
 def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_type: EventType) -> Subscriber:
     """Somebody who fetches and is sent to, beside a stranger; of each sort some, in no order of time or id."""
-    monkeypatch.setattr(under_way, "UNDER_WAY", under_way.UNDER_WAY.replace(str(under_way.FEW), str(request.param)))
-    monkeypatch.setattr(listing, "TIMED_OUT", under_way.TIMED_OUT.replace(str(under_way.FEW), str(request.param)))
+    monkeypatch.setattr(in_flight, "UNDER_WAY", in_flight.UNDER_WAY.replace(str(in_flight.FEW), str(request.param)))
+    monkeypatch.setattr(dead_letters, "TIMED_OUT", in_flight.TIMED_OUT.replace(str(in_flight.FEW), str(request.param)))
     wanted = subscriber("wanted")
     boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
     subscription(wanted, event_type)

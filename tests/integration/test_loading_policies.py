@@ -2,12 +2,12 @@
 
 import pytest
 
-from delivery.rules.retry_policies import TEAMFORGE_POLICY, RetryPolicy, policy_of
-from delivery.webhooks.loading import destinations_of
+from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
+from delivery.webhook.destination import destinations_of
 from subscriptions import models
 from subscriptions.models import Subscription
-from subscriptions.outputs import Output
-from subscriptions.retry_terms import PRESETS
+from subscriptions.payload_format import Output
+from subscriptions.retry_policies import PRESETS
 from tests.factories import retry_policy, subscription
 
 pytestmark = pytest.mark.django_db

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delivery.webhooks import loading
-from delivery.webhooks.loading import destinations_of
+from delivery.webhook import destination
+from delivery.webhook.destination import destinations_of
 from subscriptions.models import Subscription
 from tests.factories import subscription
 
@@ -35,11 +35,11 @@ def test_a_changed_script_is_read_anew() -> None:
 
 
 def test_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "SCRIPT_CHARACTERS", 1000)
-    monkeypatch.setattr(loading, "_scripts", loading._Scripts())
+    monkeypatch.setattr(destination, "SCRIPT_CHARACTERS", 1000)
+    monkeypatch.setattr(destination, "_scripts", destination._Scripts())
     ids = scripted(30, "x" * 100)
     for _ in range(2):
         found = destinations_of(ids)
         assert {len(one.script) for one in found.values()} == {100}
-        assert len(loading._scripts._kept) == 10
+        assert len(destination._scripts._kept) == 10
     assert destinations_of([0]) == {}

@@ -12,7 +12,7 @@ from django.db import connection as of_django
 
 from analytics.models import Backlog, HourTotal, Reliability
 from analytics.pipeline.job import Window
-from analytics.pipeline.loading import load
+from analytics.pipeline.load import load
 from analytics.pipeline.tables import RELIABILITY
 from tests.spark.summaries import database_address
 

@@ -13,8 +13,8 @@ from django.contrib.auth.hashers import PBKDF2PasswordHasher
 from django.db import connection, connections
 from django.test import Client
 
-from people import tasks, throttling
-from people.throttling import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS
+from broker_project.accounts import login_throttle, tasks
+from broker_project.accounts.login_throttle import MOST_FOR_A_NAME, MOST_FROM_AN_ADDRESS
 from tests.logging_in import PASSWORD, browser, log_in, person
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,7 @@ def fail(name: str = "ann", times: int = MOST_FOR_A_NAME, address: str = "198.51
 def is_over() -> None:
     """Let the pause of everything that was counted be over."""
     for row in AccessAttempt.objects.all():
-        AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - throttling.PAUSE)
+        AccessAttempt.objects.filter(pk=row.pk).update(attempt_time=row.attempt_time - login_throttle.PAUSE)
 
 
 def test_after_so_many_failures_not_even_the_right_password_is_looked_at() -> None:
@@ -100,7 +100,7 @@ def test_the_page_says_when_to_try_again_and_not_whether_there_is_such_a_person(
     for name in ("ann", "nobody"):
         fail(name, address=ELSEWHERE)
         answer = log_in(browser(ELSEWHERE), name)
-        assert 0 < int(answer.headers["Retry-After"]) <= throttling.PAUSE.total_seconds() + 1
+        assert 0 < int(answer.headers["Retry-After"]) <= login_throttle.PAUSE.total_seconds() + 1
         pages.append(answer.content.decode())
     assert "Try again in 15 minutes" in pages[0]
     assert pages[0].replace("ann", "nobody") == pages[1]
@@ -123,8 +123,8 @@ def test_the_wrong_password_and_the_unknown_name_are_answered_alike() -> None:
 
 def test_an_unknown_name_takes_as_long_as_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 100_000)
-    monkeypatch.setattr(throttling, "MOST_FOR_A_NAME", 1_000)
-    monkeypatch.setattr(throttling, "MOST_FROM_AN_ADDRESS", 1_000)
+    monkeypatch.setattr(login_throttle, "MOST_FOR_A_NAME", 1_000)
+    monkeypatch.setattr(login_throttle, "MOST_FROM_AN_ADDRESS", 1_000)
     ann = person()
     ann.set_password(PASSWORD)
     ann.save()
@@ -160,7 +160,7 @@ def test_a_superuser_lets_somebody_try_again_and_the_history_has_it() -> None:
     fail("bob")
     superuser = browser(ELSEWHERE)
     log_in(superuser, "admin")
-    page = "/admin/people/failedlogin/"
+    page = "/admin/accounts/failedlogin/"
     row = AccessAttempt.objects.get()
     assert "bob" in superuser.get(page).content.decode()
     superuser.post(page, {"action": "delete_selected", "_selected_action": [row.pk], "post": "yes"})
@@ -174,8 +174,8 @@ def test_only_superusers_let_people_try_again() -> None:
     viewer = browser(ELSEWHERE)
     log_in(viewer, "viewer")
     row = AccessAttempt.objects.get()
-    assert viewer.get("/admin/people/failedlogin/").status_code == 403
-    assert viewer.post(f"/admin/people/failedlogin/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert viewer.get("/admin/accounts/failedlogin/").status_code == 403
+    assert viewer.post(f"/admin/accounts/failedlogin/{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
 def test_what_counts_no_more_is_forgotten_with_sessions_that_have_ended() -> None:

@@ -9,12 +9,12 @@ import pytest
 from django.db import OperationalError
 from django.db.models.functions import Now
 
-from delivery.mailboxes import looking_out
-from delivery.mailboxes.looking_out import LOOK, LookOut
+from broker_project.core.db import forget_connection, rows
+from delivery.mailbox import looking_out
+from delivery.mailbox.long_poll import Poll, Room
+from delivery.mailbox.looking_out import LOOK, LookOut
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.waking.polls import Poll, Room
-from subscriptions.database import forget_connection, rows
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.driving import inactivate, publish_numbered

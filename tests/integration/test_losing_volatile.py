@@ -10,29 +10,21 @@ from django.test import Client
 from django.utils import timezone
 from structlog.testing import capture_logs
 
+from broker_project.core.db import rows
+from broker_project.core.sealing import keyring
 from delivery.models import Delivery, Pace, VolatileCount, VolatileOutcome
-from delivery.settling.pace_statements import LATE
 from delivery.tasks import send_volatile
-from delivery.volatile import pacing, sending, tallies
-from delivery.volatile.parcels import PURPOSE, Parcel
-from subscriptions.database import rows
+from delivery.volatile import counters, pacing, send_once
+from delivery.volatile.envelope import PURPOSE, Parcel
+from delivery.worker.pace_statements import LATE
 from subscriptions.models import EventType, Subscription
 from subscriptions.models.pausable import PausedBy
-from subscriptions.sealing import keyring
 from tests import factories
 from tests.clients import Answer
 from tests.driving import retry_line_of, wait_until_done, working
 from tests.publishing import publish
 from tests.receiver import Receiver, hang, wait_until
-from tests.volatile import (
-    VOLATILE,
-    arguments_in,
-    counted,
-    redis_away,
-    tasks,
-    wait_until_answered,
-    work,
-)
+from tests.volatile import VOLATILE, arguments_in, counted, redis_away, tasks, wait_until_answered, work
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 
@@ -48,7 +40,7 @@ def test_a_subscriber_that_hangs_leaves_the_others_their_places(
     settings.VOLATILE_MAX_IN_FLIGHT = 4
     receiver.on("/hangs", hang)
     hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
-    places = sending.running_sender(reach=settings.REACH, under_way=4)._places
+    places = send_once.running_sender(reach=settings.REACH, under_way=4)._places
     publish(client, **VOLATILE)
     work()
     wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])
@@ -181,13 +173,13 @@ def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, 
     for _ in range(3):
         publish(client, **VOLATILE)
     assert len(tasks()) == 3  # as a worker takes them that is killed before it has counted
-    sending.stop()
+    send_once.stop()
     assert [one.unaccounted for one in VolatileCount.objects.order_by("subscription")] == [3, None]
 
 
 def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
-    of = tallies.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
-    processes = [tallies.Tallies() for _ in range(3)]
+    of = counters.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    processes = [counters.Tallies() for _ in range(3)]
     for number, one in enumerate(processes, 1):
         one.start()
         one.count(of, VolatileOutcome.DELIVERED, number)
@@ -198,8 +190,8 @@ def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
 
 
 def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) -> None:
-    one = tallies.Tallies()
-    of = tallies.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    one = counters.Tallies()
+    of = counters.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
     rows("ALTER TABLE delivery_volatilecount RENAME TO elsewhere")
     try:
         for _ in range(2):

@@ -2,9 +2,9 @@
 
 import pytest
 
-from delivery.mailboxes.answering import give_back
-from delivery.mailboxes.returning import return_overdue
-from delivery.rules.statuses import DeliveryStatus
+from delivery.mailbox.answering import give_back
+from delivery.mailbox.returning import return_overdue
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered, statuses
 from tests.mailboxes import fetched, pulled_subscription, time_out

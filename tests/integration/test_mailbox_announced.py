@@ -4,10 +4,10 @@ import orjson
 import pytest
 from django.utils import timezone
 
-from delivery.announcements.announcing import announce
-from delivery.mailboxes.answering import give_back
+from delivery.announcing import announce
+from delivery.mailbox.answering import give_back
 from delivery.models import Announcement, LineEvent, Message
-from subscriptions.configuring import change
+from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
 from tests import factories
 from tests.driving import line_of, publish_numbered, statuses

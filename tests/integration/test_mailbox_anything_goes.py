@@ -11,14 +11,14 @@ from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from delivery.mailboxes.expiring import expire_unread
-from delivery.mailboxes.purging import purge
-from delivery.mailboxes.returning import return_overdue
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.mailbox.purging import purge
+from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.expiring import expire_overdue
-from delivery.waking.claiming import end_leases_of
-from delivery.waking.sweeping import lines_with_due_work
 from subscriptions.models import DeliveryMode, Status, Subscriber
 from tests.anything_goes import TABLES
 from tests.driving import make_due, publish_bodies

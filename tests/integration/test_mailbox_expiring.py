@@ -3,16 +3,16 @@
 import pytest
 from django.db import connection
 
-from delivery.driving.attending import CHORES
-from delivery.mailboxes import returning
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.expiring import expire_unread
-from delivery.mailboxes.returning import return_overdue
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch import notify
+from delivery.mailbox import returning
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.periodic import CHORES
 from delivery.models import Announcement, Delivery
-from delivery.rules.reasons import told
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking import wakeups
+from delivery.reasons import told
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import line_of, publish_numbered, statuses
 from tests.factories import event_type as new_event_type
@@ -126,7 +126,7 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[list[int]] = []
-    monkeypatch.setattr(wakeups, "wake", lambda _, line_ids: woken.append(line_ids))
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     publish_numbered(pulled.event_type, 2)
     fetched(pulled, 1)
     switch(pulled, DeliveryMode.PUSH)

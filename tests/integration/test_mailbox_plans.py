@@ -9,15 +9,15 @@ import pytest
 from django.db import connection
 
 from benchmarks import filling
-from delivery.mailboxes.answering import acknowledge, extend, give_back
-from delivery.mailboxes.expiring import EXPIRE, OF_EACH, expire_unread
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box
-from delivery.mailboxes.looking_out import LOOK
-from delivery.mailboxes.returning import REACH, RETURN, STRETCH, return_overdue
-from delivery.mailboxes.standing import COUNTED_AT_MOST, mailboxes_of
-from delivery.retention.storage_days import open_days, today
-from subscriptions.database import forget_connection, rows
+from broker_project.core.db import forget_connection, rows
+from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box
+from delivery.mailbox.looking_out import LOOK
+from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.returning import REACH, RETURN, STRETCH, return_overdue
+from delivery.mailbox.unread import EXPIRE, OF_EACH, expire_unread
+from delivery.maintenance.partitions import open_days, today
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.connections import another_connection
 from tests.driving import line_of, publish_numbered

@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from django.db import connection
 
-from delivery.mailboxes import expiring, fetching, returning
-from delivery.mailboxes.answering import acknowledge, extend
-from delivery.mailboxes.expiring import expire_unread
-from delivery.mailboxes.fetch_statements import FETCH, FETCH_IN_ORDER, LOCK
-from delivery.mailboxes.hand_outs import Fetched
-from delivery.mailboxes.purging import Purged, purge
-from delivery.mailboxes.returning import return_overdue
+from broker_project.core.db import forget_connection
+from delivery.holding import release
+from delivery.mailbox import fetching, returning, unread
+from delivery.mailbox.answering import acknowledge, extend
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
+from delivery.mailbox.hand_outs import Fetched
+from delivery.mailbox.purging import Purged, purge
+from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.unread import expire_unread
 from delivery.models import UNTIL_RELEASED, Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered, statuses
 from tests.mailboxes import age, box_of, fetched, pulled_subscription, time_out
@@ -95,9 +95,6 @@ def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
     assert elsewhere.execute(FETCH_IN_ORDER if box.is_ordered else FETCH, asked).fetchall()[0][2]
 
 
-# --- fetching --------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.3")
 @pytest.mark.parametrize("is_late", [False, True], ids=["fresh", "timed out"])
 def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
@@ -162,14 +159,11 @@ def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
     assert slower.result()[one.receipt].status == 200
 
 
-# --- ending ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.6")
 def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subscription, elsewhere: Elsewhere) -> None:
     publish_numbered(pulled.event_type, 2)
     age(days=4)
-    with between_looking_and_taking(expiring, "EXPIRE", expire_unread, elsewhere) as chore:
+    with between_looking_and_taking(unread, "EXPIRE", expire_unread, elsewhere) as chore:
         fetched(pulled, 1)
     assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.EXPIRED])
 

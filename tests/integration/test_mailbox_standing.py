@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailboxes import standing
-from delivery.mailboxes.answering import give_back
-from delivery.mailboxes.expiring import expire_unread
-from delivery.mailboxes.standing import MailboxStanding, mailboxes_of
+from delivery.mailbox import mailbox_status
+from delivery.mailbox.answering import give_back
+from delivery.mailbox.mailbox_status import MailboxStanding, mailboxes_of
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Message
-from delivery.settling.expiring import expire_overdue
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import activate, inactivate, publish_bodies, publish_numbered
 from tests.factories import subscription
@@ -34,8 +34,8 @@ def counts(wanted: Subscription) -> tuple[int, ...]:
 
 
 def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = standing.STANDINGS.replace(str(standing.COUNTED_AT_MOST), str(number))
-    monkeypatch.setattr(standing, "STANDINGS", few)
+    few = mailbox_status.STANDINGS.replace(str(mailbox_status.COUNTED_AT_MOST), str(number))
+    monkeypatch.setattr(mailbox_status, "STANDINGS", few)
 
 
 @pytest.mark.behaviour("9.5")

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.returning import return_overdue
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.returning import return_overdue
 from delivery.models import Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import (
     attempts_of,

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from broker_project.variables import LONGEST_DAYS
-from delivery.mailboxes.answering import acknowledge
-from delivery.mailboxes.expiring import expire_unread
+from broker_project.environment import LONGEST_DAYS
+from delivery.holding import release
+from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.unread import expire_unread
 from delivery.models import Delivery
-from delivery.rules.reasons import told
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
+from delivery.reasons import told
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscription
 from tests.driving import activate, inactivate, line_of, publish_bodies, publish_numbered, retry_line_of, statuses
 from tests.factories import subscription

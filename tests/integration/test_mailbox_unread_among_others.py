@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from delivery.mailboxes import expiring
-from delivery.mailboxes.expiring import EXPIRE, OF_EACH, REACH, expire_unread
+from delivery.mailbox import unread
+from delivery.mailbox.unread import EXPIRE, OF_EACH, REACH, expire_unread
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import publish_numbered, statuses
 from tests.factories import subscription
@@ -37,10 +37,10 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
 
 
-def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = expiring.SLICE) -> None:
+def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = unread.SLICE) -> None:
     """Look at few of each subscription, and end few at once."""
-    statement = expiring.EXPIRE.replace(f"LIMIT {expiring.OF_EACH})", f"LIMIT {of_each})")
-    monkeypatch.setattr(expiring, "EXPIRE", statement.replace(f"LIMIT {expiring.SLICE})", f"LIMIT {all_in_all})"))
+    statement = unread.EXPIRE.replace(f"LIMIT {unread.OF_EACH})", f"LIMIT {of_each})")
+    monkeypatch.setattr(unread, "EXPIRE", statement.replace(f"LIMIT {unread.SLICE})", f"LIMIT {all_in_all})"))
 
 
 @pytest.mark.behaviour("9.6")

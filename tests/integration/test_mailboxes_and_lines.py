@@ -5,19 +5,20 @@ from typing import Any
 
 import pytest
 
-from delivery.again.lining_up import Old, line_up
-from delivery.again.refusals import NotNew
-from delivery.again.reserving import count
-from delivery.looking.standing import LineState, standings_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim
+from delivery.dispatch.delaying import begin_delayed
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.mailbox import long_poll
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.expiring import expire_overdue
-from delivery.settling.lines import settle
-from delivery.waking import polls, wakeups
-from delivery.waking.claiming import claim
-from delivery.waking.delaying import begin_delayed
-from delivery.waking.sweeping import lines_with_due_work, still_due
+from delivery.replay.backfill_job import count
+from delivery.replay.eligibility import NotNew
+from delivery.replay.resend import Old, line_up
+from delivery.status.standing import LineState, standings_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.clients import client_of
 from tests.driving import (
@@ -62,7 +63,7 @@ def pulled(pushed: Subscription) -> Subscription:
 def woken(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
     """The lines that are woken, each time."""
     lines: list[list[int]] = []
-    monkeypatch.setattr(wakeups, "wake", lambda _, line_ids: lines.append(line_ids) if line_ids else None)
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: lines.append(line_ids) if line_ids else None)
     return lines
 
 
@@ -72,9 +73,6 @@ def row_of(delivery_id: int) -> dict[str, Any]:
 
 def deliveries_of(wanted: Subscription) -> list[Delivery]:
     return [*Delivery.objects.filter(subscription=wanted).oldest_first()]
-
-
-# --- in no line ------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.1")
@@ -97,7 +95,7 @@ def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
     pushed: Subscription, woken: list[list[int]], monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
 ) -> None:
     hinted: list[set[int]] = []
-    monkeypatch.setattr(polls, "hint", hinted.append)
+    monkeypatch.setattr(long_poll, "hint", hinted.append)
     stranger = pulled_subscription(event_type=pushed.event_type)
     publish_bodies(pushed.event_type, b"0", b"1", **told)
     assert (woken, hinted) == ([[line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
@@ -150,9 +148,6 @@ def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
 
 
-# --- switched --------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.8")
 def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from_its_place(
     receiver: Receiver, pushed: Subscription
@@ -191,9 +186,6 @@ def test_a_request_under_way_ends_as_its_answer_says_although_its_subscription_i
     settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status, **fields)])
     assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, PENDING], 1)
     assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
-
-
-# --- handed out ------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.3", "9.8")
@@ -295,9 +287,6 @@ def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
     pulled.refresh_from_db()
     with pytest.raises(NotNew) if was_handed_out else nullcontext():
         count(pulled, None)
-
-
-# --- looked at -------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.1")

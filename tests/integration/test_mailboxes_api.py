@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from delivery.mailbox import long_poll
+from delivery.mailbox.seats import MOST_SEATS
 from delivery.models import Delivery
-from delivery.waking import polls
-from delivery.waking.seats import MOST_SEATS
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.clients import Answer, client_of
@@ -57,9 +57,6 @@ def receipts(client: Client, **said: Any) -> list[str]:
 def results(answer: Answer) -> list[tuple[int, str]]:
     assert answer.status_code == 200
     return [(one["status"], one["code"]) for one in answer.json()["results"]]
-
-
-# --- next ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.1")
@@ -114,7 +111,7 @@ def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subs
 def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> None:
     with ExitStack() as seats:
         for another in range(MOST_SEATS):
-            seats.enter_context(polls.HERE.seat(-another))
+            seats.enter_context(long_poll.HERE.seat(-another))
         answer = call(reader, "next", wait=20)
     assert (answer.status_code, answer["Retry-After"]) == (204, "1")
 
@@ -152,9 +149,6 @@ def test_what_cannot_be_asked_for_is_refused_and_nothing_handed_out(
     assert problem(answer) == (400, "invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
     assert statuses(pulled) == ["PENDING"]
-
-
-# --- receipts --------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.2")
@@ -288,9 +282,6 @@ def test_a_thousand_receipts_go_in_one_call(reader: Client, pulled: Subscription
     (receipt,) = receipts(reader)
     answer = call(reader, "ack", receipts=[receipt] * 1000)
     assert results(answer) == [(200, "acknowledged")] * 1000
-
-
-# --- how it stands, and emptying it ----------------------------------------------------------------
 
 
 @pytest.mark.behaviour("9.5")

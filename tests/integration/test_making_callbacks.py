@@ -9,13 +9,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.core.keyring import Keyring
+from broker_project.core.reach import Reach
+from broker_project.core.sealing import CALLBACK_TOKEN
+from delivery.callbacks.address import hash_of, token_in
 from delivery.callbacks.terms import CallbackTerms
-from delivery.callbacks.tokens import hash_of, token_in
 from delivery.models import Callback, Message
-from subscriptions.keyring import Keyring
 from subscriptions.models import EventKind, EventType, Publisher
-from subscriptions.reach import Reach
-from subscriptions.sealing import CALLBACK_TOKEN
 from tests import factories
 from tests.calling_back import JOB, REPLY_TO, address_of, called_back, job_type, post, publish_job
 from tests.clients import client_of

@@ -9,9 +9,9 @@ from django.db import transaction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.messages.storing import NewMessage
-from subscriptions import candidates, probes
-from subscriptions.configuring import change
+from delivery.publish.store import NewMessage
+from subscriptions import candidates, lookup_keys
+from subscriptions.edit import change
 from subscriptions.filters import FilterFailed, parse_filter, text_at, work
 from subscriptions.learned_paths import MOST_PATHS, PATIENCE
 from subscriptions.matching import Match, matching_subscriptions
@@ -290,9 +290,9 @@ def test_an_explanation_agrees_with_the_index_where_something_fails() -> None:
 def test_long_filter_strings_are_found_and_not_kept() -> None:
     event_type = factories.event_type()
     one = factories.subscription(event_type=event_type, header_filter_string=LONG)
-    before = [cache.cache_info().currsize for cache in (probes._plain, probes._probe)]
+    before = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._probe)]
     assert matched(*(new(event_type, b"{}", text) for text in (LONG, LONG, LONG + "x"))) == [[one.pk], [one.pk], []]
-    after = [cache.cache_info().currsize for cache in (probes._plain, probes._probe)]
+    after = [cache.cache_info().currsize for cache in (lookup_keys._plain, lookup_keys._probe)]
     assert after == [before[0], before[1] + 1]
 
 

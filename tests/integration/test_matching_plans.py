@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import pytest
 from django.db import connection
 
+from broker_project.core.db import forget_connection
 from delivery.callbacks.terms import callback_terms
-from delivery.messages.publishing import publish
-from delivery.messages.storing import NewMessage
-from subscriptions import candidates, directing
-from subscriptions.database import forget_connection
+from delivery.publish import routing
+from delivery.publish.publish import publish
+from delivery.publish.store import NewMessage
+from subscriptions import candidates
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.plans import Explained, explaining, prepared_here
@@ -87,7 +88,7 @@ def test_of_ten_thousand_subscriptions_a_direct_message_reads_its_destinations(
         sent = [published(event_type, 4, "7", name) for name in ("many-4", "many-7", "many-8", "nobody")]
     assert sent == [1, 1, 0, 0]
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
-    looked = [one for one in statements if one.statement == directing.CANDIDATES]
+    looked = [one for one in statements if one.statement == routing.CANDIDATES]
     assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [MANY // 100, 1, MANY // 100, 0]
     assert max(one.blocks_read for one in looked) < 300
 

@@ -7,8 +7,8 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery.messages.open_messages import OpenMessages, TooManyOpenMessages
 from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
 from subscriptions.models import EventType, Publisher
 from tests import factories
 from tests.clients import client_of

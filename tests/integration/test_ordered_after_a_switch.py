@@ -5,13 +5,13 @@ from typing import Any, LiteralString
 import pytest
 from django.db import connection
 
-from delivery.mailboxes.fetch_statements import FETCH_IN_ORDER
-from delivery.mailboxes.looking_out import LOOK
+from broker_project.core.db import rows
+from delivery.dispatch.claim import claim
+from delivery.mailbox.fetch_messages import FETCH_IN_ORDER
+from delivery.mailbox.looking_out import LOOK
 from delivery.models import Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.waking.claiming import claim
-from subscriptions.database import rows
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import begin_and_vanish, expire_lease, line_of, publish_numbered, settlement
 from tests.factories import subscriber, subscription

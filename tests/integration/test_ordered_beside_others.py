@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from django.db import connection, transaction
 
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.fetch_statements import FETCH
+from broker_project.core.db import forget_connection, rows
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.fetch_messages import FETCH
 from delivery.models import Delivery
-from subscriptions.database import forget_connection, rows
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import begin_and_vanish, line_of, publish_numbered
 from tests.factories import subscriber, subscription

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from delivery.mailboxes.answering import acknowledge, extend, give_back
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box
-from delivery.mailboxes.results import ReceiptCode
+from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box
+from delivery.mailbox.results import ReceiptCode
 from delivery.models import Delivery
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import inactivate, publish_bodies, publish_numbered

@@ -4,10 +4,10 @@ import pytest
 from django.test import Client
 
 from delivery.models import Message
-from subscriptions.event_type_files import RefusedEntries
-from subscriptions.exchanging import import_event_types
-from subscriptions.installing import OWN_EVENT_TYPES
+from subscriptions.import_export import RefusedEntries
+from subscriptions.import_export.event_types_file import import_event_types
 from subscriptions.models import EventType, Subscription
+from subscriptions.presets import OWN_EVENT_TYPES
 from tests import factories
 from tests.clients import client_of
 from tests.publishing import problem, publish

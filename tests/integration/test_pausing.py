@@ -10,12 +10,12 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from delivery.looking.standing import standings_of
+from broker_project.core.db import forget_connection, rows
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Lane, LineEvent
-from delivery.settling.pausing import pause, resume
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work
-from subscriptions.database import forget_connection, rows
+from delivery.pause import pause, resume
+from delivery.status.standing import standings_of
 from subscriptions.models import EventKind, RetryPolicy, Subscription
 from subscriptions.models.pausable import PausedBy
 from tests import factories

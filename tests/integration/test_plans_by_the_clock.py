@@ -6,10 +6,10 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
+from broker_project.core.db import forget_connection
+from delivery.dispatch.delaying import begin_delayed
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
-from delivery.settling.expiring import expire_overdue
-from delivery.waking.delaying import begin_delayed
-from subscriptions.database import forget_connection
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
 from tests.driving import line_of, probe, publish_bodies, statuses

@@ -8,7 +8,6 @@ from django.db import IntegrityError, connection, models, transaction
 from django.db.models import ProtectedError
 from django.utils import timezone
 
-from subscriptions.installing import install
 from subscriptions.models import (
     EventType,
     PausedBy,
@@ -19,7 +18,8 @@ from subscriptions.models import (
     Subscriber,
     Subscription,
 )
-from subscriptions.retry_terms import PRESETS, Action, OnExhausted
+from subscriptions.presets import install
+from subscriptions.retry_policies import PRESETS, Action, OnExhausted
 from tests import factories
 
 pytestmark = pytest.mark.django_db

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 from django.db import connection
 
-from delivery.mailboxes.fetching import fetch
-from delivery.mailboxes.hand_outs import Box, Fetched
-from delivery.mailboxes.polling import Polled, next_messages
+from delivery.mailbox.fetching import fetch
+from delivery.mailbox.hand_outs import Box, Fetched
+from delivery.mailbox.long_poll import Room
+from delivery.mailbox.polling import Polled, next_messages
+from delivery.mailbox.seats import MOST_SEATS
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.waking.polls import Room
-from delivery.waking.seats import MOST_SEATS
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscription
 from tests.driving import activate, inactivate, publish_numbered, terminate_backends
 from tests.mailboxes import hand_out, pulled_subscription, time_out

@@ -8,12 +8,12 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
+from delivery import monitors
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.health_probe import LOOK_SECONDS
 from delivery.models import Announcement, Delivery, LineEvent
-from delivery.probing import monitors
-from delivery.probing.probing import LOOK_SECONDS
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.pausing import pause, resume
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.pause import pause, resume
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
 from tests.driving import (

@@ -10,8 +10,8 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
+from delivery.dispatch import notify
 from delivery.models import Delivery, IdempotencyKey, Message
-from delivery.waking import wakeups
 from subscriptions.models import EventType, Status, Subscriber
 from tests import factories
 from tests.clients import Answer, client_of
@@ -45,7 +45,7 @@ def test_a_publish_that_fails_half_way_stores_nothing_and_wakes_nobody(
 ) -> None:
     factories.subscription(event_type=event_type)
     woken: list[object] = []
-    monkeypatch.setattr(wakeups, "wake", lambda *call: woken.append(call))
+    monkeypatch.setattr(notify, "wake", lambda *call: woken.append(call))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE delivery_idempotencykey ADD CONSTRAINT no CHECK (key <> 'fails')")
     try:

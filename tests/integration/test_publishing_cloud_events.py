@@ -13,7 +13,7 @@ from django.test import Client
 
 from delivery.models import Message
 from subscriptions.models import EventKind, EventType
-from subscriptions.outputs import Output
+from subscriptions.payload_format import Output
 from tests import factories
 from tests.clients import Answer
 from tests.driving import Worker, wait_until_done

@@ -2,14 +2,14 @@
 
 import pytest
 
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.purging import purge
-from delivery.mailboxes.returning import return_overdue
+from delivery import cancelling
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.purging import purge
+from delivery.mailbox.returning import return_overdue
 from delivery.models import Delivery
-from delivery.rules.reasons import told
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling import cancelling
-from delivery.settling.cancel_statements import CANCEL
+from delivery.operations import CANCEL
+from delivery.reasons import told
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import inactivate, publish_bodies, publish_numbered, statuses
 from tests.factories import subscription

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.purging import Purged, purge
-from delivery.mailboxes.receipts import Receipt
-from delivery.rules.statuses import DeliveryStatus
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.purging import Purged, purge
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import publish_numbered, statuses
 from tests.factories import subscription

@@ -6,13 +6,13 @@ import pytest
 from django.db import connection
 from django.db.models.functions import Now
 
-from delivery.mailboxes.answering import acknowledge, give_back
-from delivery.mailboxes.purging import Purged, purge
+from broker_project.core.db import forget_connection
+from delivery import cancelling
+from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.purging import Purged, purge
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
-from delivery.settling import cancelling
-from delivery.settling.cancel_statements import CANCEL
-from delivery.settling.expiring import expire_overdue
-from subscriptions.database import forget_connection
+from delivery.operations import CANCEL
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.connections import another_connection
 from tests.driving import line_of, publish_numbered

@@ -7,11 +7,10 @@ from hypothesis import note
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from delivery.driving import batches
 from delivery.models import Delivery, Line, PageRead, QueueGroup
-from delivery.queues import settling
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.settlements import Settlement
+from delivery.statuses import DeliveryStatus
+from delivery.worker import batches, settling
+from delivery.worker.settlements import Settlement
 from subscriptions.models import EventKind, Status, Subscription
 from tests.anything_goes import NO_ANSWERS, AnythingGoes, try_anything
 from tests.factories import event_type, subscription

@@ -6,11 +6,11 @@ import pytest
 from django.db import connection
 from django.urls import reverse
 
-from delivery.looking.queue_standing import groups_of, senders
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.holding import release
 from delivery.models import Delivery, Line, QueueGroup
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.holding import release
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.status.queue_status import groups_of, senders
 from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.clients import client_of, client_of_admin

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from delivery.dispatch import notify
 from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup
-from delivery.waking import wakeups
 from subscriptions.models import EventKind, EventType, Status
 from tests import factories
 from tests.clients import client_of
@@ -83,7 +83,7 @@ def test_the_senders_that_got_something_are_woken_each_on_its_celery_queue(
 ) -> None:
     factories.subscription(event_type=event_type)
     woken: list[tuple[str, list[int]]] = []
-    monkeypatch.setattr(wakeups, "wake", lambda queue, lines: woken.append((queue, lines)))
+    monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
 
     messages = publish_bodies(event_type, b"1", b"2")
 

@@ -7,17 +7,17 @@ import psycopg
 import pytest
 from django.db import transaction
 
+from broker_project.core.db import rows
+from delivery import cancelling
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch import notify
+from delivery.dispatch.sweep import due_by_queue
+from delivery.holding import release
+from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
+from delivery.maintenance.retention import drop_past_days
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
-from delivery.retention.retaining import drop_past_days
-from delivery.retention.storage_days import DAYS_AHEAD, first_id, open_days, today
-from delivery.settling import cancelling
-from delivery.settling.cancel_statements import CANCEL
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.holding import release
-from delivery.settling.outages import LOCKED_SECONDS
-from delivery.waking import wakeups
-from delivery.waking.sweeping import due_by_queue
-from subscriptions.database import rows
+from delivery.operations import CANCEL
+from delivery.worker.outages import LOCKED_SECONDS
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -167,7 +167,7 @@ def test_releasing_one_held_delivery_frees_its_group_and_wakes_its_sender(
     publish_bodies(group[0].event_type, UNREADABLE, UNREADABLE)
     first, second = QueueGroup.objects.order_by("id")
     woken: list[tuple[str, list[int]]] = []
-    monkeypatch.setattr(wakeups, "wake", lambda queue, lines: woken.append((queue, lines)))
+    monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
 
     assert release([first.delivery_ids[1]]) == first.delivery_ids
 
@@ -234,8 +234,8 @@ def test_what_waits_for_a_sender_that_there_is_no_longer_is_left_to_the_sweep(
     Delivery.objects.update(line=retired)
 
     assert due_by_queue()["queue.7"] == [retired.pk]
-    assert not wakeups.wake("queue.7", [retired.pk])
-    assert not wakeups.wake_regardless("queue.7", [retired.pk])
+    assert not notify.wake("queue.7", [retired.pk])
+    assert not notify.wake_regardless("queue.7", [retired.pk])
     with working():
         wait_until(lambda: Delivery.objects.get().attempts == 1)
 

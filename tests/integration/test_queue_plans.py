@@ -6,18 +6,18 @@ import pytest
 from django.db import connection
 
 from delivery.callbacks.terms import callback_terms
-from delivery.driving.turns import driven
-from delivery.lines.hands import BodyBudget
-from delivery.lines.pages import Wanted
-from delivery.lines.runs import Run
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
-from delivery.queues.groups import GroupInHand
-from delivery.queues.reading import read_groups
-from delivery.queues.settling import settle_groups
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work, still_due
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.groups import GroupInHand
+from delivery.worker.pages import Wanted
+from delivery.worker.queue_pages import read_groups
+from delivery.worker.run_lines import driven
+from delivery.worker.runs import Run
+from delivery.worker.settling import settle_groups
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import PLENTY, activate, expire_lease, inactivate, publish_bodies, settlement

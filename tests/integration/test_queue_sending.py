@@ -8,9 +8,10 @@ from itertools import pairwise
 import pytest
 from django.db.models.functions import Now
 
-from delivery.driving import attending, turns
+from delivery.cancelling import cancel_deliveries_of
+from delivery.maintenance import periodic
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
-from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.worker import run_lines
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import Worker, activate, attempts_of, inactivate, publish_bodies, wait_until_done, working
@@ -58,7 +59,7 @@ def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, 
 def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(attending.CHORES, "expire_overdue")
+    monkeypatch.delitem(periodic.CHORES, "expire_overdue")
     kind, _ = queue_of(receiver, "/a")
     publish_bodies(kind, b"late")
     Delivery.objects.update(expires_at=Now())
@@ -177,7 +178,7 @@ def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(rece
 def test_slow_endpoints_of_one_message_do_not_stop_the_others_not_even_at_the_end_of_a_turn(
     receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.2)
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", 0.2)
     slow, _ = queue_of(receiver, "/slow")
     quick, _ = queue_of(receiver, "/quick")
     receiver.on("/slow", hang)

@@ -8,16 +8,16 @@ import pytest
 from django.db import OperationalError
 
 from delivery.callbacks.terms import callback_terms
-from delivery.driving import batches, turns
-from delivery.lines.hands import BodyBudget, InHand
-from delivery.lines.pages import Wanted
-from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Line, PageRead, QueueGroup
-from delivery.queues.reading import read_groups
-from delivery.queues.settling import settle_groups
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking.claiming import claim
+from delivery.worker import batches, run_lines
+from delivery.worker.buffer import BodyBudget, InHand
+from delivery.worker.line import DrivenLine
+from delivery.worker.pages import Wanted
+from delivery.worker.queue_pages import read_groups
+from delivery.worker.runs import Run
+from delivery.worker.settling import settle_groups
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import (
@@ -51,7 +51,7 @@ def begin_and_vanish(which: int = 0) -> tuple[DrivenLine, InHand]:
     """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
-    driven = turns.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
     hand = read_groups([Wanted(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
         line.pk
     ]

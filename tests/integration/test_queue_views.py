@@ -9,12 +9,13 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.looking.queue_standing import GroupState, groups_of
-from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.maintenance.partitions import today
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, PageRead, QueueGroup
-from delivery.retention.storage_days import today
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking.claiming import claim
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.queue_status import GroupState, groups_of
+from delivery.status.standing import LineState, Standing, standings_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -63,9 +64,6 @@ def line_of_the_group() -> Line:
 def message() -> dict[str, Any]:
     shown: dict[str, Any] = client_of().get(f"/api/v1/messages/{Message.objects.get().pk}").json()
     return shown
-
-
-# --- groups ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("6.4")
@@ -201,9 +199,6 @@ def test_why_a_queue_message_is_for_a_subscription_is_explained(group: list[Subs
 
     assert [one["qualifies"] for one in found] == [True, True, True, False]
     assert not any("TOPIC" in one["why"] for one in found)
-
-
-# --- senders ---------------------------------------------------------------------------------------
 
 
 def sender() -> dict[str, Any]:

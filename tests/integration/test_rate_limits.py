@@ -7,12 +7,12 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, Line, Pace
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Mark, Settled, Slot
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
+from delivery.worker.settlements import Mark, Settled, Slot
 from subscriptions.models import Subscription
 from tests.driving import (
     Worker,

@@ -10,17 +10,17 @@ from typing import Final
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailboxes.answering import acknowledge, extend, give_back
-from delivery.mailboxes.expiring import expire_unread
-from delivery.mailboxes.receipts import Receipt
-from delivery.mailboxes.results import UNKNOWN, ReceiptCode, Result
-from delivery.mailboxes.returning import return_overdue
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch import notify
+from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
+from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery, LineEvent
-from delivery.retention.storage_days import open_days, today
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.lines import settle
-from delivery.waking import wakeups
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import NO_ANSWER, begin_and_vanish, line_of, publish_numbered, settlement
 from tests.factories import subscription
@@ -120,9 +120,6 @@ ACKNOWLEDGED = ReceiptCode.ACKNOWLEDGED
 RETURNED, STALE, ENDED = ReceiptCode.RETURNED, ReceiptCode.STALE, ReceiptCode.ENDED
 
 
-# --- the table -------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.2", "9.4")
 @pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
 @pytest.mark.parametrize(
@@ -189,9 +186,6 @@ def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
     assert before["status"] == IN_FLIGHT
 
 
-# --- many ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.4")
 def test_many_receipts_are_answered_one_by_one(pulled: Subscription) -> None:
     publish_numbered(pulled.event_type, 4)
@@ -247,9 +241,6 @@ def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscript
     assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
 
 
-# --- what it leaves ---------------------------------------------------------------------------------
-
-
 @pytest.mark.behaviour("9.4")
 def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Subscription, one: Receipt) -> None:
     acknowledge(pulled.subscriber_id, [one])
@@ -278,7 +269,7 @@ def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
     pulled: Subscription, one: Receipt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     woken: list[list[int]] = []
-    monkeypatch.setattr(wakeups, "wake", lambda _, line_ids: woken.append(line_ids))
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
     give_back(pulled.subscriber_id, [one])
     (again,) = fetched(pulled)
     switch(pulled, DeliveryMode.PUSH)

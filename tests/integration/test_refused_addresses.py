@@ -12,13 +12,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
+from broker_project.core.egress import networks_in
+from broker_project.core.reach import Reach
+from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
-from delivery.probing.monitors import Monitors
-from delivery.settling.cancelling import cancel_deliveries_of
-from subscriptions import configuring
+from delivery.monitors import Monitors
+from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
-from subscriptions.networks import networks_in
-from subscriptions.reach import Reach
 from tests import factories
 from tests.asking import PATH
 from tests.calling_back import called_back, job_type, post
@@ -85,7 +85,7 @@ def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_ord
     with working(reach=Reach(networks_in(HERE))):
         wait_until_held(wanted.subscriber)
         end_pauses_far_off(wanted.subscriber)
-        configuring.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
+        edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
         wait_until_done()
     assert (receiver.bodies("/hook"), [one.sequence for one in receiver.log]) == (bodies, [1, 2, 3, 4, 5])
     assert not any(one.is_flagged for one in receiver.log), "the first one had not been sent"

@@ -11,8 +11,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from structlog.testing import capture_logs
 
-from broker_project.redacting import without_tokens
-from subscriptions import authenticating
+from broker_project.logging import without_tokens
+from subscriptions.credentials import authenticate
 from subscriptions.models import ApiKey
 from tests import factories
 from tests.clients import Answer, client_with
@@ -111,7 +111,7 @@ def test_a_token_is_not_taken_from_a_body() -> None:
 
 def test_what_can_be_no_token_is_not_looked_up() -> None:
     with CaptureQueriesContext(connection) as asked, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(authenticating, "rows", None)
+        patch.setattr(authenticate, "rows", None)
         assert refused(client_with("brk_" + "x" * 42).get(SOME_LIST))
     assert len(asked) == 0
 

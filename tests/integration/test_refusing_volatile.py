@@ -6,24 +6,16 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery.api.volatile_events import MOST_BYTES
+from delivery.api.volatile import MOST_BYTES
+from delivery.dispatch import notify
 from delivery.models import Message
 from delivery.volatile import queueing
-from delivery.waking import wakeups
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.mailboxes import pulled_subscription
 from tests.publishing import problem, publish
 from tests.receiver import Receiver
-from tests.volatile import (
-    VOLATILE,
-    counted,
-    redis_away,
-    stored,
-    tasks,
-    wait_until_answered,
-    work,
-)
+from tests.volatile import VOLATILE, counted, redis_away, stored, tasks, wait_until_answered, work
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 
@@ -110,7 +102,7 @@ def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
 
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queueing, "MOST_WAITING", 1)
-    wakeups.redis_client().lpush(wakeups.VOLATILE, "{}")
+    notify.redis_client().lpush(notify.VOLATILE, "{}")
 
 
 @pytest.mark.parametrize("obstacle", [redis_away, queue_full])

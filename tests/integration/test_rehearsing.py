@@ -7,9 +7,9 @@ from django.db import connection
 from django.test import Client
 from standardwebhooks import Webhook
 
+from broker_project.core.reach import Reach
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
-from subscriptions.reach import Reach
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.integration.test_admin import told
@@ -103,7 +103,7 @@ def test_whatever_comes_back_is_the_answer(
 
 
 def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("delivery.calls.rehearsing.DEADLINE_SECONDS", 0.2)
+    monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
     receiver.on("/hook", hang)
     said = send(wanted).json()
     assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
@@ -161,7 +161,7 @@ def test_its_own_key_sends_one_and_no_other(wanted: Subscription, publisher: Pub
 def test_more_than_a_few_at_a_time_are_refused(
     wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.calls.rehearsing.MOST_WAITING", 0)
+    monkeypatch.setattr("delivery.playground.test_events.MOST_WAITING", 0)
     assert problem(send(wanted)) == (503, "too_many_calls")
     assert receiver.log == []
 

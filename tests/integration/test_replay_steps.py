@@ -7,12 +7,12 @@ import pytest
 from django.db import Error, connection
 from django.db.models.functions import Now
 
-from delivery.again import replaying, selecting, stepping
-from delivery.again.replaying import begin, count, go_on
-from delivery.again.selecting import Met
+from delivery.maintenance.partitions import first_id, open_days, today
+from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Replay, ReplayState
-from delivery.retention.retaining import drop_past_days
-from delivery.retention.storage_days import first_id, open_days, today
+from delivery.replay import replay_job, selecting, stepping
+from delivery.replay.replay_job import begin, count, go_on
+from delivery.replay.selecting import Met
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of
@@ -34,7 +34,7 @@ def test_it_is_counted_a_slice_at_a_time(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(shop, receiver, 25)
-    monkeypatch.setattr(replaying, "COUNT_SLICE", 10)
+    monkeypatch.setattr(replay_job, "COUNT_SLICE", 10)
     replay = begin(of(shop), pace=None, subscription_id=None, created_by="test")
     totals = []
     while Replay.objects.filter(state=ReplayState.COUNTING).exists():
@@ -42,7 +42,7 @@ def test_it_is_counted_a_slice_at_a_time(
         replay.refresh_from_db()
         totals.append(replay.total)
     assert (totals, repeated()) == ([10, 20, 25], [])
-    monkeypatch.setattr(replaying, "MOST_COUNTED", 20)
+    monkeypatch.setattr(replay_job, "MOST_COUNTED", 20)
     assert count(of(shop)) == ({"REJECTED": 20}, False)
 
 
@@ -52,7 +52,7 @@ def test_what_is_not_wanted_costs_nothing_of_its_pace(
     ended(shop, receiver, 20)
     Delivery.objects.update(created_at=Now() - dt.timedelta(hours=5))
     wanted = ended(shop, receiver, 4)[20:]
-    monkeypatch.setattr(replaying, "SLICE", 5)
+    monkeypatch.setattr(replay_job, "SLICE", 5)
     start(of(shop, begin=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)), pace=1)
     Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
     run()
@@ -70,8 +70,8 @@ def test_a_slow_one_looks_not_far_ahead(
         looked_at.append(len(met))
         return met
 
-    monkeypatch.setattr(replaying, "next_of", next_of)
-    monkeypatch.setattr(replaying, "LOOK_AHEAD", 1)
+    monkeypatch.setattr(replay_job, "next_of", next_of)
+    monkeypatch.setattr(replay_job, "LOOK_AHEAD", 1)
     start(of(shop), pace=1)
     Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
     assert go_on() == 1
@@ -106,7 +106,7 @@ def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
     Replay.objects.update(state=ReplayState.RUNNING, sliced_at=Now())
     Replay.objects.filter(pk=bad.pk).update(updated_at=Now() - dt.timedelta(hours=1))
     with monkeypatch.context() as broken:
-        broken.setattr(replaying, "MOVE", "SELECT 1 / (%(filed)s - 3), %(id)s")
+        broken.setattr(replay_job, "MOVE", "SELECT 1 / (%(filed)s - 3), %(id)s")
         with pytest.raises(Error):
             go_on()
         assert Replay.objects.get(pk=bad.pk).reason == "it failed: division by zero"
@@ -129,7 +129,7 @@ def test_one_that_gets_on_has_not_failed(
     ended(shop, receiver, 3)
     replay = start(of(shop))
     with monkeypatch.context() as broken:
-        broken.setattr(replaying, "MOVE", "SELECT 1 / 0, %(id)s")
+        broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
         with pytest.raises(Error):
             go_on()
     some_time_later()
@@ -176,7 +176,7 @@ def test_a_day_that_is_dropped_between_two_slices_is_said(
     for number, pk in enumerate(gone):
         new = first_id(past) + number
         Delivery.objects.filter(pk=pk).update(closed_on=past, id=new)
-    monkeypatch.setattr(replaying, "SLICE", 2)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
     replay = start(of(shop))
     assert replay.total == 6
     assert past in drop_past_days(today(), keep_days=KEEP_DAYS)
@@ -191,5 +191,5 @@ def test_its_subscription_is_not_deleted_under_it(shop: Subscription, receiver: 
     replay = begin(of(shop), pace=None, subscription_id=shop.pk, created_by="test")
     address = f"/api/v1/subscriptions/{shop.pk}"
     assert problem(client_of().delete(address, headers={"If-Match": "*"})) == (409, "still_in_use")
-    replaying.cancel(replay.pk, reason="unwanted")
+    replay_job.cancel(replay.pk, reason="unwanted")
     assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204

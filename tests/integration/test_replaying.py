@@ -9,14 +9,14 @@ from django.db import Error
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from delivery.again import replaying
-from delivery.again.refusals import REPLAYABLE
-from delivery.again.replaying import ReplayFinished, cancel, count, go_on
-from delivery.driving import attending
+from broker_project.core.db import forget_connection
+from delivery.cancelling import cancel_deliveries_of
+from delivery.maintenance import periodic
+from delivery.maintenance.maintainer import maintain
 from delivery.models import Delivery, Message, Replay, ReplayState, VolatileCount
-from delivery.retention.maintaining import maintain
-from delivery.settling.cancelling import cancel_deliveries_of
-from subscriptions.database import forget_connection
+from delivery.replay import replay_job
+from delivery.replay.eligibility import REPLAYABLE
+from delivery.replay.replay_job import ReplayFinished, cancel, count, go_on
 from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.driving import inactivate, publish_bodies, statuses, unfinished, wait_until_done, working
@@ -63,10 +63,10 @@ def test_what_it_makes_itself_is_no_part_of_it(
 ) -> None:
     old = ended(shop, receiver, 3)
     receiver.on("/hook", answer(404))
-    monkeypatch.setattr(replaying, "SLICE", 2)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
     start(of(shop))
     go_on()
-    monkeypatch.setattr(attending, "CHORES", {})  # nobody else goes on with it
+    monkeypatch.setattr(periodic, "CHORES", {})  # nobody else goes on with it
     with working():
         wait_until_done()
     assert statuses(shop) == ["REJECTED"] * 5
@@ -79,7 +79,7 @@ def test_several_subscriptions_are_made_again_in_the_order_of_publishing(
 ) -> None:
     other = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/hook"))
     ended(shop, receiver, 10)
-    monkeypatch.setattr(replaying, "SLICE", 3)
+    monkeypatch.setattr(replay_job, "SLICE", 3)
     start(of(shop, other))
     run()
     assert len(repeated()) == 20
@@ -149,12 +149,12 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
 ) -> None:
     old = ended(shop, receiver, 10)
     replay = start(of(shop))
-    monkeypatch.setattr(replaying, "SLICE", 4)
+    monkeypatch.setattr(replay_job, "SLICE", 4)
     for _ in range(2):
         go_on()
         with monkeypatch.context() as broken:
             # The last statement of the slice: its deliveries have been made by then.
-            broken.setattr(replaying, "MOVE", "SELECT 1 / 0, %(id)s")
+            broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
         some_time_later()
@@ -168,7 +168,7 @@ def test_several_workers_share_a_replay_and_keep_its_order(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = ended(shop, receiver, 60)
-    monkeypatch.setattr(replaying, "SLICE", 2)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
     replay = start(of(shop))
 
     def work() -> None:
@@ -205,7 +205,7 @@ def test_cancelling_ends_it_and_leaves_what_is_made(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended(shop, receiver, 10)
-    monkeypatch.setattr(replaying, "SLICE", 4)
+    monkeypatch.setattr(replay_job, "SLICE", 4)
     replay = start(of(shop))
     go_on()
     for _ in range(2):

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from delivery.again.replaying import begin, count, go_on
-from delivery.again.resubmitting import Edit, NotResubmittable, resubmit
+from broker_project.core.db import forget_connection
 from delivery.models import Callback, Delivery, Replay
-from subscriptions.database import forget_connection
+from delivery.replay.replay_job import begin, count, go_on
+from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -62,7 +62,7 @@ def test_two_at_once_share_what_there_is(
     shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = ended(shop, receiver, 40)
-    monkeypatch.setattr("delivery.again.replaying.SLICE", 3)
+    monkeypatch.setattr("delivery.replay.replay_job.SLICE", 3)
     replays = [start(of(shop)) for _ in range(2)]
 
     def work() -> None:

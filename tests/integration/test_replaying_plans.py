@@ -8,11 +8,11 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from benchmarks import filling
-from delivery.again import backfilling, reserving
-from delivery.again.replaying import SLICE, begin, go_on
-from delivery.again.selections import Selection
+from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery, Message, Replay, ReplayState
-from delivery.retention.storage_days import open_days, today
+from delivery.replay import backfill_job, backfilling
+from delivery.replay.replay_job import SLICE, begin, go_on
+from delivery.replay.selection import Selection
 from subscriptions.models import Status, Subscription
 from tests.driving import line_of, publish_numbered
 from tests.factories import event_type, subscriber, subscription
@@ -85,7 +85,7 @@ def test_a_backfill_looks_at_what_is_asked_for_alone(
     Message.objects.update(published_at=Now() - dt.timedelta(days=3))
     recent = publish_numbered(kind, 10)
     late = subscription(event_type=kind, status=Status.INACTIVE)
-    backfill = reserving.begin(late.pk, since=today_begins(), created_by="")
+    backfill = backfill_job.begin(late.pk, since=today_begins(), created_by="")
     with explaining(monkeypatch) as statements:
         while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
             backfilling.go_on()
@@ -99,7 +99,7 @@ def test_ids_are_taken_from_the_first_of_many_ranges(
     history: list[Subscription], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     late = subscription(event_type=history[0].event_type, status=Status.INACTIVE)
-    backfill = reserving.begin(late.pk, since=None, created_by="")
+    backfill = backfill_job.begin(late.pk, since=None, created_by="")
     while not Replay.objects.filter(pk=backfill.pk, state="FILING").exists():
         backfilling.go_on()
     with connection.cursor() as cursor:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery.again.replaying import go_on
 from delivery.models import Delivery, Replay
+from delivery.replay.replay_job import go_on
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of, client_with

@@ -12,7 +12,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from broker_project.redacting import without_tokens
+from broker_project.logging import without_tokens
 from delivery.callbacks.terms import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
 from subscriptions.models import EventType, Publisher
@@ -113,9 +113,6 @@ def test_no_key_is_asked_for_and_none_is_looked_at(callback: Callback, key: str)
     assert post(callback, Authorization=key).status_code == 201
 
 
-# --- at once ---------------------------------------------------------------------------------------
-
-
 def at_once(
     calls: list[Callable[[], Answer]], callback: Callback, elsewhere: "psycopg.Connection[Any]"
 ) -> list[Answer]:
@@ -164,9 +161,6 @@ def test_of_different_replies_at_once_one_counts(
     answers = at_once([*calls], callback, elsewhere)
     assert sorted(answer.status_code for answer in answers) == [201] + [409] * 7
     assert Message.objects.filter(answers__isnull=False).count() == 1
-
-
-# --- chains ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("6.9")
@@ -218,9 +212,6 @@ def test_a_chain_ends_when_its_parent_has_expired(client: Client, callback: Call
     child = called_back(client, address_of(callback))
     Callback.objects.filter(pk=callback.pk).update(expires_at=Now())
     assert problem(post(child)) == (410, "callback_expired")
-
-
-# --- secrets ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("6.10")

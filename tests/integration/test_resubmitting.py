@@ -9,10 +9,10 @@ import pytest
 from django.db import transaction
 from django.test import Client
 
-from delivery.again.resubmitting import Edit, NoLongerKept, resubmit
-from delivery.intake.refusals import PayloadTooLarge
+from delivery.maintenance.partitions import leaf_of, today
 from delivery.models import Delivery, Lane, Message, QueueGroup
-from delivery.retention.storage_days import leaf_of, today
+from delivery.publish.errors import PayloadTooLarge
+from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
 from subscriptions.models import EventKind, Subscription
 from tests import factories
 from tests.clients import client_of

@@ -10,17 +10,17 @@ import structlog
 from django.db import OperationalError, connection
 from django.test import Client
 
-from broker_project.variables import LONGEST_DAYS
+from broker_project.core.db import forget_connection
+from broker_project.environment import LONGEST_DAYS
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.maintenance import retention
+from delivery.maintenance.maintainer import Maintainer, maintain, pause
+from delivery.maintenance.partitions import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
+from delivery.maintenance.retention import drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
-from delivery.retention import retaining
-from delivery.retention.maintaining import Maintainer, maintain, pause
-from delivery.retention.retaining import drop_past_days
-from delivery.retention.storage_days import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.lines import settle
-from delivery.waking.claiming import claim
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
+from delivery.worker.lines import settle
 from subscriptions.models import Publisher, Subscription
 from tests.driving import (
     begin_and_vanish,
@@ -302,7 +302,7 @@ def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
     monkeypatch: pytest.MonkeyPatch,
     table: str,
 ) -> None:
-    monkeypatch.setattr(retaining, "TRIES", 2)
+    monkeypatch.setattr(retention, "TRIES", 2)
     published_on(past, wanted, b"needed")
     before = leaves(past)
     with elsewhere.transaction(), structlog.testing.capture_logs() as told:

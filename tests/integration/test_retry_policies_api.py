@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from subscriptions.models import RetryPolicy
-from subscriptions.retry_terms import PRESETS
+from subscriptions.retry_policies import PRESETS
 from tests import factories
 from tests.clients import Answer, client_of
 

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from delivery.lines.hands import BodyBudget
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
 from delivery.models import Delivery, Line
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import PLENTY, publish_numbered, retry_line_of
 from tests.factories import subscriber, subscription

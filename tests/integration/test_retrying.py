@@ -8,19 +8,19 @@ import pytest
 from django.db.models import F
 from django.db.models.functions import Now
 
-from delivery.driving import paging, turns
-from delivery.lines.hands import BodyBudget, Hand, InHand
-from delivery.lines.pages import Wanted
-from delivery.lines.reading import read_pages
-from delivery.lines.runs import Run
+from delivery.dispatch.claim import claim
+from delivery.holding import release
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
-from delivery.settling.lines import settle
-from delivery.settling.settlements import Further
-from delivery.waking.claiming import claim
+from delivery.statuses import DeliveryStatus
+from delivery.worker import run_lines, waits
+from delivery.worker.buffer import BodyBudget, Hand, InHand
+from delivery.worker.lines import settle
+from delivery.worker.pages import Wanted
+from delivery.worker.reading import read_pages
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Further
 from subscriptions.models import RetryPolicy, Subscription
-from subscriptions.retry_terms import OnExhausted
+from subscriptions.retry_policies import OnExhausted
 from tests.driving import (
     NO_ANSWER,
     attempts_of,
@@ -129,7 +129,7 @@ def test_a_retry_line_reads_once_and_goes(
         asked.extend(one.line_id for one in lines)
         return read_pages(lines, budget)
 
-    monkeypatch.setattr(paging, "read_pages", read)
+    monkeypatch.setattr(waits, "read_pages", read)
     receiver.on("/a", answer(500), answer(500), answer())
     with working():
         publish_numbered(wanted.event_type, 2)
@@ -366,7 +366,7 @@ def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> Non
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
     driven_marks = hand_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = turns.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in hand_of(taken)] == [driven_marks[1].id]

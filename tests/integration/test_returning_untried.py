@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from delivery.mailboxes.answering import give_back
-from delivery.mailboxes.hand_outs import Fetched
-from delivery.mailboxes.results import ReceiptCode
-from delivery.mailboxes.returning import return_overdue
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.mailbox.answering import give_back
+from delivery.mailbox.hand_outs import Fetched
+from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.returning import return_overdue
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.clients import client_of
 from tests.driving import publish_numbered, statuses

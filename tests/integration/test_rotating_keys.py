@@ -8,7 +8,7 @@ import time_machine
 from django.db import IntegrityError, transaction
 from django.test import Client
 
-from subscriptions import key_issuing
+from subscriptions.credentials import issue
 from subscriptions.models import ApiKey, Scope
 from tests import factories
 from tests.clients import Answer, client_of, client_with
@@ -99,7 +99,7 @@ def test_nothing_takes_the_place_of_a_key_that_has_ended(end: str) -> None:
     with time_machine.travel(MORNING, tick=False) as clock:
         key, _ = factories.api_key(factories.publisher(), expires_at=MORNING + HOUR if end == "expired" else None)
         if end == "revoked":
-            key_issuing.revoke(named(key), now=MORNING)
+            issue.revoke(named(key), now=MORNING)
         if end == "rotated":
             rotated(client_of(), key, overlap_seconds=3600)
         clock.shift(HOUR)
@@ -171,4 +171,4 @@ def test_a_far_end_has_no_successor_beyond_a_hundred_years() -> None:
         answer = rotated(client_of(), former)
     assert answer.status_code == 201
     successor = ApiKey.objects.get(successor_of=former)
-    assert successor.expires_at == MORNING + key_issuing.LONGEST_LIFE
+    assert successor.expires_at == MORNING + issue.LONGEST_LIFE

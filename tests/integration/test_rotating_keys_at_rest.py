@@ -10,14 +10,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from broker_project.accounts.models import SecondFactor
+from broker_project.core.keyring import CannotBeOpened
 from delivery.models import Callback
-from delivery.rules.statuses import DeliveryStatus
-from people.models import SecondFactor
-from subscriptions import resealing
-from subscriptions.keyring import CannotBeOpened
+from delivery.statuses import DeliveryStatus
+from subscriptions.credentials import secret_key_rotation
+from subscriptions.credentials.rotate_secrets import rotate_secret
+from subscriptions.credentials.secret_key_rotation import reseal, sealed_columns
 from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
-from subscriptions.resealing import reseal, sealed_columns
-from subscriptions.rotating import rotate_secret
 from tests import factories
 from tests.calling_back import JOB, address_of, publish_job
 from tests.clients import client_of
@@ -54,13 +54,13 @@ def said_by(one: Subscription) -> tuple[object, ...]:
 
 @pytest.mark.django_db
 def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resealing, "CHUNK", 2)
+    monkeypatch.setattr(secret_key_rotation, "CHUNK", 2)
     several(5)
     Subscription.objects.order_by("pk")[2].delete()
     (column,) = (one for one in sealed_columns() if one.model is Subscription and "header" in one.purpose)
     rotate(settings)
     with CaptureQueriesContext(connection) as asked:
-        assert resealing.count_former(column) == 4
+        assert secret_key_rotation.count_former(column) == 4
     assert len(asked) == 5, "two chunks are found and counted, and there is no third"
 
 
@@ -77,8 +77,8 @@ def test_each_value_is_counted_once(settings: Any) -> None:
 def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resealing, "SLICE", 2)
-    monkeypatch.setattr(resealing, "CHUNK", 3)
+    monkeypatch.setattr(secret_key_rotation, "SLICE", 2)
+    monkeypatch.setattr(secret_key_rotation, "CHUNK", 3)
     made = several()
     rotate_secret(Subscription.objects.filter(pk=made[0].pk), random_bytes=b"n" * 32)
     before = [said_by(one) for one in made]
@@ -159,16 +159,13 @@ def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_it_goes_on_where_it_was_interrupted(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
-    monkeypatch.setattr(resealing, "SLICE", 1)
+    monkeypatch.setattr(secret_key_rotation, "SLICE", 1)
     several(3)
     rotate(settings)
     (column,) = [one for one in sealed_columns() if one.purpose == "signing secret"]
     next(iter(reseal(column)))
-    assert resealing.count_former(column) == 2
+    assert secret_key_rotation.count_former(column) == 2
     assert sum(slice_.sealed for slice_ in reseal(column)) == 2
-
-
-# --- a key that is gone ------------------------------------------------------------------------------
 
 
 @pytest.fixture

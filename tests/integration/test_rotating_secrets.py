@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from delivery.retention.maintaining import maintain
+from delivery.maintenance.maintainer import maintain
 from subscriptions.models import EventKind, FormerSecret, Publisher, Subscription
 from tests import factories
 from tests.asking import PATH

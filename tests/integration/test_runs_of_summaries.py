@@ -17,20 +17,20 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import F
 from django.db.models.functions import Now
 
-from analytics import recording, requesting, running
+from analytics import run_records, run_requests, runs
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
-from analytics.run_ends import AGAIN, INTERRUPTED
 from analytics.run_log import MOST_KEPT_BYTES
-from analytics.running import Application
+from analytics.run_results import AGAIN, INTERRUPTED
+from analytics.runs import Application
 from analytics.spark_process import End, Ended
 from analytics.spark_terms import SparkTerms, spark_terms
 from analytics.windows import midnight
+from broker_project.core.db import forget_connection
+from delivery.dispatch import notify
+from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.models import Message, StorageDay
-from delivery.retention.storage_days import first_id, open_days, today
-from delivery.waking import wakeups
-from subscriptions.database import forget_connection
 from subscriptions.models import EventType
 from tests.driving import outside, publish_bodies, terminate_backends
 
@@ -97,13 +97,13 @@ def tables_of_long_ago(storage: None) -> Iterator[None]:
 def do(run: Run | None, terms: SparkTerms, *behaviour: str, **options: Any) -> Run:
     assert run is not None
     options = {"stopping": threading.Event(), **options}
-    done = running.run(run.pk, terms, application=small(*behaviour), **options)
+    done = runs.run(run.pk, terms, application=small(*behaviour), **options)
     assert done is not None
     return done
 
 
 def range_of(days: list[dt.date], **options: Any) -> Run:
-    return requesting.new_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
+    return run_requests.new_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
 
 
 def windows_of(run: Run) -> list[tuple[dt.date, str]]:
@@ -111,10 +111,7 @@ def windows_of(run: Run) -> list[tuple[dt.date, str]]:
 
 
 def days_due(terms: SparkTerms) -> Run | None:
-    return requesting.request_days(call_seconds=terms.call_seconds)
-
-
-# --- what is due ------------------------------------------------------------------------------------
+    return run_requests.request_days(call_seconds=terms.call_seconds)
 
 
 def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkTerms) -> None:
@@ -143,7 +140,7 @@ def pass_time(amount: dt.timedelta) -> None:
 
 
 def missed(terms: SparkTerms) -> Run | None:
-    return requesting.request_missed_days(call_seconds=terms.call_seconds)
+    return run_requests.request_missed_days(call_seconds=terms.call_seconds)
 
 
 def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_hour(
@@ -210,31 +207,28 @@ def test_what_somebody_wants_is_done_first_then_hours_then_days(storage: None) -
     kinds = (RunKind.DAYS, RunKind.HOURS, RunKind.RANGE)
     range_ = {"start": midnight(today() - DAY), "end": midnight(today())}
     runs = {kind: Run.objects.create(kind=kind, **(range_ if kind == RunKind.RANGE else {})).pk for kind in kinds}
-    assert recording.waiting() == [runs[kind] for kind in (RunKind.RANGE, RunKind.HOURS, RunKind.DAYS)]
+    assert run_records.waiting() == [runs[kind] for kind in (RunKind.RANGE, RunKind.HOURS, RunKind.DAYS)]
 
 
 def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkTerms) -> None:
     open_days(today() - DAY, ahead=1)
-    now = requesting.now()
+    now = run_requests.now()
     closed = (now - dt.timedelta(minutes=2) - midnight(today())) // dt.timedelta(hours=1)
-    requested = requesting.request_hours(call_seconds=terms.call_seconds)
+    requested = run_requests.request_hours(call_seconds=terms.call_seconds)
     done = do(requested, terms) if requested else None
     todays = [window for window in (done.windows.all() if done else []) if window.start >= midnight(today())]
     assert len(todays) in {closed, closed + 1}  # an hour may have closed meanwhile
-    assert requesting.request_hours(call_seconds=terms.call_seconds) is None or len(todays) == closed
+    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None or len(todays) == closed
 
 
 @pytest.fixture
 def tables_of_this_hour(tables_of_long_ago: None) -> None:
     """Let the tables have been made when this hour began."""
-    MigrationRecorder.Migration.objects.update(applied=requesting.now().replace(minute=0, second=0, microsecond=0))
+    MigrationRecorder.Migration.objects.update(applied=run_requests.now().replace(minute=0, second=0, microsecond=0))
 
 
 def test_before_there_were_tables_nothing_is_due(tables_of_this_hour: None, terms: SparkTerms) -> None:
-    assert requesting.request_hours(call_seconds=terms.call_seconds) is None
-
-
-# --- ranges -----------------------------------------------------------------------------------------
+    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None
 
 
 def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
@@ -259,8 +253,8 @@ def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_r
 def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_later(
     storage: None, terms: SparkTerms, tables_of_long_ago: None
 ) -> None:
-    now = requesting.now()
-    done = do(requesting.new_range(now - dt.timedelta(seconds=1), now), terms)
+    now = run_requests.now()
+    done = do(run_requests.new_range(now - dt.timedelta(seconds=1), now), terms)
     (piece,) = done.windows.order_by("-start")[:1]
     assert (piece.end, piece.state) == (now, PASSED)
     assert not RunWindow.objects.filter(end__gt=now).exists()
@@ -272,12 +266,9 @@ def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_late
 )
 def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
     start, end = (midnight(today() + number * DAY) for number in (from_days, to_days))
-    with pytest.raises(requesting.NotARange, match=refusal):
-        requesting.request_range(start, end)
+    with pytest.raises(run_requests.NotARange, match=refusal):
+        run_requests.request_range(start, end)
     assert not Run.objects.exists()
-
-
-# --- one at a time ----------------------------------------------------------------------------------
 
 
 def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTerms) -> None:
@@ -299,16 +290,16 @@ def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTe
 def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: list[dt.date], terms: SparkTerms) -> None:
     waiting = range_of(sealed)
     with only_run(terms.database_url, WORKER_LOCK):
-        assert running.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
-        running.take_up(terms, stopping=threading.Event(), application=small())
+        assert runs.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
+        runs.take_up(terms, stopping=threading.Event(), application=small())
         assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
-    running.take_up(terms, stopping=threading.Event(), application=small())
+    runs.take_up(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
 
 
 def hints() -> int:
     """Return how many tasks the worker of the queue finds."""
-    return int(wakeups.redis_client().llen(requesting.QUEUE))
+    return int(notify.redis_client().llen(run_requests.QUEUE))
 
 
 def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
@@ -329,10 +320,10 @@ def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_n
     sealed: list[dt.date], terms: SparkTerms
 ) -> None:
     gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
-    recording.abandon_vanished()
+    run_records.abandon_vanished()
     gone.refresh_from_db()
-    assert (gone.state, gone.error) == (RunState.ABANDONED, recording.VANISHED)
-    running.take_up(terms, stopping=threading.Event(), application=small())
+    assert (gone.state, gone.error) == (RunState.ABANDONED, run_records.VANISHED)
+    runs.take_up(terms, stopping=threading.Event(), application=small())
     gone.refresh_from_db()
     assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
 
@@ -340,8 +331,8 @@ def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_n
 def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkTerms) -> None:
     gone = vanish(kind=RunKind.DAYS)
     assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
-    running.take_up(terms, stopping=threading.Event(), application=small())
-    recording.abandon_vanished()
+    runs.take_up(terms, stopping=threading.Event(), application=small())
+    run_records.abandon_vanished()
     assert do(days_due(terms), terms).state == RunState.PASSED
     assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
 
@@ -352,9 +343,9 @@ def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
 ) -> None:
     alive = vanish(kind=RunKind.HOURS)
     with only_run(terms.database_url, lock):
-        recording.abandon_vanished()
+        run_records.abandon_vanished()
         assert Run.objects.get(pk=alive.pk).state == RunState.RUNNING
-    recording.abandon_vanished()
+    run_records.abandon_vanished()
     assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
 
 
@@ -362,14 +353,11 @@ def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.da
     states = []
 
     def look(_told: str) -> None:
-        recording.abandon_vanished()
+        run_records.abandon_vanished()
         states.append(Run.objects.get().state)
 
     do(range_of(sealed), terms, tell=look)
     assert states[0] == RunState.RUNNING
-
-
-# --- how it ends ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -404,7 +392,7 @@ def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date
     stopping = threading.Event()
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set())
     assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
-    running.take_up(terms, stopping=threading.Event(), application=small())
+    runs.take_up(terms, stopping=threading.Event(), application=small())
     assert Run.objects.get(pk=done.pk).state == RunState.PASSED
 
 
@@ -412,21 +400,18 @@ def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.d
     stopping = threading.Event()
     done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set(), stopped=INTERRUPTED)
     assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
-    assert done.pk not in recording.waiting()
+    assert done.pk not in run_records.waiting()
 
 
 def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkTerms) -> None:
     done = do(range_of(sealed), replace(terms, lake=""))
-    assert (done.state, done.error) == (RunState.FAILED, running.NO_LAKE)
+    assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
 
 
 def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
     assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
     much = do(range_of(sealed, again=True), terms, f"prints={4 * MOST_KEPT_BYTES}").log
     assert 2 * MOST_KEPT_BYTES < len(much) < 2 * MOST_KEPT_BYTES + 10
-
-
-# --- beside the database ----------------------------------------------------------------------------
 
 
 def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:

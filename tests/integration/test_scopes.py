@@ -10,7 +10,7 @@ from rest_framework.views import APIView
 
 from subscriptions.api.permissions import AnyKey, KeyPermission, needed_by
 from subscriptions.api.resources import ReadOrWrite
-from subscriptions.key_scopes import OPENED
+from subscriptions.credentials.scopes import OPENED
 from subscriptions.models import KeyKind, Scope
 from tests import factories
 from tests.clients import Answer, api_document, client_of, client_with

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from delivery.driving.driver import Driver
+from delivery.holding import release
 from delivery.models import Attempt, Delivery, LineEvent
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.holding import release
-from delivery.webhooks.signatures import signature
-from subscriptions import configuring
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.signatures import signature
+from delivery.worker.driver import Driver
+from subscriptions import edit
+from subscriptions.credentials.signing_secrets import key_of
 from subscriptions.models import Subscription
-from subscriptions.scripts import processes, waiting
-from subscriptions.signing_secrets import key_of
+from subscriptions.scripting import process, process_pool
 from tests.driving import (
     Worker,
     begin_and_vanish,
@@ -42,7 +42,7 @@ def wanted(receiver: Receiver, storage: None) -> Subscription:
 
 def write(one: Subscription, script: str, **fields: Any) -> None:
     """Give a subscription a script, as an edit does."""
-    configuring.change(Subscription.objects.filter(pk=one.pk), changes={"script": script, **fields})
+    edit.change(Subscription.objects.filter(pk=one.pk), changes={"script": script, **fields})
 
 
 def reasons(one: Subscription) -> list[str]:
@@ -214,7 +214,7 @@ def test_a_lost_script_is_set_aside_and_run_again(
 ) -> None:
     write(wanted, "while (1);")
     with monkeypatch.context() as limited:
-        limited.setattr(processes, "TOTAL_SECONDS", seconds)
+        limited.setattr(process, "TOTAL_SECONDS", seconds)
         publish_numbered(wanted.event_type, 1)
         hit(worker, number)
         wait_until(lambda: Delivery.objects.open().filter(times_set_aside=1).exists())
@@ -248,4 +248,4 @@ def test_hostile_scripts_leave_the_lines_of_others_alone(
     wait_until(lambda: len(receiver.bodies("/a")) == 20)
     held = Delivery.objects.open().filter(status=HELD).count()
     assert held < 30, "most of the hostile ones have not even had their turn"
-    monkeypatch.setattr(waiting, "MOST_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all
+    monkeypatch.setattr(process_pool, "MOST_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all

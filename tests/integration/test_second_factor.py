@@ -16,10 +16,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 
-from people.models import RecoveryCode, SecondFactor
-from people.one_time_codes import code_of, seed_of, step_at
-from people.proving import FREE_FAILURES, LONGEST_PAUSE, Proved, TooOften, Wrong, pause_after, prove
-from people.throttling import MOST_FOR_A_NAME
+from broker_project.accounts.login_throttle import MOST_FOR_A_NAME
+from broker_project.accounts.mfa import FREE_FAILURES, LONGEST_PAUSE, Proved, TooOften, Wrong, pause_after, prove
+from broker_project.accounts.models import RecoveryCode, SecondFactor
+from broker_project.accounts.one_time_codes import code_of, seed_of, step_at
 from tests.logging_in import PASSWORD, browser, log_in, person
 
 pytestmark = pytest.mark.django_db
@@ -193,7 +193,7 @@ def test_new_recovery_codes_end_the_former_ones(page: Client, ann: User) -> None
 def test_its_seed_is_sealed_where_it_is_stored(page: Client, ann: User) -> None:
     page.post(f"{ROOT}begin/", {"password": PASSWORD})
     with connection.cursor() as cursor:
-        cursor.execute("SELECT seed FROM people_secondfactor")
+        cursor.execute("SELECT seed FROM accounts_secondfactor")
         stored = bytes(cursor.fetchone()[0])
     seed = SecondFactor.objects.get().seed
     assert seed.encode() not in stored
@@ -307,7 +307,7 @@ def test_who_has_the_machine_resets_it_where_no_superuser_can(
     assert LogEntry.objects.filter(object_id=str(ann.pk), change_message=text).count() == 1
     told = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
     assert [(event["event"], event["person"], event["what"]) for event in told][1:] == [
-        ("people.changed", ann.pk, text)
+        ("accounts.changed", ann.pk, text)
     ]
     assert browser_of(ann).get("/admin/").status_code == 200
     with pytest.raises(CommandError, match="nobody with the name 'bob'"):

@@ -6,7 +6,7 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.models import Attempt, Delivery
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import (
     Worker,

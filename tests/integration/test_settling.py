@@ -8,19 +8,19 @@ import psycopg
 import pytest
 from django.db import DataError, connection, transaction
 
-from delivery.driving import batches
-from delivery.driving.batches import Batch
-from delivery.driving.unsettled import Unsettled
-from delivery.lines.steps import Hold, Rest, Send
+from broker_project.core.db import forget_connection
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.line_statements import Needs, settle_statement
-from delivery.settling.lines import settle
-from delivery.settling.outages import Outage
-from delivery.settling.settlements import Settled
-from delivery.waking.claiming import claim
-from subscriptions.database import forget_connection
+from delivery.statuses import DeliveryStatus
+from delivery.worker import batches
+from delivery.worker.batches import Batch
+from delivery.worker.lines import settle
+from delivery.worker.outages import Outage
+from delivery.worker.pending_settles import Unsettled
+from delivery.worker.settle import Needs, settle_statement
+from delivery.worker.settlements import Settled
+from delivery.worker.steps import Hold, Rest, Send
 from subscriptions.models import Subscription
 from tests.driving import (
     NO_ANSWER,
@@ -148,7 +148,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
     assert settle_statement(Needs(stays=True, writes=True)).count(OWNED) == 1
     monkeypatch.setattr(
-        "delivery.settling.lines.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
+        "delivery.worker.lines.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
     )
     thread = in_thread(act)
     with connection.cursor() as cursor:

@@ -11,12 +11,13 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.looking.standing import COUNTED_AT_MOST, Hold, LineState, Standing, standings_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking.claiming import claim
-from delivery.webhooks.parts import WEBHOOK_ID_PREFIX
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.standing import Hold, LineState, Standing, standings_of
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
 from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered
@@ -157,9 +158,6 @@ def test_the_list_of_lines_tells_how_each_stands_in_one_query(admin: Client, hel
     assert len(found["no"].context["cl"].result_list) == 11
 
 
-# --- cancelling ------------------------------------------------------------------------------------
-
-
 def cancelled() -> list[str]:
     return [*Delivery.objects.filter(status=DeliveryStatus.CANCELLED).values_list("reason", flat=True)]
 
@@ -203,9 +201,6 @@ def test_a_refused_deletion_names_the_action_that_helps(admin: Client, wanted: S
     assert not Subscription.objects.exists()
 
 
-# --- deliveries ------------------------------------------------------------------------------------
-
-
 def test_only_an_unfinished_delivery_says_when_it_is_tried_again(
     admin: Client, wanted: Subscription, line: Line
 ) -> None:
@@ -242,9 +237,6 @@ def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, want
     cut = admin.get(address).content.decode()
     assert ["shown at most" in text for text in (whole, cut)] == [False, True]
     assert ["Show all" in text for text in (whole, cut)] == [False, False]
-
-
-# --- links -----------------------------------------------------------------------------------------
 
 
 def test_pages_of_what_is_configured_lead_to_what_came_of_it(admin: Client, wanted: Subscription, line: Line) -> None:

@@ -13,10 +13,10 @@ import pytest
 from django.db import Error, connection
 from hypothesis import settings
 
+from broker_project.core.db import forget_connection, rows
+from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Attempt, Delivery, Line, LineEvent
-from delivery.rules.statuses import LEGAL_CHANGES
-from delivery.settling.cancelling import cancel_deliveries_of
-from subscriptions.database import forget_connection, rows
+from delivery.statuses import LEGAL_CHANGES
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import (
     activate,

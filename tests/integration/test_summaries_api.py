@@ -12,7 +12,7 @@ from pyarrow import parquet
 from analytics.models import Reliability, Run, RunKind, RunWindow
 from analytics.summaries import SUMMARIES
 from analytics.windows import midnight
-from delivery.retention.storage_days import today
+from delivery.maintenance.partitions import today
 from subscriptions.models import Publisher
 from tests import summarized
 from tests.clients import client_of

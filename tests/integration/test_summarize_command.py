@@ -11,7 +11,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db.models.functions import Now
 
-from analytics import requesting
+from analytics import run_requests
 from analytics.management.commands.summarize import NOTHING_DUE, end_of, interruptible, start_of
 from analytics.management.run_tables import lines_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
@@ -19,7 +19,7 @@ from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import WORKER_LOCK, only_run
 from analytics.spark_terms import spark_terms
 from analytics.windows import hours_of, midnight, whole
-from delivery.retention.storage_days import open_days, today
+from delivery.maintenance.partitions import open_days, today
 
 DAY = dt.timedelta(days=1)
 
@@ -62,7 +62,7 @@ def test_a_range_of_nothing_is_refused(start: dt.timedelta, end: dt.timedelta, r
 
 
 def test_what_has_just_happened_is_for_later(lake: None) -> None:
-    just_now = (requesting.now() - dt.timedelta(seconds=30)).isoformat()
+    just_now = (run_requests.now() - dt.timedelta(seconds=30)).isoformat()
     with pytest.raises(CommandError, match="less than 2 minutes ago is not summarized yet"):
         call_command("summarize", "--from", just_now)
 

@@ -8,13 +8,13 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from delivery.looking.standing import standings_of
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.pausing import resume
-from delivery.waking.sweeping import lines_with_due_work
+from delivery.pause import resume
+from delivery.status.standing import standings_of
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
-from subscriptions.retry_terms import OnExhausted
+from subscriptions.retry_policies import OnExhausted
 from tests.driving import (
     Worker,
     attempts_of,

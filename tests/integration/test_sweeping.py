@@ -9,11 +9,11 @@ from django.db.models.functions import Now
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.waking import wakeups
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work, still_due
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import begin_and_vanish, expire_lease, inactivate, line_of, lone_worker, publish_numbered
 from tests.factories import subscription
@@ -41,7 +41,7 @@ def found(line: Line) -> tuple[list[int], list[int]]:
 
 @pytest.mark.behaviour("11.3")
 def test_pending_work_is_found_though_every_hint_was_lost(line: Line) -> None:
-    wakeups.redis_client().flushdb()
+    notify.redis_client().flushdb()
     assert found(line) == ([line.pk], [line.pk])
 
 
@@ -105,11 +105,8 @@ def test_what_is_set_aside_is_found_when_it_is_due_again(line: Line) -> None:
     assert found(line) == ([line.pk], [line.pk])
 
 
-# --- hints -----------------------------------------------------------------------------------------
-
-
 def tasks_sent() -> int:
-    return int(wakeups.redis_client().llen(QUEUE))
+    return int(notify.redis_client().llen(QUEUE))
 
 
 @pytest.fixture
@@ -119,60 +116,60 @@ def redis_empty(storage: None) -> None:
 
 def test_wakes_grow_a_task_instead_of_multiplying_it(redis_empty: None) -> None:
     for first in range(0, 50, 10):
-        assert wakeups.wake(QUEUE, [*range(first, first + 10)])
-    assert wakeups.wake(QUEUE, [3, 4])
+        assert notify.wake(QUEUE, [*range(first, first + 10)])
+    assert notify.wake(QUEUE, [3, 4])
     assert tasks_sent() == 1
-    assert sorted(wakeups.woken_lines(QUEUE)) == [*range(50)]
-    assert wakeups.woken_lines(QUEUE) == []
+    assert sorted(notify.woken_lines(QUEUE)) == [*range(50)]
+    assert notify.woken_lines(QUEUE) == []
 
 
 def test_a_line_is_not_woken_twice_until_it_has_been_let_go(redis_empty: None) -> None:
-    wakeups.wake(QUEUE, [1])
-    wakeups.woken_lines(QUEUE)
-    wakeups.wake(QUEUE, [1])
-    assert (wakeups.woken_lines(QUEUE), tasks_sent()) == ([], 1)
-    wakeups.asleep(QUEUE, [1])
-    wakeups.wake(QUEUE, [1])
-    assert (wakeups.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
+    notify.wake(QUEUE, [1])
+    notify.woken_lines(QUEUE)
+    notify.wake(QUEUE, [1])
+    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([], 1)
+    notify.asleep(QUEUE, [1])
+    notify.wake(QUEUE, [1])
+    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
 
 
 def test_a_full_task_calls_a_colleague(redis_empty: None) -> None:
-    wakeups.wake(QUEUE, [*range(300)])
-    assert (len(wakeups.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
-    assert (len(wakeups.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
+    notify.wake(QUEUE, [*range(300)])
+    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
+    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
 
 
 @pytest.mark.behaviour("11.3")
 def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None) -> None:
-    wakeups.wake(QUEUE, [1])
-    wakeups.redis_client().delete(QUEUE)
-    wakeups.wake(QUEUE, [1])
+    notify.wake(QUEUE, [1])
+    notify.redis_client().delete(QUEUE)
+    notify.wake(QUEUE, [1])
     assert tasks_sent() == 0
-    wakeups.wake_regardless(QUEUE, [1])
-    assert (tasks_sent(), wakeups.woken_lines(QUEUE)) == (1, [1])
+    notify.wake_regardless(QUEUE, [1])
+    assert (tasks_sent(), notify.woken_lines(QUEUE)) == (1, [1])
 
 
 @pytest.mark.behaviour("11.3")
 def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wakeups, "MOST_TASKS", 3)
+    monkeypatch.setattr(notify, "MOST_TASKS", 3)
     for line_id in range(10):
-        assert wakeups.wake_regardless(QUEUE, [line_id])
-    assert (tasks_sent(), sorted(wakeups.woken_lines(QUEUE))) == (3, [*range(10)])
+        assert notify.wake_regardless(QUEUE, [line_id])
+    assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
 
 
 def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
     redis_empty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
-    monkeypatch.setattr(wakeups, "redis_client", lambda: away)
-    monkeypatch.setattr(wakeups, "breaker", wakeups._Breaker())
-    assert (wakeups.asleep(QUEUE, [1]), wakeups.breaker.lets_through()) == (False, False)
-    assert wakeups.wake(QUEUE, [1]) is False
+    monkeypatch.setattr(notify, "redis_client", lambda: away)
+    monkeypatch.setattr(notify, "breaker", notify._Breaker())
+    assert (notify.asleep(QUEUE, [1]), notify.breaker.lets_through()) == (False, False)
+    assert notify.wake(QUEUE, [1]) is False
 
 
 async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
     """Answer after a moment, when somebody has taken every line that was woken and found it driven."""
-    wakeups.woken_lines(QUEUE)
+    notify.woken_lines(QUEUE)
     await asyncio.sleep(0.02)
     return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
 
@@ -189,4 +186,4 @@ def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage
         sweeper._sweep()
     finally:
         assert sweeper.driver.stop(20)
-    assert (len(receiver.log) > 0, wakeups.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])
+    assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])

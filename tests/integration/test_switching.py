@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, models
 
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, LineEvent
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.waking.claiming import claim
-from delivery.waking.sweeping import lines_with_due_work
-from subscriptions.configuring import change
+from delivery.statuses import DeliveryStatus
+from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription
 from tests.driving import (
     Worker,

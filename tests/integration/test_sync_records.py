@@ -9,8 +9,8 @@ from django.db import connection
 from django.test import Client
 from structlog.testing import capture_logs
 
-from delivery.calls import recording
 from delivery.models import Attempt, Delivery, Message
+from delivery.sync import record
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.asking import PATH, in_threads, recorded, said_of
@@ -49,7 +49,7 @@ def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver:
 def test_an_answer_outlives_a_record_that_fails(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "PATIENT_SECONDS", 0.5)
+    monkeypatch.setattr(record, "PATIENT_SECONDS", 0.5)
     receiver.on(PATH, answer(201, b"done"))
     with connection.cursor() as cursor:
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
@@ -69,7 +69,7 @@ def test_an_answer_outlives_a_record_that_fails(
 def test_a_database_that_is_back_soon_has_the_record(
     client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recording, "PATIENT_SECONDS", PATIENCE)
+    monkeypatch.setattr(record, "PATIENT_SECONDS", PATIENCE)
     gate = receiver.gate(PATH, answer(200))
     calls: list[Any] = []
     thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
@@ -78,7 +78,7 @@ def test_a_database_that_is_back_soon_has_the_record(
         wait_until(lambda: len(receiver.of(PATH)) == 1)
         cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
         gate.open()
-        time.sleep(2 * recording.RETRY_SECONDS)
+        time.sleep(2 * record.RETRY_SECONDS)
         cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
     thread.join()
     assert said_of(calls[0]) == (200, b"", "answered")

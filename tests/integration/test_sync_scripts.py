@@ -5,7 +5,7 @@ from django.test import Client
 
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType
-from subscriptions.scripts import limits, processes
+from subscriptions.scripting import limits, process
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.publishing import EVENT, JSON, problem, publish
@@ -120,7 +120,7 @@ def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) 
 def test_a_script_that_takes_too_long_or_is_lost_is_one_too(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "TOTAL_SECONDS", 0.0)
+    monkeypatch.setattr(process, "TOTAL_SECONDS", 0.0)
     answered = answered_by(client, event_type, "while (1);")
     assert problem(answered) == (500, "script_failed")
     assert Delivery.objects.get().reason == f"script lost: {limits.TOO_LONG}"

@@ -8,9 +8,9 @@ from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.test import Client
 
-from subscriptions import configuring
+from subscriptions import edit
+from subscriptions.credentials.signing_secrets import secret_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
-from subscriptions.signing_secrets import secret_of
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.receiver import wait_until
@@ -36,9 +36,6 @@ def create(**fields: Any) -> Answer:
 def error_in(answer: Answer) -> tuple[int, str, str]:
     (error,) = answer.json()["errors"]
     return answer.status_code, error["pointer"], error["detail"]
-
-
-# --- scripts -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("8.2")
@@ -81,8 +78,6 @@ def test_a_script_and_its_endpoint_come_and_go_together(price: EventType) -> Non
     both = {"script": "", "endpoint": URL}
     assert client_of().patch(f"{ROOT}/{made.pk}", both, content_type=JSON).status_code == 200
 
-
-# --- one like another ------------------------------------------------------------------------------------
 
 FILTERS: dict[str, Any] = {"header_filter_string": "eu", "filter": "$$->'Body'->>'n' = '1' and $$->'Body'->>'m' = '2'"}
 
@@ -172,7 +167,7 @@ def test_of_two_saved_at_the_same_moment_the_later_waits_and_is_refused(price: E
 
     def is_saved() -> bool:
         try:
-            configuring.create(later)
+            edit.create(later)
         except ValidationError:
             return False
         else:
@@ -189,7 +184,7 @@ def test_of_two_saved_at_the_same_moment_the_later_waits_and_is_refused(price: E
 
     with ThreadPoolExecutor(1) as threads:
         with transaction.atomic():
-            configuring.create(earlier)
+            edit.create(earlier)
             saved = threads.submit(is_saved)
             wait_until(waits_or_is_saved)
         assert not saved.result()

@@ -9,9 +9,9 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery.calls import caller
-from delivery.calls.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
 from delivery.models import Attempt, Delivery
+from delivery.sync import caller
+from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.asking import PATH, in_threads, recorded, said_of

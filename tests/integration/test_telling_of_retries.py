@@ -8,11 +8,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.looking.standing import COUNTED_AT_MOST, LineState, Standing, standings_of
+from delivery.cancelling import cancel_deliveries_of
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.expiring import expire_overdue
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.standing import LineState, Standing, standings_of
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.clients import client_of
 from tests.driving import inactivate, line_of, publish_numbered, retry_line_of
@@ -161,9 +162,6 @@ def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_
         found = [*admin.get(listed + narrowed).context["cl"].result_list]
         assert found == [Delivery.objects.get(line=retry_line)]
     assert [*admin.get(listed + "&status__exact=DELIVERED").context["cl"].result_list] == []
-
-
-# --- deliveries -----------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("2.10", "5.3", "5.8")

@@ -8,8 +8,8 @@ from django.test import Client
 
 from delivery.models import Delivery, Message
 from subscriptions.models import EventKind, EventType, Subscription
-from subscriptions.scripts import once
-from subscriptions.scripts.jobs import Job, Made
+from subscriptions.scripting import once
+from subscriptions.scripting.jobs import Job, Made
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.publishing import JSON, publish

@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from broker_project.celery import app
-from delivery.waking import wakeups
+from delivery.dispatch import notify
 from tests.driving import publish_numbered, wait_until_done
 from tests.factories import subscription
 from tests.receiver import PATIENCE, Receiver, raw, wait_until
@@ -92,7 +92,7 @@ def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
     wait_until_done(4 * PATIENCE)
     assert receiver.bodies("/a") == bodies
     assert receiver.most_at_once["/a"] == 1
-    links = chain_of(events, wakeups.TURN)
+    links = chain_of(events, notify.TURN)
     assert len(links) >= 3
     wait_until(lambda: {link["uuid"] for link in links} <= {event["uuid"] for event in events.of("task-succeeded")})
     begun = {event["uuid"]: event["timestamp"] for event in events.of("task-started")}

@@ -8,17 +8,17 @@ import pytest
 from django.db.models import F
 from requests import PreparedRequest
 
-from delivery.driving import turns
-from delivery.driving.driver import MOST_BODY_BYTES
-from delivery.lines.runs import Run
-from delivery.lines.strands import DrivenLine, Strand
+from delivery.cancelling import cancel_deliveries_of
+from delivery.dispatch import notify
+from delivery.dispatch.claim import DEADLINE_SECONDS, LEASE_SECONDS, claim, end_leases_of
+from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
-from delivery.retention.storage_days import open_days
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.cancelling import cancel_deliveries_of
-from delivery.settling.lines import settle
-from delivery.waking import wakeups
-from delivery.waking.claiming import DEADLINE_SECONDS, LEASE_SECONDS, claim, end_leases_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker import run_lines
+from delivery.worker.driver import MOST_BODY_BYTES
+from delivery.worker.line import DrivenLine, Strand
+from delivery.worker.lines import settle
+from delivery.worker.runs import Run
 from subscriptions.models import Subscription
 from tests.driving import (
     attempts_of,
@@ -105,7 +105,7 @@ def test_a_flag_stays_until_the_delivery_ends(receiver: Receiver, wanted: Subscr
 def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
+    monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
     publish_numbered(wanted.event_type, 2)
     begin_and_vanish(line, worker="sender-1")
     restarted = lone_worker("sender-1")
@@ -154,7 +154,7 @@ def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_it
 def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
     receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wakeups.breaker, "_open_until", time.monotonic() + 60)
+    monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)
     gate = receiver.gate("/a")
     publish_numbered(wanted.event_type, 3)
     stopped = lone_worker("stopped")
@@ -362,7 +362,7 @@ def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
     receiver: Receiver, wanted: Subscription
 ) -> None:
     bodies = publish_numbered(wanted.event_type, 5)
-    wakeups.redis_client().flushdb()
+    notify.redis_client().flushdb()
     with working():
         wait_until_done()
     assert receiver.bodies("/a") == bodies
@@ -377,7 +377,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = turns.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
+    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
     with working("slow") as slow:
         slow.driver.take([driven])
         wait_until(lambda: receiver.log)

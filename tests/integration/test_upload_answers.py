@@ -12,7 +12,7 @@ from wsgiref.headers import Headers
 
 from django.conf import settings
 
-from broker_project.rsgi import Application
+from broker_project.server.rsgi import Application
 
 BODY = b" " * settings.MAX_BATCH_BYTES
 SCOPE = SimpleNamespace(

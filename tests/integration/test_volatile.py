@@ -9,25 +9,16 @@ from django.test import Client
 from django.utils import timezone
 
 from delivery.tasks import send_volatile
-from delivery.webhooks.signatures import signature
+from delivery.webhook.signatures import signature
+from subscriptions.credentials.signing_secrets import key_of
 from subscriptions.models import EventType, Status, Subscription
 from subscriptions.models.pausable import PausedBy
-from subscriptions.outputs import Output
-from subscriptions.signing_secrets import key_of
+from subscriptions.payload_format import Output
 from tests import factories
 from tests.driving import inactivate
 from tests.publishing import EVENT, publish
 from tests.receiver import Behaviour, Receiver, answer, close, wait_until
-from tests.volatile import (
-    VOLATILE,
-    all_is_known,
-    arguments_in,
-    counted,
-    stored,
-    tasks,
-    wait_until_answered,
-    work,
-)
+from tests.volatile import VOLATILE, all_is_known, arguments_in, counted, stored, tasks, wait_until_answered, work
 
 pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 
@@ -35,9 +26,6 @@ pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
 @pytest.fixture
 def shop(event_type: EventType, receiver: Receiver) -> Subscription:
     return factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
-
-
-# --- what it is ------------------------------------------------------------------------------------
 
 
 def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, receiver: Receiver) -> None:
@@ -120,9 +108,6 @@ def test_its_body_is_not_shown_to_who_watches_the_workers(client: Client, shop: 
     (task,) = tasks()
     assert task["headers"]["argsrepr"] == f"('{arguments_in(task)[0]}',)"
     assert "4711" not in str(task["headers"])
-
-
-# --- who gets it -----------------------------------------------------------------------------------
 
 
 @pytest.mark.behaviour("2.8")

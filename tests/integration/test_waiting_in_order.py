@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailboxes.answering import acknowledge, extend, give_back
-from delivery.mailboxes.purging import Purged, purge
-from delivery.mailboxes.receipts import Receipt
+from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.purging import Purged, purge
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.expiring import expire_overdue
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import begin_and_vanish, line_of, publish_numbered, statuses
 from tests.factories import subscription

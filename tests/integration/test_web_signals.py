@@ -5,7 +5,7 @@ import sys
 
 TOLD_AGAIN = """
 import asyncio, os, signal
-from broker_project.rsgi import Application
+from broker_project.server.rsgi import Application
 loop = asyncio.new_event_loop()
 Application().__rsgi_init__(loop)
 loop.close()

@@ -11,7 +11,7 @@ from django.db import IntegrityError, transaction
 from standardwebhooks.webhooks import Webhook
 
 from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
-from delivery.rules.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 from subscriptions.models import Subscription
 from tests.driving import Worker, publish_bodies, publish_numbered, wait_until_done
 from tests.factories import event_type, subscriber, subscription
@@ -79,9 +79,6 @@ def test_a_request_says_what_it_is_and_nothing_more(receiver: Receiver, worker: 
             "broker-message-id": str(accepted.id),
         },
     )
-
-
-# --- the database's own word -------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pycurl
 import pytest
 import requests
 
+from broker_project.core.egress import networks_in
+from broker_project.core.reach import Reach
 from delivery.http.client import HttpClient
-from delivery.http.header_lines import EncodedRequest
-from delivery.http.transfers import RequestNotCompleted
-from subscriptions.networks import networks_in
-from subscriptions.reach import Reach
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import RequestNotCompleted
 from tests.receiver import Receiver, answer, close
 
 LONG = 30.0

@@ -16,14 +16,14 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.application import Status, summarize_all
 from analytics.pipeline.extraction import register
 from analytics.pipeline.job import Job, Vocabulary, Window
-from analytics.pipeline.lake.lakes import Lake
+from analytics.pipeline.lake.lake import Lake
 from analytics.pipeline.lake.manifests import Manifest, path_of
 from analytics.pipeline.lake.places import Place
-from analytics.pipeline.loading import column_names
+from analytics.pipeline.load import column_names
 from analytics.pipeline.reports import Reports
 from analytics.pipeline.run_lock import only_run
-from analytics.pipeline.summarizing import Run
 from analytics.pipeline.tables import GOLD, Table
+from analytics.pipeline.window import Run
 from analytics.vocabulary import vocabulary
 from tests.spark.traffic import DAY
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from analytics.models import AuditFinding
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Vocabulary, Window
-from analytics.pipeline.lake.lakes import CHANGED
+from analytics.pipeline.lake.lake import CHANGED
 from analytics.pipeline.lake.manifests import path_of
 from analytics.pipeline.run_lock import LOCK, AnotherRun, LockLost, only_run
 from analytics.pipeline.tables import (
@@ -31,9 +31,9 @@ from analytics.pipeline.tables import (
     SILVER,
     Table,
 )
+from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, MessageOutcome
-from delivery.retention import storage_days
-from delivery.rules.outcomes import Meaning
+from delivery.outcomes import Meaning
 from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
 from tests.spark.traffic import DAY, MORNING, Traffic, empty_day
 
@@ -109,7 +109,7 @@ def test_a_day_that_is_done_again_has_what_came_late_and_loses_nothing(
 @pytest.mark.lengthy
 def test_days_after_one_that_changed_are_made_again(summarizer: Summarizer, traffic: Traffic) -> None:
     days = [WHOLE_DAY, day_after(1), day_after(2)]
-    storage_days.open_days(DAY, ahead=3)
+    partitions.open_days(DAY, ahead=3)
     assert summarizer.run(*days) is Status.DONE
     assert [row[:1] + row[6:8] for row in loaded(BUDGETS)] == [(day.day, 3, 1) for day in days]
     traffic.delivered()

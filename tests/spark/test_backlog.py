@@ -11,7 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import BACKLOG
-from analytics.pipeline.transforms.backlog import SECONDS, backlog
+from analytics.pipeline.transforms.hourly import SECONDS, backlog
 from tests.frames import DAY, Row, at, frame, rows_of, silver_of
 
 HOUR: Final = Window(at("10:00"), at("11:00"))

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from analytics.java import java_home
 from analytics.pipeline.application import Status
 from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, MESSAGES
+from analytics.spark_settings import java_home
 from tests.spark.clusters import Cluster, running_cluster
 from tests.spark.processes import KILLED, run_process
 from tests.spark.summaries import all_loaded, hour, job, rows_of

@@ -7,17 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import (
-    count,
-    read,
-)
+from analytics.pipeline.extraction import count, read
 from analytics.pipeline.extraction.leaves import relations_of
 from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.extraction.statements import IN_WINDOW
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 from benchmarks.history.endings import ERRORS
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from tests.spark.extracting import DAY, HOUR, MIDNIGHT, SLICE_ROWS, UNTIL, WINDOWS, record_message, rows, truth
 
 pytestmark = pytest.mark.django_db

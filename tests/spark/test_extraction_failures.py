@@ -13,14 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import (
-    DayGone,
-    Unreadable,
-    connecting,
-    count,
-    read,
-    register,
-)
+from analytics.pipeline.extraction import DayGone, Unreadable, connection, count, read, register
 from analytics.pipeline.extraction.copying import copied
 from analytics.pipeline.extraction.leaves import relations_of
 from analytics.pipeline.extraction.statements import ENDPOINT, selected, stretch_of
@@ -58,7 +51,7 @@ def test_a_database_that_is_away_is_said_to_be(spark: SparkSession) -> None:
 
 def test_an_address_that_is_none_is_not_repeated() -> None:
     with pytest.raises(Unreadable, match=r"^the database address is no address"):
-        connecting.reading("postgres//broker:planted-word@host").__enter__()
+        connection.reading("postgres//broker:planted-word@host").__enter__()
 
 
 @pytest.mark.parametrize(

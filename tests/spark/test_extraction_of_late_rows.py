@@ -8,20 +8,14 @@ import psycopg
 import pytest
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import (
-    count,
-    counting,
-    has_grown,
-    leaf_rows,
-    slicing,
-)
+from analytics.pipeline.extraction import count, has_grown, leaf_rows, row_counts, slicing
 from analytics.pipeline.extraction.copying import copied
 from analytics.pipeline.extraction.leaves import leaves_of
 from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.extraction.statements import ATTEMPTS
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
-from delivery.retention.storage_days import first_id
+from delivery.maintenance.partitions import first_id
 from tests.spark.extracting import (
     DAY,
     HOUR,
@@ -61,7 +55,7 @@ def test_what_is_written_between_two_slices_is_in_no_window_but_its_own(history:
 
 
 def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(counting, "COUNTED_ANYWAY", 10**9)
+    monkeypatch.setattr(row_counts, "COUNTED_ANYWAY", 10**9)
     day = WINDOWS[0].day
     known = leaf_rows(history, day)
     assert not has_grown(history, day, known)
@@ -77,7 +71,7 @@ def test_a_row_that_comes_late_is_noticed(history: psycopg.Connection[Any], monk
 def test_a_big_leaf_is_not_counted_again_unless_postgresql_has_forgotten(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "COUNTED_ANYWAY", 1)
+    monkeypatch.setattr(row_counts, "COUNTED_ANYWAY", 1)
     day = WINDOWS[0].day
     history.execute("SELECT pg_stat_force_next_flush()")
     known = leaf_rows(history, day)

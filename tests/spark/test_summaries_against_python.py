@@ -15,7 +15,7 @@ from analytics.pipeline.transforms.facts import Silver
 from analytics.pipeline.transforms.silver import silver
 from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 from analytics.vocabulary import vocabulary
-from delivery.rules.outcomes import Meaning
+from delivery.outcomes import Meaning
 from tests.frames import DAY, WINDOW, Row, facts, frame, rows_of
 from tests.plain_summaries import PlainSummaries
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
+from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, Lane, Line, Message, MessageOutcome
-from delivery.retention import storage_days
-from delivery.rules.statuses import DeliveryStatus
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import Publisher, Subscription
 from tests import factories
 
@@ -26,12 +26,12 @@ class Traffic:
     _numbers: "count[int]" = field(default_factory=lambda: count(1))
 
     def __post_init__(self) -> None:
-        storage_days.open_days(DAY, ahead=1)
+        partitions.open_days(DAY, ahead=1)
         self.line, _ = Line.objects.get_or_create(subscriber=self.subscription.subscriber, lane=Lane.MAIN)
 
     def delivered(self, at: dt.datetime = MORNING, *, answers: tuple[int, ...] = (200,)) -> Delivery:
         """Store a message published at an instant, and its attempts, a second apart; the last answer ends it."""
-        number = storage_days.first_id(at.date()) + next(self._numbers)
+        number = partitions.first_id(at.date()) + next(self._numbers)
         message = self._message(number, at)
         status = DeliveryStatus.DELIVERED if answers[-1] == 200 else DeliveryStatus.REJECTED
         ended = at + SECOND * len(answers)
@@ -67,7 +67,7 @@ class Traffic:
 
     def _attempt(self, delivery: Delivery, nth: int, answer: int, at: dt.datetime) -> None:
         Attempt.objects.create(
-            id=storage_days.first_id(at.date()) + next(self._numbers),
+            id=partitions.first_id(at.date()) + next(self._numbers),
             delivery=delivery,
             number=nth + 1,
             started_at=at,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.command import parser
-from benchmarks.scenarios import SCENARIOS
+from benchmarks.scenarios_ import SCENARIOS
 from broker_project.stack.folders import ROOT
 
 

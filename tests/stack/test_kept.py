@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
+from broker_project.environment import FEWEST_CHARACTERS
 from broker_project.stack import ports
 from broker_project.stack.kept import Kept
 from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
-from broker_project.variables import FEWEST_CHARACTERS
 
 
 def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:

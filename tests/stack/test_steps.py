@@ -7,7 +7,7 @@ import pytest
 
 from broker_project.stack.folders import ROOT
 from broker_project.stack.steps import Step, side_by_side
-from broker_project.stack.testing import WITH_BROKERS
+from broker_project.stack.test_command import WITH_BROKERS
 
 MEETS = """
 import sys, time

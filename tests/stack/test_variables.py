@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project import settings, variables
+from broker_project import environment, settings
 from broker_project.stack import stacks
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
@@ -107,31 +107,35 @@ def test_nothing_but_that_line_is_printed() -> None:
 @pytest.mark.parametrize(
     ("read", "value", "expected"),
     [
-        (variables.switch, "", False),
-        (variables.switch, "TRUE", True),
-        (lambda name: variables.switch(name, default=True), "", True),
-        (lambda name: variables.switch(name, default=True), "no", False),
-        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, "local[1]"), "", "local[1]"),
-        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "spark://a:1,b:1", "spark://a:1,b:1"),
-        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "local[*]", "local[*]"),
-        (lambda name: variables.matching(name, variables.SPARK_MASTER_URL, ""), "yarn", "yarn"),
-        (variables.lake, "", ""),
-        (variables.lake, "/var/lib/lake:1@home", "/var/lib/lake:1@home"),
-        (variables.lake, "s3a://bucket/lake:1@home", "s3a://bucket/lake:1@home"),
-        (variables.lake, "hdfs://[::1]:8020/lake", "hdfs://[::1]:8020/lake"),
-        (variables.lake, "abfss://container@account.example/lake", "abfss://container@account.example/lake"),
-        (lambda name: variables.matching(name, variables.JAVA_MEMORY, ""), "900m", "900m"),
-        (lambda name: variables.matching(name, variables.PERCENT, ""), "99.95", "99.95"),
-        (lambda name: variables.number(name, least=2, default=20, most=30), "2", 2),
-        (lambda name: variables.number(name, least=2, default=20, most=30), "30", 30),
-        (lambda name: variables.one_of(name, ("a", "b"), "a"), "b", "b"),
-        (lambda name: variables.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
-        (variables.redis_address, "rediss://host/0", "rediss://host/0"),
-        (lambda name: variables.web_address(name, ""), "https://host:8443/behind/", "https://host:8443/behind"),
-        (lambda name: variables.web_address(name, ""), "http://[::1]:80", "http://[::1]:80"),
-        (lambda name: variables.hosts_of(variables.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
-        (lambda name: variables.hosts_of(variables.web_address(name, "")), "https://Host/x", ["host"]),
-        (lambda name: variables.hosts_of(variables.web_address(name, "")), "", []),
+        (environment.switch, "", False),
+        (environment.switch, "TRUE", True),
+        (lambda name: environment.switch(name, default=True), "", True),
+        (lambda name: environment.switch(name, default=True), "no", False),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, "local[1]"), "", "local[1]"),
+        (
+            lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""),
+            "spark://a:1,b:1",
+            "spark://a:1,b:1",
+        ),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "local[*]", "local[*]"),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "yarn", "yarn"),
+        (environment.lake, "", ""),
+        (environment.lake, "/var/lib/lake:1@home", "/var/lib/lake:1@home"),
+        (environment.lake, "s3a://bucket/lake:1@home", "s3a://bucket/lake:1@home"),
+        (environment.lake, "hdfs://[::1]:8020/lake", "hdfs://[::1]:8020/lake"),
+        (environment.lake, "abfss://container@account.example/lake", "abfss://container@account.example/lake"),
+        (lambda name: environment.matching(name, environment.JAVA_MEMORY, ""), "900m", "900m"),
+        (lambda name: environment.matching(name, environment.PERCENT, ""), "99.95", "99.95"),
+        (lambda name: environment.number(name, least=2, default=20, most=30), "2", 2),
+        (lambda name: environment.number(name, least=2, default=20, most=30), "30", 30),
+        (lambda name: environment.one_of(name, ("a", "b"), "a"), "b", "b"),
+        (lambda name: environment.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
+        (environment.redis_address, "rediss://host/0", "rediss://host/0"),
+        (lambda name: environment.web_address(name, ""), "https://host:8443/behind/", "https://host:8443/behind"),
+        (lambda name: environment.web_address(name, ""), "http://[::1]:80", "http://[::1]:80"),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "https://Host/x", ["host"]),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
     ],
 )
 def test_what_is_right_is_taken(
@@ -145,7 +149,7 @@ def test_what_is_right_is_taken(
 def test_a_number_has_to_be_one_that_there_is_room_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_VARIABLE", value)
     with pytest.raises(ImproperlyConfigured, match=r"^A_VARIABLE is .*: set it to a whole number from 2 to 30\.$"):
-        variables.number("A_VARIABLE", least=2, default=20, most=30)
+        environment.number("A_VARIABLE", least=2, default=20, most=30)
 
 
 @pytest.mark.parametrize(("value", "expected"), [("", "[]"), ("former,the one before", "['former', 'the one before']")])
@@ -189,4 +193,4 @@ def refusal_to_start(folder: Path) -> str:
 def test_a_variable_that_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDIS_URL")
     with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL is not set: set it to redis://"):
-        variables.redis_address("REDIS_URL")
+        environment.redis_address("REDIS_URL")

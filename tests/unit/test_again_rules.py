@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from delivery.again.refusals import REPLAYABLE, RESUBMITTABLE, Sent, why_not
-from delivery.rules.statuses import DeliveryStatus
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, Sent, why_not
+from delivery.statuses import DeliveryStatus
 
 S = DeliveryStatus
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from delivery.announcements.occasions import Occasion
+from delivery.occasions import Occasion
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

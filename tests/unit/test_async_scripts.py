@@ -2,7 +2,7 @@
 
 import pytest
 
-from subscriptions.scripts.promises import line_of_async
+from subscriptions.scripting.promises import line_of_async
 
 
 @pytest.mark.behaviour("8.3")

@@ -5,9 +5,9 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.calls.answers import PASSED_ON, Ended, ended_by
-from delivery.calls.failures import AnswerTooLarge, EndpointTimedOut, EndpointUnreachable
-from delivery.http.transfers import Answer, RequestNotCompleted
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.sync.answer import PASSED_ON, Ended, ended_by
+from delivery.sync.failures import AnswerTooLarge, EndpointTimedOut, EndpointUnreachable
 
 MOST = 10
 

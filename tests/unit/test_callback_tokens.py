@@ -4,17 +4,9 @@ import secrets
 
 import pytest
 
-from delivery.callbacks.tokens import (
-    TOKEN_BYTES,
-    hash_of,
-    is_own,
-    opened_token,
-    sealed_token,
-    token_in,
-    token_of,
-)
-from subscriptions.keyring import CannotBeOpened, Keyring
-from subscriptions.sealing import CALLBACK_TOKEN
+from broker_project.core.keyring import CannotBeOpened, Keyring
+from broker_project.core.sealing import CALLBACK_TOKEN
+from delivery.callbacks.address import TOKEN_BYTES, hash_of, is_own, opened_token, sealed_token, token_in, token_of
 
 KEYS = Keyring(["s"], CALLBACK_TOKEN)
 HOME = "https://broker.example.org"

@@ -9,10 +9,10 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.intake.cloud_event_attributes import attribute_value, header_value
-from delivery.intake.cloud_events import opened, opened_batch
-from delivery.intake.drafts import Draft
-from delivery.intake.refusals import InvalidCloudEvent, Refusal, UnsuitableContentType
+from delivery.publish.attributes import attribute_value, header_value
+from delivery.publish.cloud_events import opened, opened_batch
+from delivery.publish.draft import Draft
+from delivery.publish.errors import InvalidCloudEvent, Refusal, UnsuitableContentType
 
 STRUCTURED = "application/cloudevents+json"
 EVENT: dict[str, Any] = {"specversion": "1.0", "id": "7", "source": "/shop", "type": "Order"}

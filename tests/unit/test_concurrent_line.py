@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.lines.crowds import Crowds
-from delivery.lines.hands import BodyBudget, Hand, InHand
-from delivery.lines.pacing import LEAST_KEPT, Paces
-from delivery.lines.runs import Run
-from delivery.lines.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
-from delivery.lines.strands import DrivenLine, Strand
-from delivery.lines.topic_sending import topic_line
-from delivery.waking.claiming import Claim
+from delivery.dispatch.claim import Claim
+from delivery.worker.buffer import BodyBudget, Hand, InHand
+from delivery.worker.crowds import Crowds
+from delivery.worker.line import DrivenLine, Strand
+from delivery.worker.pacing_ import LEAST_KEPT, Paces
+from delivery.worker.runs import Run
+from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
+from delivery.worker.topic_sending import topic_line
 from tests.hands import in_hand
 from tests.unit.test_topic_line import answered
 
@@ -258,7 +258,7 @@ def test_what_may_be_sent_soon_is_waited_for() -> None:
 def test_what_may_be_sent_soon_after_the_turn_is_waited_for_too_or_the_line_came_too_late_for_its_slot(
     strands: int, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.lines.strands.SOON_SECONDS", 1000.0)  # no machine is as slow as that
+    monkeypatch.setattr("delivery.worker.line.SOON_SECONDS", 1000.0)  # no machine is as slow as that
     line = a_line(strands, lane)
     limited = [to(number, subscription_id=number, spacing=1000.0, strands=strands) for number in range(strands)]
     for one in limited:

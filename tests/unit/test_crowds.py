@@ -1,12 +1,12 @@
-"""How a sender's strands are shared out among endpoints: `delivery.lines.crowds`, and the order in a group."""
+"""How a sender's strands are shared out among endpoints: `delivery.worker.crowds`, and the order in a group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from delivery.lines.crowds import HANGING_SECONDS, Crowds
-from delivery.queues.groups import Endpoint, GroupInHand
+from delivery.worker.crowds import HANGING_SECONDS, Crowds
+from delivery.worker.groups import Endpoint, GroupInHand
 from tests.hands import CONTENT, DESTINATION
 
 

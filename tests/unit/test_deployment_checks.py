@@ -6,8 +6,8 @@ import pytest
 from django.conf import settings
 from django.core.checks import run_checks
 
-from subscriptions.networks import networks_in
-from subscriptions.reach import Reach
+from broker_project.core.egress import networks_in
+from broker_project.core.reach import Reach
 
 GOOD: dict[str, Any] = {
     "SECRET_KEY": "k" * 30 + "0123456789abcdefghij",

@@ -4,12 +4,11 @@ import re
 from collections.abc import Iterator
 from http import HTTPStatus
 
-from broker_project import urls as urls  # registers what all use cases raise
+from broker_project.core.api.problems import registered
+from broker_project.core.api.rendering import BAD_REQUEST, FAILED
 from broker_project.stack.folders import ROOT
 from delivery.api.receipts import REFUSALS
-from delivery.mailboxes.results import ReceiptCode
-from subscriptions.api.fallbacks import BAD_REQUEST, FAILED
-from subscriptions.api.problems import registered
+from delivery.mailbox.results import ReceiptCode
 
 ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
 REFUSAL = re.compile(r"refusal\(\s*(\d{3}),\s*\"(\w+)\"")

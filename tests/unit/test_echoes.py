@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from delivery.webhooks.echoes import without_credentials
+from delivery.webhook.redact import without_credentials
 
 MOST = 1024
 TOKEN = 'a/b+c="d\\e&f<0123456789'

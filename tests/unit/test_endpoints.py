@@ -3,9 +3,9 @@
 import pytest
 from django.core.exceptions import ValidationError
 
+from broker_project.core.egress import networks_in
+from broker_project.core.reach import Reach
 from subscriptions.endpoints import check_reach, parse_endpoint, validate_endpoint, validate_monitor_url
-from subscriptions.networks import networks_in
-from subscriptions.reach import Reach
 
 
 @pytest.mark.behaviour("5.6")

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.event_type_files import FileFormat, UnreadableFile, entries_in, file_text
-from subscriptions.event_type_files.yaml_text import value_of, yaml_of
-from subscriptions.json_equality import same_json
+from broker_project.core.json_equality import same_json
+from subscriptions.import_export import FileFormat, UnreadableFile, entries_in, file_text
+from subscriptions.import_export.yaml_text import value_of, yaml_of
 
 YAML = """
 # what the shop tells

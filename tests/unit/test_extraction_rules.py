@@ -14,7 +14,7 @@ from analytics.pipeline.extraction.leaves import leaf_of
 from analytics.pipeline.extraction.slicing import SAMPLE_PAGES, percent_of, pieces
 from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES
 from analytics.pipeline.tables import BRONZE, Table
-from delivery.retention import storage_days
+from delivery.maintenance import partitions
 
 NOTES = Table("bronze", "notes", "id long, number int, note string, done boolean, at timestamp")
 
@@ -25,9 +25,9 @@ def test_every_table_of_bronze_has_a_source() -> None:
 
 def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
     day = dt.date(2026, 2, 28)
-    assert leaf_of(ATTEMPTS, day) == storage_days.leaf_of(storage_days.ATTEMPTS, day)
-    assert {storage_days.MESSAGES, storage_days.DELIVERIES, storage_days.ATTEMPTS} == leaves.PARTITIONED
-    assert IDS_PER_DAY == storage_days.IDS_PER_DAY
+    assert leaf_of(ATTEMPTS, day) == partitions.leaf_of(partitions.ATTEMPTS, day)
+    assert {partitions.MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS} == leaves.PARTITIONED
+    assert IDS_PER_DAY == partitions.IDS_PER_DAY
 
 
 @given(st.lists(st.integers(100, 998), unique=True).map(sorted), st.integers(100, 998), st.integers(100, 998))

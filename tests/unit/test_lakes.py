@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.lake.lakes import TOUCHED, Lake
+from analytics.pipeline.lake.lake import TOUCHED, Lake
 from analytics.pipeline.lake.manifests import FOLDER, Manifest, Part, Piece, path_of
 from analytics.pipeline.lake.places import Place
 from analytics.pipeline.tables import RELIABILITY

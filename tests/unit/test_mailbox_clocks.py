@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from broker_client import Mailbox
-from broker_client.clocks import now
+from broker_client.clock import now
 from tests.played_mailbox import PlayedMailbox
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.mailboxes.documents import document
-from delivery.mailboxes.hand_outs import Fetched
-from delivery.webhooks.cloud_events import enveloped
-from delivery.webhooks.parts import Content
-from subscriptions.api.rendering import to_json
-from subscriptions.outputs import Output
+from broker_project.core.api.rendering_ import to_json
+from delivery.mailbox.documents import document
+from delivery.mailbox.hand_outs import Fetched
+from delivery.webhook.cloud_event_output import enveloped
+from delivery.webhook.parts import Content
+from subscriptions.payload_format import Output
 
 CONTENT = Content(
     message_id=45,

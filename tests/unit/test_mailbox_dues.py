@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_client.dues import LEAST_PATIENCE, Held, Word, dues, next_due, patience
+from broker_client.schedule import LEAST_PATIENCE, Held, Word, dues, next_due, patience
 from tests.held_messages import message
 
 NOW = 1_000.0

@@ -3,9 +3,9 @@
 import pytest
 
 from broker_client import Result
-from broker_client.clocks import now
-from broker_client.dues import Word
-from broker_client.hands import Hand
+from broker_client.clock import now
+from broker_client.in_flight import Hand
+from broker_client.schedule import Word
 from tests.held_messages import message
 
 EXTEND, ACK, NACK, NOT_ATTEMPTED = Word

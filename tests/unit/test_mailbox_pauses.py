@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from broker_client import Mailbox, Message, Refused
 from broker_client.consumers import Terms, Worker
-from broker_client.hands import Hand
+from broker_client.in_flight import Hand
 from broker_client.keepers import pause_after
 from broker_client.pauses import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, rest_of_nothing
 from tests.played_answers import Trouble

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.mailboxes.receipts import Receipt, read, receipt_key, written
+from delivery.mailbox.mailbox import Receipt, read, receipt_key, written
 
 pytestmark = pytest.mark.behaviour("9.4")
 

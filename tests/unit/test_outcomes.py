@@ -2,8 +2,8 @@
 
 import pytest
 
-from delivery.rules.outcomes import TEAMFORGE, Answered, Decision, Outcome, Unreachable, decide
-from delivery.rules.statuses import DeliveryStatus
+from delivery.outcomes import TEAMFORGE, Answered, Decision, Outcome, Unreachable, decide
+from delivery.statuses import DeliveryStatus
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from delivery.lines.hands import MAX_BYTES, BodyBudget
-from delivery.lines.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, Row, Wanted, page_of
+from delivery.worker.buffer import MAX_BYTES, BodyBudget
+from delivery.worker.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, Row, Wanted, page_of
 
 PLENTY = 64 * MAX_BYTES
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.http.retry_after import retry_after_seconds
-from delivery.rules.pauses import aside_pause, hold_pause
+from delivery.pauses import aside_pause, hold_pause
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from delivery.waking.polls import Room
-from delivery.waking.seats import MOST_SEATS
+from delivery.mailbox.long_poll import Room
+from delivery.mailbox.seats import MOST_SEATS
 
 SHOP, BANK = 1, 2
 

@@ -9,12 +9,11 @@ from django.http import Http404, UnreadablePostError
 from psycopg.errors import IdleInTransactionSessionTimeout
 from rest_framework import exceptions
 
-from subscriptions import configuring, removing
-from subscriptions.api import problems
-from subscriptions.api import resources as resources  # registers what the use cases raise
-from subscriptions.api.field_errors import InvalidQuery
-from subscriptions.api.parsing import BodyTooLarge, EncodedBody, LengthRequired
-from subscriptions.api.problems import ProblemType, problem_response, register
+from broker_project.core.api import problems
+from broker_project.core.api.errors import InvalidQuery
+from broker_project.core.api.parsing import BodyTooLarge, EncodedBody, LengthRequired
+from broker_project.core.api.problems import ProblemType, problem_response, register
+from subscriptions import edit, remove
 
 
 @pytest.mark.parametrize(
@@ -32,11 +31,11 @@ from subscriptions.api.problems import ProblemType, problem_response, register
         (Http404(), 404, "not_found"),
         (ObjectDoesNotExist(), 404, "not_found"),
         (exceptions.MethodNotAllowed("PUT"), 405, "method_not_allowed"),
-        (configuring.NameTaken("x"), 409, "name_taken"),
-        (removing.StillInUse("x"), 409, "still_in_use"),
+        (edit.NameTaken("x"), 409, "name_taken"),
+        (remove.StillInUse("x"), 409, "still_in_use"),
         (IntegrityError("secret"), 409, "conflict"),
         (LengthRequired("x"), 411, "length_required"),
-        (configuring.VersionMismatch("x"), 412, "version_mismatch"),
+        (edit.VersionMismatch("x"), 412, "version_mismatch"),
         (BodyTooLarge("x"), 413, "body_too_large"),
         (RequestDataTooBig("x"), 413, "body_too_large"),
         (exceptions.UnsupportedMediaType("text/plain"), 415, "unsupported_media_type"),

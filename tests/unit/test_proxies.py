@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from broker_project.proxies import MOST_HOPS, Origin, address_of, origin_of
+from broker_project.server.proxies import MOST_HOPS, Origin, address_of, origin_of
 
 PROXIES = tuple(ipaddress.ip_network(one) for one in ("10.0.0.5", "10.1.0.0/16", "fd00::/8"))
 

@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from delivery.http.transfers import Answer, RequestNotCompleted
-from delivery.lines.crowds import Crowds
-from delivery.lines.hands import Hand, InHand
-from delivery.lines.runs import Run
-from delivery.lines.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
-from delivery.lines.strands import HANGS_SECONDS, DrivenLine, Strand
-from delivery.queues.groups import Endpoint, GroupInHand
-from delivery.queues.sending import queue_line
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.settlements import Settlement
-from delivery.waking.claiming import Claim
+from delivery.dispatch.claim import Claim
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import Hand, InHand
+from delivery.worker.crowds import Crowds
+from delivery.worker.groups import Endpoint, GroupInHand
+from delivery.worker.line import HANGS_SECONDS, DrivenLine, Strand
+from delivery.worker.queue import queue_line
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Settlement
+from delivery.worker.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
 from tests.hands import CONTENT, DESTINATION
 from tests.unit.test_topic_line import NOW, answered, unanswered
 

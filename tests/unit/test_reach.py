@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.networks import REFUSED, networks_in
-from subscriptions.reach import Reach
+from broker_project.core.egress import REFUSED, networks_in
+from broker_project.core.reach import Reach
 
 PUBLIC = [
     "1.1.1.1",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.rules.reasons import UNKNOWN, told
+from delivery.reasons import UNKNOWN, told
 
 SECRET = "db-7.internal.example"
 

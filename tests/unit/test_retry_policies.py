@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.rules.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
-from delivery.rules.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
-from delivery.rules.retry_policies import (
-    CALLBACK_POLICY,
-    TEAMFORGE_POLICY,
-    History,
-    RetryPolicy,
-    Verdict,
-    judge,
-    policy_of,
-)
-from subscriptions.retry_terms import PRESETS, Action, OnExhausted, Terms
+from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
+from delivery.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
+from delivery.retry import CALLBACK_POLICY, TEAMFORGE_POLICY, History, RetryPolicy, Verdict, judge, policy_of
+from subscriptions.retry_policies import PRESETS, Action, OnExhausted, Terms
 
 TEAMFORGE_TERMS = PRESETS["TeamForge"]
 OUTCOMES: list[Outcome] = [
@@ -90,8 +82,6 @@ def test_without_a_spacing_of_its_own_a_policy_pauses_as_lines_always_do(
 def test_an_endpoint_may_say_when_to_come_back() -> None:
     assert judge(Answered(503, retry_after=7.0), TEAMFORGE_POLICY, AFTER_TWO, chance=0.5) == Verdict(HOLD, 7.0)
 
-
-# --- judged ----------------------------------------------------------------------------------------
 
 FAILED, SUSPEND = Decision.FAILED, Decision.SUSPEND
 FIRST = History(attempts=0, times_set_aside=0, failures=0)

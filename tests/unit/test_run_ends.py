@@ -4,11 +4,11 @@ import datetime as dt
 
 import pytest
 
-from analytics.java import NoJava
 from analytics.models import RunState
 from analytics.pipeline.job import Window
-from analytics.run_ends import AGAIN, FASTER, KILLED, Ending, Heard, cut_short, ending, not_begun
+from analytics.run_results import AGAIN, FASTER, KILLED, Ending, Heard, cut_short, ending, not_begun
 from analytics.spark_process import End, Ended
+from analytics.spark_settings import NoJava
 from analytics.windows import hours_of
 
 WINDOWS = hours_of(dt.date(2026, 3, 5))[:5]

@@ -1,12 +1,12 @@
-"""What a turn waits for: `delivery.lines.runs`."""
+"""What a turn waits for: `delivery.worker.runs`."""
 
 import threading
 import time
 
 import pytest
 
-from delivery.lines import runs
-from delivery.lines.runs import Run
+from delivery.worker import runs
+from delivery.worker.runs import Run
 
 LONG = 20.0
 

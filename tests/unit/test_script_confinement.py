@@ -9,8 +9,8 @@ from django.core.checks import run_checks
 
 from broker_project.stack.folders import ROOT
 from subscriptions import checks
-from subscriptions.scripts import runner
-from subscriptions.scripts.confining import ALLOWED, ARCHITECTURES, is_possible
+from subscriptions.scripting import runner
+from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
 from tests.script_running import run, running
 
 MACHINE = os.uname().machine
@@ -22,10 +22,10 @@ OF_NO_USE = {335, 336} if MACHINE == "x86_64" else set()
 """Linux lets them past every filter: the ends of its own probes, which do nothing for who was not sent there by one."""
 PROGRAM = """
 import ctypes, os, resource
-from subscriptions.scripts.child import PR_SET_NO_NEW_PRIVS
+from subscriptions.scripting.child import PR_SET_NO_NEW_PRIVS
 from subscriptions import checks
-from subscriptions.scripts import runner
-from subscriptions.scripts.confining import confine
+from subscriptions.scripting import runner
+from subscriptions.scripting.seccomp import confine
 
 libc = ctypes.CDLL(None)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from subscriptions.scripts.jobs import Failed, Made
-from subscriptions.scripts.runner import ScriptRunner
+from subscriptions.scripting.jobs import Failed, Made
+from subscriptions.scripting.runner import ScriptRunner
 from tests.script_running import NO_ASYNC, run, running
 
 TOO_MUCH_CPU = "it used more than 250 ms of CPU"

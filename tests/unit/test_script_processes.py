@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from subscriptions.scripts import processes, seats
-from subscriptions.scripts.frames import packed
-from subscriptions.scripts.jobs import Failed, Job, Lost, Made
-from subscriptions.scripts.processes import ScriptProcess
-from subscriptions.scripts.waiting import Pace
+from subscriptions.scripting import process, seats
+from subscriptions.scripting.frames import packed
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made
+from subscriptions.scripting.process import ScriptProcess
+from subscriptions.scripting.process_pool import Pace
 from tests.receiver import PATIENCE, wait_until
 from tests.script_running import pids, results, run, running
 
@@ -108,7 +108,7 @@ def test_what_takes_too_long_or_loses_its_process_is_lost(
     with running() as runner:
         run(runner, "")
         with monkeypatch.context() as limited:
-            limited.setattr(processes, "TOTAL_SECONDS", seconds)
+            limited.setattr(process, "TOTAL_SECONDS", seconds)
             runner.run("it", Job("while (1);"))
             os.kill(pids(runner)[0], end)
             assert results(runner, 1) == {"it": Lost(reason)}
@@ -137,8 +137,8 @@ def test_no_process_is_left() -> None:
 
 
 LIVE_AND_LOOP = """
-from subscriptions.scripts.jobs import Job
-from subscriptions.scripts.runner import ScriptRunner
+from subscriptions.scripting.jobs import Job
+from subscriptions.scripting.runner import ScriptRunner
 runner = ScriptRunner(1)
 runner.run(1, Job("1"))
 while not runner.finished(): pass

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from django.core.exceptions import ValidationError
 
-from subscriptions.scripts.checking import check_script
-from subscriptions.scripts.jobs import Made
-from subscriptions.scripts.runner import ScriptRunner
+from subscriptions.scripting.jobs import Made
+from subscriptions.scripting.runner import ScriptRunner
+from subscriptions.scripting.script_check import check_script
 from tests.script_running import NO_ASYNC, run, running
 
 

@@ -12,10 +12,10 @@ from cloudevents.core.formats.json import JSONFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.header_lines import EncodedRequest
-from delivery.webhooks.parts import Content, Destination, Numbers
-from delivery.webhooks.requests import webhook_request
-from subscriptions.outputs import Output
+from delivery.http.headers import EncodedRequest
+from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.request import webhook_request
+from subscriptions.payload_format import Output
 
 KEY = b"k" * 32
 SENT_AT = 1_700_000_000

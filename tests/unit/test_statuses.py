@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from delivery.rules.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
 
 TABLE = """
                  PENDING IN_FLIGHT HELD DELIVERED REJECTED 3xxNOTSUPPORTED REDUNDANT FAILED EXPIRED CANCELLED

@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.exceptions import ParseError
 
-from subscriptions.api.parsing import strict_json
+from broker_project.core.api.parsing import strict_json
 
 
 @pytest.mark.parametrize(

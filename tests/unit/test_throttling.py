@@ -2,7 +2,7 @@
 
 import pytest
 
-from subscriptions.throttling import REMEMBERED, Acquaintances, Meters, site_of
+from broker_project.core.rate_limit import REMEMBERED, Acquaintances, Meters, site_of
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ from datetime import UTC, datetime
 import pytest
 import requests
 
-from delivery.http.transfers import Answer, RequestNotCompleted
-from delivery.lines.hands import BodyBudget, Hand, InHand
-from delivery.lines.runs import Run
-from delivery.lines.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
-from delivery.lines.strands import DrivenLine, Strand
-from delivery.lines.topic_sending import topic_line
-from delivery.rules.retry_policies import policy_of
-from delivery.rules.statuses import DeliveryStatus
-from delivery.settling.settlements import Further, Settlement
-from delivery.waking.claiming import Claim
-from subscriptions.retry_terms import PRESETS, OnExhausted
-from subscriptions.scripts.jobs import NotRun
+from delivery.dispatch.claim import Claim
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.retry import policy_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget, Hand, InHand
+from delivery.worker.line import DrivenLine, Strand
+from delivery.worker.runs import Run
+from delivery.worker.settlements import Further, Settlement
+from delivery.worker.steps import Hold, NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform
+from delivery.worker.topic_sending import topic_line
+from subscriptions.retry_policies import PRESETS, OnExhausted
+from subscriptions.scripting.jobs import NotRun
 from tests.hands import aside, fresh, in_hand
 
 PLENTY = 64 * 1024 * 1024

@@ -8,12 +8,12 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.lines.hands import InHand
-from delivery.lines.transforms import TransformRefused, job_of, transformed, with_param, withheld
-from delivery.rules.statuses import DeliveryStatus
-from delivery.webhooks.parts import Content
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Content
+from delivery.webhook.transform import TransformRefused, job_of, transformed, with_param, withheld
+from delivery.worker.buffer import InHand
 from subscriptions.endpoints import parse_endpoint
-from subscriptions.scripts.jobs import Failed, Job, Lost, Made
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from tests.hands import DESTINATION, in_hand
 
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from broker_project.stack.folders import ROOT
-from broker_project.stack.testing import BESIDE_EVENTS, SHIPPED, TRAPS
+from broker_project.stack.test_command import BESIDE_EVENTS, SHIPPED, TRAPS
 
 RULES: dict[str, dict[str, Any]] = {
     rule["id"]: rule

@@ -9,16 +9,16 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.header_lines import EncodedRequest
-from delivery.http.transfers import Answer, RequestNotCompleted
-from delivery.messages.storing import NewMessage
+from broker_project.core.keyring import Keyring
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.models import VolatileOutcome
+from delivery.publish.store import NewMessage
+from delivery.volatile.envelope import MOST_SECONDS, PURPOSE, Parcel
 from delivery.volatile.errands import errand
-from delivery.volatile.parcels import MOST_SECONDS, PURPOSE, Parcel
 from delivery.volatile.places import Places
-from delivery.webhooks.parts import Destination
-from subscriptions.keyring import Keyring
-from subscriptions.scripts.jobs import Failed, Job, Lost, Made, NotRun
+from delivery.webhook.parts import Destination
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun
 
 pytestmark = pytest.mark.behaviour("2.9")
 

@@ -5,8 +5,8 @@ from collections.abc import Hashable
 
 import pytest
 
-from subscriptions.scripts.jobs import Job
-from subscriptions.scripts.waiting import MOST_WAITING_SECONDS, Entry, Waiting
+from subscriptions.scripting.jobs import Job
+from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, Entry, Waiting
 
 
 @pytest.fixture(autouse=True)

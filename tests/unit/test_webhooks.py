@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from delivery.webhooks.forwarded_headers import forwarded, kept, merged
-from delivery.webhooks.parts import Content, Destination, Numbers
-from delivery.webhooks.requests import webhook_request
-from delivery.webhooks.signatures import signature
-from subscriptions.signing_secrets import secret_of
+from delivery.webhook.headers_policy import forwarded, kept, merged
+from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.request import webhook_request
+from delivery.webhook.signatures import signature
+from subscriptions.credentials.signing_secrets import secret_of
 
 KEY = b"k" * 32
 JSON = {"Content-Type": "application/json"}
@@ -186,9 +186,6 @@ def test_kept(name: str, is_kept: bool) -> None:
 @pytest.mark.parametrize(("name", "goes_on"), FORWARDED.items())
 def test_forwarded(name: str, goes_on: bool) -> None:
     assert forwarded([(name, "v")]) == ([(name, "v")] if goes_on else [])
-
-
-# --- signatures ------------------------------------------------------------------------------------
 
 
 def test_the_known_vector_of_standard_webhooks() -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from analytics import requesting, running
+from analytics import run_requests, runs
 from analytics.management.run_tables import lines_of
 from analytics.models import Run, RunState
 from analytics.pipeline.job import DAY
-from analytics.run_ends import INTERRUPTED
+from analytics.run_results import INTERRUPTED
 from analytics.spark_terms import spark_terms
 from analytics.windows import HOUR_LAG, midnight
 
@@ -46,16 +46,18 @@ class Command(BaseCommand):
         """Do it: words to stderr while it goes on, and in the end the table to stdout, as one block."""
         terms = spark_terms()
         if not terms.lake:
-            raise CommandError(running.NO_LAKE)
-        latest = requesting.now() - HOUR_LAG
+            raise CommandError(runs.NO_LAKE)
+        latest = run_requests.now() - HOUR_LAG
         if latest <= options["start"] < latest + HOUR_LAG:
             raise CommandError(TOO_SOON.format(HOUR_LAG.total_seconds() / 60))
         try:
-            run = requesting.new_range(options["start"], min(options["end"] or latest, latest), again=options["again"])
-        except requesting.NotARange as refused:
+            run = run_requests.new_range(
+                options["start"], min(options["end"] or latest, latest), again=options["again"]
+            )
+        except run_requests.NotARange as refused:
             raise CommandError(str(refused)) from None
         with only_warnings_logged(), interruptible(self._tell) as stopping:
-            done = running.run(run.pk, terms, stopping=stopping, tell=self._tell, stopped=INTERRUPTED)
+            done = runs.run(run.pk, terms, stopping=stopping, tell=self._tell, stopped=INTERRUPTED)
         if done is None:
             raise CommandError(_held_up(run))
         self._show(done)

@@ -5,8 +5,8 @@ how many pieces, and where they begin) · `copying` (one piece, on an executor) 
 it) · `counting` (what was read, and whether more has come since)
 """
 
-from analytics.pipeline.extraction.connecting import DayGone, Unreadable
-from analytics.pipeline.extraction.counting import count, has_grown, leaf_rows
+from analytics.pipeline.extraction.connection import DayGone, Unreadable
+from analytics.pipeline.extraction.row_counts import count, has_grown, leaf_rows
 from analytics.pipeline.extraction.source import read, register
 
 __all__ = ["DayGone", "Unreadable", "count", "has_grown", "leaf_rows", "read", "register"]

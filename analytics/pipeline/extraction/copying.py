@@ -6,7 +6,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import csv
 
-from analytics.pipeline.extraction.connecting import reading
+from analytics.pipeline.extraction.connection import reading
 from analytics.pipeline.tables import Table
 
 BLOCK_BYTES: Final = 2**20

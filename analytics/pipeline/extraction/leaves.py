@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction.connecting import Connection, DayGone
+from analytics.pipeline.extraction.connection import Connection, DayGone
 from analytics.pipeline.extraction.statements import (
     ATTEMPTS,
     DELIVERIES,

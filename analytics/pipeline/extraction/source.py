@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from analytics.pipeline.extraction.connecting import reading
+from analytics.pipeline.extraction.connection import reading
 from analytics.pipeline.extraction.copying import copied
 from analytics.pipeline.extraction.slicing import slices
 from analytics.pipeline.job import Window

@@ -9,7 +9,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import DataFrame
 
 from analytics.pipeline.job import Window
-from analytics.pipeline.lake.lakes import Lake
+from analytics.pipeline.lake.lake import Lake
 from analytics.pipeline.lake.manifests import Manifest, Part
 from analytics.pipeline.tables import Table
 

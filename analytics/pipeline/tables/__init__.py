@@ -16,7 +16,7 @@ from analytics.pipeline.tables.bronze import (
     UNFINISHED,
     WAITING,
 )
-from analytics.pipeline.tables.gold import (
+from analytics.pipeline.tables.layers import (
     ANOMALIES,
     AUDIT,
     BACKLOG,
@@ -33,12 +33,7 @@ from analytics.pipeline.tables.gold import (
     SHARES,
     VOLUME,
 )
-from analytics.pipeline.tables.silver import (
-    SILVER,
-    SILVER_ATTEMPTS,
-    SILVER_DELIVERIES,
-    SILVER_MESSAGES,
-)
+from analytics.pipeline.tables.silver import SILVER, SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
 from analytics.pipeline.tables.table import Table
 
 __all__ = [

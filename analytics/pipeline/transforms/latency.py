@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import LATENCY
-from analytics.pipeline.transforms.histograms import with_quantiles
+from analytics.pipeline.transforms.frames import with_quantiles
 from analytics.pipeline.transforms.shapes import hour_of, shaped
 
 OWNER: Final = ("subscriber_id", "subscriber", "event_type_id", "event_type", "kind")

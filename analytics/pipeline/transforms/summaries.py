@@ -20,10 +20,10 @@ from analytics.pipeline.tables import (
     Table,
 )
 from analytics.pipeline.transforms.audit import audit, findings
-from analytics.pipeline.transforms.backlog import backlog
 from analytics.pipeline.transforms.callbacks import callbacks
 from analytics.pipeline.transforms.endpoints import endpoints
 from analytics.pipeline.transforms.facts import Silver
+from analytics.pipeline.transforms.hourly import backlog
 from analytics.pipeline.transforms.latency import latency
 from analytics.pipeline.transforms.reliability import reliability
 from analytics.pipeline.transforms.senders import senders

@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from subscriptions.key_issuing import LONGEST_LIFE, Owner, issue, kind_of
-from subscriptions.key_scopes import OPENED, Issuer
-from subscriptions.key_tokens import TOKEN_BYTES
+from subscriptions.credentials.issue import LONGEST_LIFE, Owner, issue, kind_of
+from subscriptions.credentials.scopes import OPENED, Issuer
+from subscriptions.credentials.tokens import TOKEN_BYTES
 from subscriptions.models import Publisher, Scope, Subscriber
 
 ALL: Final = "all"

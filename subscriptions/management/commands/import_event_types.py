@@ -6,8 +6,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from subscriptions.event_type_files import RefusedEntries, UnreadableFile
-from subscriptions.exchanging import Imported, import_event_types
+from subscriptions.import_export import RefusedEntries, UnreadableFile
+from subscriptions.import_export.event_types_file import Imported, import_event_types
 
 
 class Command(BaseCommand):

@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser
 
-from subscriptions.models.sealed import SealedColumn
-from subscriptions.resealing import count_former, reseal, sealed_columns
+from broker_project.core.sealed_fields import SealedColumn
+from subscriptions.credentials.secret_key_rotation import count_former, reseal, sealed_columns
 
 
 class Command(BaseCommand):

@@ -1,1 +1,0 @@
-"""Scenarios of queues: a few endpoints that share the jobs, five senders."""

@@ -1,0 +1,165 @@
+"""Lists a page at a time, by a cursor that nobody but us can make; nothing is counted."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from django.core.signing import BadSignature, Signer
+from django.db.models import Model, Q, QuerySet
+from rest_framework.pagination import BasePagination
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
+
+from broker_project.core.api.errors import InvalidQuery
+from broker_project.core.api.fields import StrictSerializer, TextField
+from broker_project.core.api.query_fields import QueryNumberField
+
+Row = TypeVar("Row", bound=Model)
+
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 200
+MAX_CURSOR_LENGTH: Final = 1024
+
+
+class PageQuery(StrictSerializer):
+    """The query parameters of every list; lists with filters add theirs in a subclass."""
+
+    cursor = TextField(
+        required=False, max_length=MAX_CURSOR_LENGTH, help_text="Where to go on; take it from `next` or `previous`."
+    )
+    limit = QueryNumberField(
+        default=DEFAULT_LIMIT, min_value=1, max_value=MAX_LIMIT, help_text="How many items at most."
+    )
+
+
+def query_of(request: Request, query_class: type[StrictSerializer]) -> dict[str, Any]:
+    """Return the query parameters, validated.
+
+    Raises:
+        InvalidQuery: one is unknown, malformed, out of range or given twice.
+
+    """
+    given = {name: values[0] if len(values) == 1 else values for name, values in request.query_params.lists()}
+    serializer = query_class(data=given)
+    if not serializer.is_valid():
+        raise InvalidQuery(serializer.errors)
+    return dict(serializer.validated_data)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a list is sorted by: a unique column, and which way; the name keeps cursors of other lists out."""
+
+    list_name: str
+    column: str = "id"
+    descending: bool = False
+    first: str = ""
+    """The column of times that goes before it and need not be unique; empty: none."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that is sorted by."""
+        return (self.first, self.column) if self.first else (self.column,)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[Row]):
+    """Some rows, and the cursors of the pages before and after."""
+
+    rows: Sequence[Row]
+    previous: str | None
+    next: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What a page needs of its list: `limit` rows from `key` on, down or up; None: from the end."""
+
+    key: Any
+    downwards: bool
+    limit: int
+
+
+def page_of(
+    rows: QuerySet[Row],
+    order: Order,
+    query: dict[str, Any],
+    find: Callable[[QuerySet[Row], Stretch], QuerySet[Row]] | None = None,
+) -> Page[Row]:
+    """Return the page of `rows` that the validated `PageQuery` asks for.
+
+    Where the database would not find them along an index by itself, `find` narrows the rows to those of the page.
+
+    Raises:
+        InvalidQuery: the cursor was not made by this list.
+
+    """
+    limit, cursor = query["limit"], query.get("cursor")
+    back, key = _read(cursor, order) if cursor else (False, None)
+    downwards = order.descending != back
+    if cursor:
+        rows = rows.filter(_beyond(order, key, "lt" if downwards else "gt"))
+    if find:
+        rows = find(rows, Stretch(key, downwards, limit + 1))
+    found = list(rows.order_by(*(f"{'-' if downwards else ''}{column}" for column in order.columns))[: limit + 1])
+    more, kept = len(found) > limit, found[:limit]
+    kept = kept[::-1] if back else kept
+    has_previous, has_next = (more, True) if back else (cursor is not None, more)
+    return Page(
+        kept,
+        _write(order, back=True, row=kept[0]) if kept and has_previous else None,
+        _write(order, back=False, row=kept[-1]) if kept and has_next else None,
+    )
+
+
+def page_response(request: Request, page: Page[Row], items: Sequence[Any]) -> Response:
+    """Return the page with the addresses of its neighbours, in the body and as `Link` (RFC 8288)."""
+    here = request.build_absolute_uri()
+    cursors = {"next": page.next, "previous": page.previous}
+    urls = {name: cursor and replace_query_param(here, "cursor", cursor) for name, cursor in cursors.items()}
+    link = ", ".join(f'<{url}>; rel="{name[:4]}"' for name, url in urls.items() if url)
+    return Response({"items": items, **urls}, headers={"Link": link} if link else {})
+
+
+class Pages(BasePagination):
+    """What OpenAPI says of a page."""
+
+    def get_paginated_response_schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        """Return the schema of a page whose items are an array by `schema`."""
+        url = {"type": ["string", "null"], "format": "uri"}
+        return {
+            "type": "object",
+            "required": ["items", "next", "previous"],
+            "properties": {"items": schema, "next": url, "previous": url},
+        }
+
+
+def _signer(order: Order) -> Signer:
+    return Signer(salt=f"cursor.{order.list_name}")
+
+
+def _beyond(order: Order, key: Any, comparison: str) -> Q:
+    """Return what is true of the rows on the other side of `key`."""
+    if not order.first:
+        return Q(**{f"{order.column}__{comparison}": key})
+    first, last = key
+    among_equals = Q(**{order.first: first, f"{order.column}__{comparison}": last})
+    return Q(**{f"{order.first}__{comparison}": first}) | among_equals
+
+
+def _key_of(order: Order, row: Model) -> Any:
+    key = getattr(row, order.column)
+    return [getattr(row, order.first).isoformat(), key] if order.first else key
+
+
+def _write(order: Order, *, back: bool, row: Model) -> str:
+    return _signer(order).sign_object([back, _key_of(order, row)])
+
+
+def _read(cursor: str, order: Order) -> tuple[bool, Any]:
+    try:
+        back, key = _signer(order).unsign_object(cursor)
+    except BadSignature:
+        raise InvalidQuery({"cursor": "This cursor does not come from this list; begin without one."}) from None
+    return back, key

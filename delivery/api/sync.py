@@ -1,0 +1,104 @@
+"""SYNC over HTTP: the endpoint's answer becomes the publisher's (behaviour 7)."""
+
+from typing import Final
+
+from django.conf import settings
+from django.http import HttpResponse, HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiResponse
+from rest_framework import status
+from rest_framework.request import Request
+
+from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
+from delivery.publish.errors import InvalidMetadata
+from delivery.publish.store import NewMessage
+from delivery.sync import failures
+from delivery.sync.call import Called, call
+from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
+from delivery.sync.failures import CallFailed
+
+OUTCOME: Final = "Broker-Outcome"
+"""Tells the endpoint's answer from the broker's own: `answered`, `unrouted`, or the problem's code."""
+MESSAGE_ID: Final = "Broker-Message-Id"
+
+UNSUITABLE: Final = {
+    "Idempotency-Key": "nothing is kept to answer a second call with",
+    "Broker-Destination": "the subscription that qualifies is asked",
+    "Broker-Not-Before": "it is asked at once",
+    "Broker-TTL": "it is asked at once",
+}
+"""Headers that say nothing of a call, and why."""
+
+
+register(
+    {
+        failures.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
+        failures.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
+        failures.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
+        failures.EndpointNotAllowed: ProblemType(502, "endpoint_not_allowed", "Endpoint not allowed"),
+        failures.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
+        failures.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
+        failures.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
+        failures.CallUndecided: ProblemType(500, "filter_failed", "Filter failed"),
+    }
+)
+
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
+RESPONSES: Final = {
+    (200, "*/*"): OpenApiResponse(
+        OpenApiTypes.BINARY,
+        "SYNC: the endpoint's answer, whatever its status, with `Broker-Outcome: answered`; empty with "
+        "`Broker-Outcome: unrouted` where no subscription qualifies.",
+    ),
+    (500, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM, "SYNC: a script or a filter failed (`script_failed`, `filter_failed`)."
+    ),
+    (502, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM, "SYNC: no usable answer (`endpoint_unreachable`, `endpoint_not_allowed`, `answer_too_large`)."
+    ),
+    (503, PROBLEM_JSON): OpenApiResponse(
+        _PROBLEM,
+        f"SYNC: {MOST_WAITING} calls wait in this process already, or {MOST_WAITING_FOR_ONE} for this subscription "
+        "(`too_many_calls`), or no script could be run (`script_not_run`); `Retry-After`.",
+    ),
+    (504, PROBLEM_JSON): OpenApiResponse(_PROBLEM, "SYNC: no answer within the deadline (`endpoint_timed_out`)."),
+}
+"""What a SYNC publish is answered."""
+
+
+def refuse_unsuitable(request: Request) -> None:
+    """Raise `InvalidMetadata` for a header that has no meaning with a call (behaviour 2.6, 2.14)."""
+    for name, why in UNSUITABLE.items():
+        if name in request.headers:
+            raise InvalidMetadata(f"A SYNC event takes no {name}: {why}. Publish without that header.")
+    if request.headers.get("Broker-Durability", "guaranteed") != "guaranteed":
+        raise InvalidMetadata("A SYNC event is never volatile: publish without the header Broker-Durability.")
+
+
+def answer_to(message: NewMessage, *, publisher_id: int | None) -> HttpResponseBase:
+    """Make a SYNC call and return what its publisher is answered."""
+    caller = running_caller(
+        reach=settings.REACH, deadline_seconds=settings.SYNC_SECONDS, most_answer_bytes=settings.MAX_BODY_BYTES
+    )
+    try:
+        return _answer(call(message, publisher_id=publisher_id, caller=caller))
+    except CallFailed as failed:
+        response = problem_response(failed)
+        assert response  # noqa: S101 - each is registered
+        return _marked(response, response.data["code"], failed.message_id)
+
+
+def _answer(called: Called) -> HttpResponse:
+    ended = called.ended
+    response = HttpResponse(ended.body, status=ended.status_code or status.HTTP_200_OK)
+    del response["Content-Type"]  # Django's own
+    for name, value in ended.headers.items():
+        response[name] = value
+    return _marked(response, "answered" if called.is_routed else "unrouted", called.message_id)
+
+
+def _marked(response: HttpResponse, outcome: str, message_id: int) -> HttpResponse:
+    response[OUTCOME] = outcome
+    if message_id:
+        response[MESSAGE_ID] = str(message_id)
+    return response

@@ -1,0 +1,95 @@
+"""Taking lines to drive: the lease and the fencing epoch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from django.db import transaction
+
+from broker_project.core.db import rows
+from delivery.dispatch.recovery import SISTER, mend, mend_senders
+from delivery.models import Lane
+
+DEADLINE_SECONDS: Final = 15.0
+"""A request has ended after so long, whatever the endpoint does."""
+LEASE_SECONDS: Final = 20.0
+"""A line may be taken over so long after its last renewal."""
+MARGIN_SECONDS: Final = 2.0
+"""What a request may need beyond its deadline; a request starts only if it fits into the lease."""
+
+CAPACITY: Final = 500
+"""How much a line that is no subscriber's has in hand at most."""
+
+LINE_IS_DUE: Final = """
+  (l.due_at IS NULL OR l.due_at <= clock_timestamp() OR l.lane = 'main' AND l.head_id IS NOT NULL
+     AND l.held_stamp IS DISTINCT FROM
+     (SELECT s.version + u.version FROM delivery_open h JOIN subscriptions_subscription s ON s.id = h.subscription_id
+        JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+       WHERE h.id = l.head_id AND h.closed_on = '9999-12-31' AND s.is_sending AND u.status = 'ACTIVE'))
+"""
+"""A held line tries again when its pause has ended, or at once when its head's configuration has changed."""
+
+CLAIM: Final = f"""
+WITH picked AS (
+  SELECT l.id, l.lease_until, COALESCE(u.max_queued_to_send, %s) AS capacity,
+         CASE WHEN l.lane = 'main' AND u.processing = 'CONCURRENT' THEN u.concurrency ELSE 1 END AS strands
+    FROM delivery_line l LEFT JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
+   WHERE l.id = ANY(%s) AND (l.lease_until IS NULL OR l.lease_until < clock_timestamp()) AND {LINE_IS_DUE}
+   ORDER BY l.id FOR UPDATE OF l SKIP LOCKED),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING picked WHERE p.line_id = picked.id AND picked.lease_until IS NULL)
+UPDATE delivery_line l
+   SET epoch = l.epoch + 1, worker = %s, lease_until = clock_timestamp() + make_interval(secs => %s)
+  FROM picked
+ WHERE l.id = picked.id
+RETURNING l.id, l.lane, l.queue, l.epoch, l.last_sequence, l.head_id, l.failures, l.aside_next,
+          picked.capacity, {SISTER}, picked.strands, picked.lease_until
+"""
+
+END_LEASES: Final = """
+UPDATE delivery_line SET lease_until = clock_timestamp() - interval '1 ms'
+ WHERE worker = %s AND lease_until >= clock_timestamp()
+RETURNING id
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A line that this process may drive, under `epoch` and for as long as the lease lasts."""
+
+    line_id: int
+    lane: str
+    queue: str
+    """The Celery queue that tells of its work."""
+    epoch: int
+    last_sequence: int
+    head_id: int | None
+    failures: int
+    aside_next: bool
+    capacity: int
+    """How many deliveries it may have in hand."""
+    sister_id: int | None = None
+    """The subscriber's other line: the retry line of a main line, and the other way round."""
+    strands: int = 1
+    """How many requests it may have under way: more than one where its order does not count (behaviour 4.13)."""
+
+
+def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
+    """Take those of the lines that are due and that nobody drives, under a new epoch each.
+
+    A line whose last driver vanished is mended first: what it had under way goes first, with its number, flagged.
+    """
+    with transaction.atomic():
+        taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
+        claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _ in taken}
+        abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until in taken if lease_until]
+        mend_senders([(one.line_id, one.epoch) for one, _ in abandoned if one.lane == Lane.QUEUE])
+        others = [(one.line_id, one.epoch, since) for one, since in abandoned if one.lane != Lane.QUEUE]
+        for line_id, last_sequence, head_id in mend(others):
+            claims[line_id] = replace(claims[line_id], last_sequence=last_sequence, head_id=head_id)
+        return [*claims.values()]
+
+
+def end_leases_of(worker: str) -> int:
+    """End what an earlier process of this name still held, so that its lines go on at once; return how many."""
+    return len(rows(END_LEASES, [worker]))

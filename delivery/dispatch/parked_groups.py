@@ -1,0 +1,95 @@
+"""QUEUE groups that nobody can take now: ended, or put where no page meets them until somebody can (behaviour 1.7)."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from broker_project.core.db import rows
+from delivery.due_times_ import ACTIVE, RELEASED
+
+PUT_AWAY: Final = f"""
+WITH idle AS MATERIALIZED (
+  SELECT g.id, g.delivery_ids FROM delivery_queuegroup g WHERE g.id = ANY (%s) ORDER BY g.id FOR UPDATE SKIP LOCKED),
+open AS MATERIALIZED (
+  SELECT i.id AS group_id, d.id, d.status <> 'HELD' AS waits,
+         d.status <> 'HELD' AND s.is_sending AND u.status = 'ACTIVE' AS goes
+    FROM idle i CROSS JOIN LATERAL unnest(i.delivery_ids) AS n (id)
+   CROSS JOIN LATERAL (
+     SELECT * FROM delivery_open o WHERE o.id = n.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+    JOIN subscriptions_subscription s ON s.id = d.subscription_id
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id),
+standing AS MATERIALIZED (
+  SELECT group_id, bool_or(waits) AS waits FROM open GROUP BY group_id HAVING NOT bool_or(goes)),
+over AS (
+  DELETE FROM delivery_queuegroup g USING idle i
+   WHERE g.id = i.id AND i.id NOT IN (SELECT group_id FROM open)),
+parked AS (
+  UPDATE delivery_open d SET due_at = {ACTIVE} FROM open o JOIN standing USING (group_id)
+   WHERE d.id = o.id AND d.closed_on = '9999-12-31' AND o.waits)
+UPDATE delivery_queuegroup g SET due_at = CASE WHEN s.waits THEN {ACTIVE} ELSE {RELEASED} END
+  FROM standing s WHERE g.id = s.group_id
+"""
+
+PUT_OFF: Final = """
+WITH off AS MATERIALIZED (
+  SELECT g.id, o.seconds
+    FROM unnest(%s::bigint[], %s::float8[]) AS o (id, seconds) JOIN delivery_queuegroup g USING (id)
+   WHERE g.due_at IS NULL OR g.due_at <= clock_timestamp() ORDER BY g.id FOR UPDATE OF g SKIP LOCKED)
+UPDATE delivery_queuegroup g SET due_at = clock_timestamp() + make_interval(secs => off.seconds)
+  FROM off WHERE g.id = off.id
+"""
+
+SLICE: Final = 2_000
+"""Deliveries taken back at a time: a large backlog must not hold up the sweep."""
+
+TAKE_BACK: Final = f"""
+WITH RECURSIVE parked AS (
+  (SELECT subscription_id FROM delivery_open WHERE due_at = {ACTIVE} ORDER BY subscription_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT d.subscription_id FROM delivery_open d
+           WHERE d.due_at = {ACTIVE} AND d.subscription_id > p.subscription_id
+           ORDER BY d.subscription_id LIMIT 1)
+    FROM parked p WHERE p.subscription_id IS NOT NULL),
+back AS MATERIALIZED (
+  SELECT d.group_id
+    FROM parked p
+    JOIN subscriptions_subscription s ON s.id = p.subscription_id AND s.is_sending
+    JOIN subscriptions_subscriber u ON u.id = s.subscriber_id AND u.status = 'ACTIVE'
+   CROSS JOIN LATERAL (
+     SELECT o.group_id FROM delivery_open o
+      WHERE o.subscription_id = s.id AND o.due_at = {ACTIVE} ORDER BY o.id LIMIT {SLICE}) d
+   LIMIT {SLICE}),
+groups AS MATERIALIZED (
+  SELECT g.id, g.delivery_ids FROM delivery_queuegroup g
+   WHERE g.id IN (SELECT group_id FROM back) ORDER BY g.id FOR UPDATE SKIP LOCKED),
+deliveries AS (
+  UPDATE delivery_open d SET due_at = NULL
+   WHERE d.id = ANY (ARRAY(SELECT unnest(delivery_ids) FROM groups))
+     AND d.closed_on = '9999-12-31' AND d.due_at IS NOT DISTINCT FROM {ACTIVE})
+UPDATE delivery_queuegroup g SET due_at = NULL
+ WHERE g.id = ANY (ARRAY(SELECT id FROM groups)) AND g.due_at IS NOT DISTINCT FROM {ACTIVE}
+"""
+"""Walks from subscription to subscription that has something parked, and takes back what can be sent again.
+
+What it changes is found by id, and said so that no other index will do: else all that is parked would be looked through
+at every sweep.
+"""
+
+
+def put_away(group_ids: Sequence[int]) -> None:
+    """Let groups that nobody can take now wait until somebody can: active again, or released; end empty ones.
+
+    Looks again: what somebody can take meanwhile stays as it is.
+    """
+    if group_ids:
+        rows(PUT_AWAY, [sorted(group_ids)])
+
+
+def put_off(seconds: Mapping[int, float]) -> None:
+    """Let groups that are due wait for so long, each by its id; it is not an attempt."""
+    if seconds:
+        rows(PUT_OFF, [[*seconds.keys()], [*seconds.values()]])
+
+
+def take_back() -> None:
+    """Let groups be sent again, in their places, of which a subscription is active again: a slice of them."""
+    rows(TAKE_BACK)

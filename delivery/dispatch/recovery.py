@@ -1,0 +1,112 @@
+"""Mending what an unclean end left behind: what was under way goes first, with its number, flagged (behaviour 4.11)."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from broker_project.core.db import rows
+from delivery.due_times import CARRIED, FILE_GONE, TOLD_BY
+
+SISTER: Final = "(SELECT r.id FROM delivery_line r WHERE r.subscriber_id = l.subscriber_id AND r.id <> l.id)"
+
+MEND: Final = f"""
+WITH mine AS (
+  SELECT l.id, l.last_sequence, l.head_id, i.since, l.lane = 'retry' AS is_apart,
+         ARRAY[l.id, {SISTER}] AS both
+    FROM unnest(%s::bigint[], %s::bigint[], %s::timestamptz[]) AS i (line_id, epoch, since)
+    JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
+read AS (
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
+sent AS MATERIALIZED (
+  SELECT r.line_id, d.id, d.sequence, d.cancel_requested,
+         d.line_id = r.line_id AND d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AS was_under_way
+    FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
+   CROSS JOIN LATERAL (
+      SELECT * FROM delivery_open o WHERE o.id = r.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+   WHERE d.sequence IS NOT NULL OR d.status = 'IN_FLIGHT'),
+unknown AS (
+  UPDATE delivery_open d SET status = 'PENDING', uncertain = true
+    FROM sent WHERE sent.was_under_way AND NOT sent.cancel_requested AND d.id = sent.id
+     AND d.closed_on = '9999-12-31' RETURNING d.id, d.line_id),
+gone AS (
+  DELETE FROM delivery_open d USING sent
+   WHERE sent.was_under_way AND sent.cancel_requested AND d.id = sent.id
+     AND d.closed_on = '9999-12-31'
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+filed AS ({FILE_GONE}),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'cancelled after an unclean end'
+    FROM gone)
+UPDATE delivery_line l
+   SET last_sequence = CASE WHEN m.is_apart THEN m.last_sequence ELSE GREATEST(
+         m.last_sequence,
+         (SELECT max(sequence) FROM sent WHERE line_id = m.id),
+         (SELECT max(f.sequence) FROM unnest(m.both) AS k (line_id) CROSS JOIN LATERAL (
+           SELECT d.sequence FROM delivery_delivery d
+            WHERE d.line_id = k.line_id AND d.sequence IS NOT NULL AND d.closed_on < '9999-12-31'
+              -- filed on the day of the last renewal, or on the newest before it that had a partition
+              AND d.closed_on >= COALESCE((SELECT max(day) FROM delivery_storageday
+                                            WHERE day < (m.since AT TIME ZONE 'UTC')::date), '0001-01-01')
+            ORDER BY d.sequence DESC LIMIT 1) f)) END,
+       head_id = CASE WHEN NOT m.is_apart
+                      THEN COALESCE((SELECT min(id) FROM unknown WHERE line_id = m.id), m.head_id) END
+  FROM mine m
+ WHERE l.id = m.id
+RETURNING l.id, l.last_sequence, l.head_id
+"""
+"""What was under way is in one of the pages read since the last claim: the rest of the backlog is not looked at.
+
+Not what a mailbox has handed out since: that is its client's, until it times out.
+
+What has gone over to the subscriber's other line meanwhile belongs to that one, but for the number it was given here.
+"""
+
+MEND_SENDERS: Final = f"""
+WITH mine AS (
+  SELECT l.id FROM unnest(%s::bigint[], %s::bigint[]) AS i (line_id, epoch)
+    JOIN delivery_line l ON l.id = i.line_id AND l.epoch = i.epoch),
+read AS (
+  DELETE FROM delivery_pageread p USING mine m WHERE p.line_id = m.id RETURNING m.id AS line_id, p.delivery_ids),
+sent AS MATERIALIZED (
+  SELECT d.id, d.cancel_requested
+    FROM (SELECT DISTINCT line_id, unnest(delivery_ids) AS id FROM read) r
+   CROSS JOIN LATERAL (
+      SELECT * FROM delivery_open o
+       WHERE o.id = r.id AND o.closed_on = '9999-12-31' AND o.line_id = r.line_id AND o.status = 'IN_FLIGHT'
+       LIMIT 1) d),
+unknown AS (
+  UPDATE delivery_open d SET status = 'PENDING', uncertain = true
+    FROM sent WHERE NOT sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+  RETURNING d.id, d.group_id),
+gone AS (
+  DELETE FROM delivery_open d USING sent
+   WHERE sent.cancel_requested AND d.id = sent.id AND d.closed_on = '9999-12-31'
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+filed AS ({FILE_GONE})
+UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
+  FROM (SELECT id, group_id FROM unknown UNION ALL SELECT NULL, group_id FROM gone) i
+ WHERE g.id = i.group_id
+"""
+"""The same for QUEUE senders: each group that had a request under way begins with it, and says that it may be one."""
+
+
+def mend(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int, int | None]]:
+    """Mend lines just claimed, given with their epoch and the lease that ran out; return last number and head of each.
+
+    The head is the oldest of those that were under way; of a CONCURRENT subscriber there may be several.
+    """
+    if not abandoned:
+        return []
+    mended: list[tuple[int, int, int | None]] = rows(MEND, [[*column] for column in zip(*abandoned, strict=True)])
+    return mended
+
+
+def mend_senders(abandoned: Sequence[tuple[int, int]]) -> None:
+    """Mend lines of QUEUE senders just claimed, given with their epoch."""
+    if abandoned:
+        rows(MEND_SENDERS, [[*column] for column in zip(*abandoned, strict=True)])

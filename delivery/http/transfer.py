@@ -1,0 +1,222 @@
+"""One request on its way through libcurl: what it sends, what it takes of the answer, what came of it."""
+
+import re
+import time
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import certifi
+import pycurl
+import requests
+
+from broker_project.core.reach import Reach
+from delivery.http.connection_gate import Gate
+from delivery.http.connections import Connections
+from delivery.http.headers import lines_of
+
+CONNECT_TIMEOUT_MS: Final = 5_000
+MAX_ANSWER_BYTES: Final = 65_536
+"""What is read of an answer's body unless its client wants more; then the connection is closed."""
+MAX_HEADER_BYTES: Final = 65_536
+STATUS_LINE: Final = re.compile(rb"HTTP/\S+\s+(\d)\d{2}(?!\d)", re.IGNORECASE)
+"""libcurl takes the first three digits for the status, and so 2000 for 200."""
+NO_STATUS: Final = "the status of the answer is not a number of three digits"
+HEAD_TOO_LARGE: Final = f"the head of the answer is larger than {MAX_HEADER_BYTES // 1024} KiB"
+UNUSABLE: Final = "unusable://"
+"""Begins the URL of what nothing can be sent to; the rest of it says why."""
+KEPT_CONNECTION_BROKE: Final = "the connection closed without an answer"
+TOO_LATE: Final = "the time for it was over before it could be sent"
+
+
+OK: Final[int] = pycurl.PREREQFUNC_OK
+ABORT: Final[int] = pycurl.PREREQFUNC_ABORT
+
+NOTHING: Final = requests.PreparedRequest()
+
+
+class RequestNotCompleted(requests.ConnectionError):
+    """No complete answer came back; `was_sent` says whether the endpoint may have got the request.
+
+    `timed_out`: it may have, and the deadline has passed since. `is_refused`: nothing is sent to its address.
+    """
+
+    def __init__(self, reason: str, *, was_sent: bool, timed_out: bool = False, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.was_sent = was_sent
+        self.timed_out = timed_out
+        self.is_refused = is_refused
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back for the request started under `token`, and how long it took."""
+
+    token: Hashable
+    result: requests.Response | RequestNotCompleted
+    head: bytes
+    """Status line and headers as received."""
+    duration_ms: int
+
+
+class Transfer:
+    """A libcurl handle and the request that is under way on it; when that has ended, the next one."""
+
+    _token: Hashable
+    burst: int
+    until: float
+    """Monotonic time at which it has to have ended."""
+
+    def __init__(self, connections: Connections, reach: Reach, *, most_answer_bytes: int) -> None:
+        self._connections = connections
+        self._gate = Gate(reach)
+        self._most_answer_bytes = most_answer_bytes
+        self.handle = new_handle()
+        self.handle.transfer = self
+        self.handle.setopt(pycurl.OPENSOCKETFUNCTION, self._gate.open_socket)
+        self.handle.setopt(pycurl.SOCKOPTFUNCTION, self.note_socket)
+        self.handle.setopt(pycurl.PREREQFUNCTION, self.may_be_sent)
+        self.handle.setopt(pycurl.HEADERFUNCTION, self.take_head)
+        self.handle.setopt(pycurl.WRITEFUNCTION, self.take_body)
+        self._forget()
+
+    def begin(self, token: Hashable, request: requests.PreparedRequest, *, burst: int, until: float) -> None:
+        """Take on a request that goes out with the others of its `burst`, and has ended by `until`."""
+        self._token, self._request, self.burst, self.until = token, request, burst, until
+        self._limit()
+        url = request.url or ""
+        if url.startswith(UNUSABLE):
+            self._refused, url = url.removeprefix(UNUSABLE), UNUSABLE
+        self.handle.setopt(pycurl.URL, url)
+        if request.method == "GET" and not request.body:
+            self.handle.setopt(pycurl.HTTPGET, 1)  # without the headers of a body
+        else:
+            self.handle.setopt(pycurl.POSTFIELDS, request.body)
+        self.handle.setopt(pycurl.CUSTOMREQUEST, request.method)
+        self.handle.setopt(pycurl.HTTPHEADER, [*lines_of(request), b"Expect:", b"Accept:"])
+
+    def begin_anew(self) -> None:
+        """Let the request go out over a new connection: it has not been sent over the one that was kept."""
+        self.handle.setopt(pycurl.FRESH_CONNECT, 1)
+        self._limit()
+        self._start_over()
+        self._is_anew = True
+
+    def end(self, number: int, text: str) -> Answer:
+        """Return what came of it, and forget it; `number` is libcurl's error, 0 for none."""
+        answer = self._answer(number, text)
+        if self._is_anew:
+            self.handle.setopt(pycurl.FRESH_CONNECT, 0)
+        self._forget()
+        return answer
+
+    def _limit(self) -> None:
+        """Give libcurl, which counts from the moment in which it begins, what is left of the time."""
+        self.handle.setopt(pycurl.TIMEOUT_MS, max(1, round((self.until - time.monotonic()) * 1000)))
+
+    def _forget(self) -> None:
+        self._token, self._request = None, NOTHING
+        self._start_over()
+        self._is_anew = False
+
+    def _start_over(self) -> None:
+        self._opened: list[int] = []
+        self._head, self._body = bytearray(), bytearray()
+        self._too_much = self._was_begun = self._has_head = self._is_interim = self.is_stale = False
+        self._refused = ""
+        """Why nothing is sent, or the head of the answer was not taken."""
+        self._gate.begin()
+
+    def note_socket(self, descriptor: int, _purpose: int) -> int:
+        """Note a socket that was opened for this request."""
+        self._gate.copied()
+        self._opened.append(descriptor)
+        return OK
+
+    def may_be_sent(self, address: str, host: str, _port: int, port: int) -> int:
+        """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
+
+        The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11). Over a kept
+        connection on which something has come, or to an address that is out of reach by now, it does not go out at
+        all: `is_stale`. Nor does it once its time is over, at which libcurl has looked before it sent others and this
+        process may have been stopped since: somebody else may have the line by now.
+        """
+        is_in_reach = self._gate.lets_out(address)
+        if self._opened:
+            self._connections.opened((host, port), self._opened)
+        elif not self._was_begun:
+            self.is_stale = not is_in_reach or self._connections.has_unread((host, port))
+        if not self._was_begun and time.monotonic() >= self.until:
+            self._refused = TOO_LATE
+        goes_out = is_in_reach and not (self._was_begun or self.is_stale or self._refused)
+        self._was_begun |= goes_out
+        return OK if goes_out else ABORT
+
+    def take_head(self, line: bytes) -> int:
+        """Keep a line of the answer's head, up to the cap; refuse one without a proper status."""
+        if self._has_head:
+            return len(line)  # behind the body: a trailer says nothing to us
+        if line[:5].upper() == b"HTTP/":
+            self._head.clear()  # an interim answer came before this one
+            status = STATUS_LINE.match(line)
+            self._is_interim = status is not None and status[1] == b"1"
+            self._refused = "" if status else NO_STATUS
+        if len(self._head) + len(line) > MAX_HEADER_BYTES:
+            self._refused = HEAD_TOO_LARGE
+        if self._refused:
+            return -1
+        self._head += line
+        self._has_head = not line.strip() and not self._is_interim
+        return len(line)
+
+    def take_body(self, chunk: bytes) -> int:
+        """Keep a piece of the answer's body; beyond the cap, end the transfer."""
+        self._body += chunk[: self._most_answer_bytes - len(self._body)]
+        self._too_much = len(self._body) >= self._most_answer_bytes
+        return -1 if self._too_much else len(chunk)
+
+    def _answer(self, number: int, text: str) -> Answer:
+        handle = self.handle
+        status = handle.getinfo(pycurl.RESPONSE_CODE)
+        duration_ms = round(handle.getinfo(pycurl.TOTAL_TIME) * 1000)
+        # Our own cap ends a transfer with a write error, but the answer itself is there.
+        complete = not number or (number == pycurl.E_WRITE_ERROR and self._too_much)
+        result: requests.Response | RequestNotCompleted
+        if complete and status:
+            result = self._response(status)
+        else:
+            was_sent = handle.getinfo(pycurl.REQUEST_SIZE) > 0
+            reason = KEPT_CONNECTION_BROKE if number == pycurl.E_ABORTED_BY_CALLBACK else _plain(text)
+            timed_out = was_sent and number == pycurl.E_OPERATION_TIMEDOUT
+            ours = "" if was_sent else self._gate.reason(self._request)
+            is_refused = bool(ours) and self._gate.has_refused
+            told = self._refused or ours or reason or f"libcurl error {number}"
+            result = RequestNotCompleted(told, was_sent=was_sent, timed_out=timed_out, is_refused=is_refused)
+        return Answer(self._token, result, bytes(self._head), duration_ms)
+
+    def _response(self, status: int) -> requests.Response:
+        response = requests.Response()
+        response.status_code = status
+        response.request = self._request
+        response.url = self._request.url or ""
+        response._content = bytes(self._body)  # noqa: SLF001 - what requests' own adapters set
+        return response
+
+
+def new_handle() -> Any:
+    """Return a libcurl handle that follows no redirect, and uses no proxy and no .netrc."""
+    handle = pycurl.Curl()
+    handle.setopt(pycurl.NOSIGNAL, 1)
+    handle.setopt(pycurl.FOLLOWLOCATION, 0)
+    handle.setopt(pycurl.PROXY, "")
+    handle.setopt(pycurl.NETRC, 0)
+    handle.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+    handle.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+    handle.setopt(pycurl.CAINFO, certifi.where())
+    handle.setopt(pycurl.CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS)
+    return handle
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())[:500]

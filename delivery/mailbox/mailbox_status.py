@@ -1,0 +1,117 @@
+"""How mailboxes stand (behaviour 9.5)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from broker_project.core.db import rows
+from delivery.due_times_ import DUE_LATER, RELEASED, RETURNED
+from delivery.mailbox.available_ import TIMED_OUT, available
+
+COUNTED_AT_MOST: Final = 10_000
+"""Messages are counted no further: a million in a mailbox must cost no more to look at."""
+
+
+@dataclass(frozen=True, slots=True)
+class MailboxStanding:
+    """What is in a mailbox, each number counted to `COUNTED_AT_MOST`."""
+
+    available: int
+    """There for the next who asks: never handed out, returned, timed out, or set aside by an earlier push."""
+    in_flight: int
+    waiting: int
+    """HELD, delayed, or what would be available of subscriptions that are paused or INACTIVE."""
+    redelivered: int
+    """Unfinished, and handed out more than once, or returned."""
+    expired: int
+    """EXPIRED, of what is kept."""
+    oldest_published_at: datetime | None
+    """When the oldest of the available was published; None: there is none."""
+    oldest_age_seconds: float | None
+    """How long ago that was."""
+    subscriptions: int
+    """Its PULL subscriptions: without any it never has anything."""
+    fetchable_subscriptions: int
+    """Those of them that hand out what they have: ACTIVE, as their subscriber is, and not paused."""
+
+
+def _counted(which: str) -> str:
+    return f"(SELECT count(*) FROM (SELECT FROM own s CROSS JOIN LATERAL ({which}) d LIMIT {COUNTED_AT_MOST}) d)"
+
+
+def _open(condition: str, order: str) -> str:
+    """Return SQL of those of one subscription that stand so in the queue, along an index in that order."""
+    return f"""
+      SELECT d.fetches FROM delivery_open d
+       WHERE d.subscription_id = s.id AND {condition} ORDER BY {order} LIMIT {COUNTED_AT_MOST}"""
+
+
+def _there(fetchable: str) -> str:
+    """Return SQL of what there is of the subscriptions that are fetchable, or of the others."""
+    return f"""
+    SELECT d.id FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND {fetchable}) b
+     CROSS JOIN LATERAL ({available(str(COUNTED_AT_MOST))}) d LIMIT {COUNTED_AT_MOST}"""
+
+
+IN_FLIGHT: Final = _open("d.fetched_until > (SELECT clock_timestamp())", "d.fetched_until, d.id")
+LATE: Final = _open("d.fetched_until <= (SELECT clock_timestamp())", "d.fetched_until, d.id")
+BACK: Final = _open("d.fetches > 0 AND d.due_at IS NULL", "d.id")
+LATER: Final = f"""
+      SELECT FROM delivery_line l CROSS JOIN LATERAL (
+        SELECT FROM delivery_open d
+         WHERE d.subscription_id = s.id AND d.line_id = l.id AND d.due_at IN ({DUE_LATER}, {RELEASED})
+         LIMIT {COUNTED_AT_MOST}) d
+       WHERE l.subscriber_id = s.subscriber_id AND s.delivery_mode = 'PULL'"""
+EXPIRED: Final = """
+      SELECT FROM delivery_delivery d
+       WHERE d.subscription_id = s.id AND d.status = 'EXPIRED' AND d.closed_on < '9999-12-31'
+         AND s.delivery_mode = 'PULL'"""
+REDELIVERED: Final = f"""
+      SELECT FROM ({IN_FLIGHT}) d WHERE d.fetches > 1 UNION ALL SELECT FROM ({LATE}) d UNION ALL
+      SELECT FROM ({BACK}) d WHERE s.delivery_mode = 'PULL'"""
+
+OLDEST: Final = f"""
+    SELECT min(d.id) FROM (SELECT * FROM own WHERE delivery_mode = 'PULL' AND is_fetchable) b CROSS JOIN LATERAL (
+      {available("1", late=str(COUNTED_AT_MOST))}
+      UNION ALL
+      (SELECT d.id FROM (
+         SELECT d.* FROM delivery_open d
+          WHERE d.subscription_id = b.id AND d.due_at >= {RETURNED} AND d.due_at <= {RETURNED}
+            AND d.line_id = (SELECT id FROM delivery_line WHERE subscriber_id = b.subscriber_id AND lane = 'main')
+          ORDER BY d.due_at, d.id LIMIT {COUNTED_AT_MOST}) d
+        WHERE {TIMED_OUT} ORDER BY d.id LIMIT 1)) d"""
+"""The first of each sort; of what has timed out the oldest among those that did so first, or that were handed out.
+
+So only where more have timed out than are counted, behind more that have not, a younger one may be taken for it.
+"""
+
+STANDINGS: Final = f"""
+SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_MOST}), m.redelivered, m.expired,
+       o.published_at, extract(epoch FROM clock_timestamp() - o.published_at)::float8,
+       m.subscriptions, m.fetchable_subscriptions
+  FROM unnest(%s::bigint[]) AS w (id)
+ CROSS JOIN LATERAL (
+  WITH own AS MATERIALIZED (
+    SELECT s.id, s.subscriber_id, s.delivery_mode, s.is_fetchable AND u.status = 'ACTIVE' AS is_fetchable,
+           u.max_redeliveries
+      FROM subscriptions_subscriber u JOIN subscriptions_subscription s ON s.subscriber_id = u.id
+     WHERE u.id = w.id),
+  there AS MATERIALIZED ({_there("is_fetchable")})
+  SELECT (SELECT count(*) FROM there) AS available, ({OLDEST}) AS oldest_id,
+         {_counted(IN_FLIGHT)} AS in_flight, {_counted(LATER)} AS later,
+         (SELECT count(*) FROM ({_there("NOT is_fetchable")}) d) AS elsewhere,
+         {_counted(REDELIVERED)} AS redelivered, {_counted(EXPIRED)} AS expired,
+         (SELECT count(*) FROM own WHERE delivery_mode = 'PULL') AS subscriptions,
+         (SELECT count(*) FROM own WHERE is_fetchable) AS fetchable_subscriptions) m
+  LEFT JOIN LATERAL (
+    SELECT COALESCE((SELECT published_at FROM delivery_message WHERE id = d.message_id LIMIT 1), d.created_at)
+             AS published_at
+      FROM delivery_open d WHERE d.id = m.oldest_id AND d.closed_on = '9999-12-31' LIMIT 1) o ON true
+"""
+"""What is in flight counts whatever its subscription is by now: it is acknowledged here."""
+
+
+def mailboxes_of(subscriber_ids: Sequence[int]) -> dict[int, MailboxStanding]:
+    """Return how each subscriber's mailbox stands; one without PULL subscriptions has an empty one."""
+    return {subscriber_id: MailboxStanding(*standing) for subscriber_id, *standing in rows(STANDINGS, [subscriber_ids])}

@@ -1,0 +1,66 @@
+"""Ending deliveries whose time to live is over (behaviour 2.10)."""
+
+from typing import Final
+
+from broker_project.core.db import rows
+from delivery.due_times import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
+
+SLICE: Final = 1_000
+"""Deliveries ended in one statement: none of their lines is locked for long."""
+
+EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
+"""What a mailbox has handed out does not end before it times out; an index says so too, and none in flight is met."""
+
+EXPIRE: Final = f"""
+WITH overdue AS MATERIALIZED (
+  SELECT id, line_id, group_id FROM delivery_open
+   WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT clock_timestamp())
+     AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)
+   ORDER BY {EXPIRES} LIMIT {SLICE}),
+lines AS MATERIALIZED (
+  SELECT l.id FROM (SELECT DISTINCT line_id FROM overdue ORDER BY line_id) o
+   CROSS JOIN LATERAL (SELECT id FROM delivery_line WHERE id = o.line_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l),
+groups AS MATERIALIZED (
+  SELECT g.id, g.delivery_ids
+    FROM (SELECT DISTINCT o.group_id FROM overdue o JOIN lines l ON l.id = o.line_id
+           WHERE o.group_id IS NOT NULL ORDER BY o.group_id) o
+   CROSS JOIN LATERAL (SELECT * FROM delivery_queuegroup WHERE id = o.group_id LIMIT 1 FOR UPDATE) g),
+locked AS MATERIALIZED (
+  SELECT d.id
+    FROM (SELECT o.id, o.line_id FROM overdue o JOIN lines l ON l.id = o.line_id
+           WHERE (SELECT count(*) FROM groups) >= 0 ORDER BY o.id) t
+   CROSS JOIN LATERAL (
+     SELECT o.id FROM delivery_open o
+      WHERE o.id = t.id AND o.closed_on = '9999-12-31' AND o.line_id = t.line_id
+        AND (o.status IN ('PENDING', 'HELD') OR o.fetched_until <= clock_timestamp())
+      LIMIT 1 FOR UPDATE SKIP LOCKED) d),
+gone AS (
+  DELETE FROM delivery_open d
+   WHERE d.closed_on = '9999-12-31' AND d.id = ANY (ARRAY(SELECT id FROM locked))
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
+            concat_ws(': ', 'expired', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
+filed AS ({FILE_GONE}),
+ended AS (
+  DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
+    SELECT g.id FROM groups g
+     WHERE NOT EXISTS (SELECT FROM delivery_open d
+                        WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31'
+                          AND d.id NOT IN (SELECT id FROM gone))))),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'
+    FROM gone WHERE {IN_DOUBT})
+SELECT count(*) FROM gone
+"""
+"""First the lines, then groups, then deliveries, as whoever cancels; what is under way is left to its answer,
+and what a mailbox has handed out to its receipt, or its time-out.
+
+Lines and deliveries that somebody is at are left to the next time, and groups in which nobody is left end too.
+"""
+
+
+def expire_overdue() -> int:
+    """End those whose time is over, a slice of them, and that are not under way as EXPIRED; return how many."""
+    ((expired,),) = rows(EXPIRE)
+    return int(expired)

@@ -1,0 +1,148 @@
+"""Keeping data for as long as it is wanted: what is past its time goes a day at once (behaviour 11.4)."""
+
+import datetime as dt
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+import structlog
+from django.db import OperationalError, connection, transaction
+from django.db.backends.utils import CursorWrapper
+
+from delivery.maintenance import partitions
+from delivery.maintenance.kept_days import warn_of
+from delivery.maintenance.kept_messages import copy_of_needed, is_well_kept, make_room, put_back
+from delivery.maintenance.partitions import ATTEMPTS, DAYS_AHEAD, DELIVERIES, MESSAGES, exists, leaf_of
+
+LOCK_WAIT: Final = "30ms"
+"""Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
+TRIES: Final = 10
+PAUSE_SECONDS: Final = 0.5
+"""Between two tries, so that whoever waited gets on."""
+COPY_SECONDS: Final = 600
+"""How long copying what is kept may take; nobody waits for it."""
+
+PAST: Final = f"""
+WITH lived AS (
+  -- opened together with the days ahead of it
+  SELECT x.day FROM delivery_storageday x
+   WHERE x.day < %s AND EXISTS (SELECT FROM delivery_storageday y WHERE y.day = x.day + {DAYS_AHEAD})
+)
+SELECT day, %s AND dropped_at IS NULL AND EXISTS (
+    SELECT FROM delivery_storageday x WHERE x.summarized_at IS NULL AND x.dropped_at IS NULL AND x.day BETWEEN
+      COALESCE((SELECT max(y.day) FROM delivery_storageday y WHERE y.day < d.day), d.day) AND
+      COALESCE((SELECT min(y.day) FROM lived y WHERE y.day > d.day), d.day))
+  FROM delivery_storageday d
+ WHERE (SELECT count(*) FROM lived WHERE lived.day > d.day) >= %s
+   -- a line abandoned then may find the last number it gave only among what was filed then: mended first
+   AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.lease_until < d.day + 2)
+ ORDER BY day
+"""
+"""Counts days on which the broker ran, not dates: a clock that jumps ahead by weeks makes nothing older.
+
+Says of each whether it waits for a summary: its own, or one of the days beside it. What began just before midnight may
+be filed under the day after; what came before ids were moved into a day stands among those of the last day that lived.
+"""
+
+KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
+GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
+
+TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
+
+log = structlog.get_logger(__name__)
+
+
+def drop_past_days(
+    today: dt.date,
+    *,
+    keep_days: int,
+    until_summarized: bool = False,
+    is_stopping: Callable[[], bool] = lambda: False,
+) -> list[dt.date]:
+    """Drop the messages, finished deliveries and attempts of every day that ended `keep_days` or more days ago.
+
+    Messages that something unfinished needs are kept, and go once nothing does; what is to be kept `until_summarized`
+    stays whole until it and the days beside it are, and is warned of once a day. Days on which no broker ran do not
+    count where more than a week of them came one after the other. Returns the days that are gone or have become
+    smaller. Holds nobody up: what it cannot have at once it leaves for the next time, whole. Begins no day once it
+    `is_stopping`.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(PAST, [today, until_summarized, keep_days])
+        past = cursor.fetchall()
+    warn_of([day for day, waits in past if waits], today)
+    return [day for day, waits in past if not waits and not is_stopping() and _drop(day)]
+
+
+def _drop(day: dt.date) -> bool:
+    began = time.monotonic()
+    try:
+        locked = _drop_leaves(day) if _is_prepared(day) else None
+    except OperationalError as refused:
+        log.warning("storage_day.in_use", day=str(day), reason=refused)
+        return False
+    if locked:
+        ended = time.monotonic()
+        log.info("storage_day.dropped", day=str(day), seconds=ended - began, locked_seconds=ended - locked)
+    return bool(locked)
+
+
+@contextmanager
+def _transaction() -> Iterator[CursorWrapper | None]:
+    """Begin a transaction that waits for nobody; nothing where somebody else opens or drops days."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(f"SET LOCAL statement_timeout = '{COPY_SECONDS}s'")
+        cursor.execute(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
+        cursor.execute(f"SELECT pg_try_advisory_xact_lock({partitions.ONE_AT_A_TIME})")
+        yield cursor if cursor.fetchone()[0] else None
+
+
+def _is_prepared(day: dt.date) -> bool:
+    """Tell whether there is something of `day` to be dropped now, and all is made ready for it."""
+    with _transaction() as cursor:
+        if cursor is None or (_leaves(cursor, day) == [leaf_of(MESSAGES, day)] and is_well_kept(cursor, day)):
+            return False
+        make_room(cursor, day)
+        return True
+
+
+def _drop_leaves(day: dt.date) -> float | None:
+    """Drop what can go of `day`; return since when others were locked out, None where nobody was."""
+    with _transaction() as cursor:
+        if cursor is None:
+            return None
+        leaves = _leaves(cursor, day)
+        kept = copy_of_needed(cursor, day)
+        _lock([*TABLES, *leaves])
+        locked = time.monotonic()
+        for leaf in leaves:
+            cursor.execute(f"DROP TABLE {leaf}")
+        if kept:
+            put_back(cursor, day, kept)
+        cursor.execute(KEPT if kept else GONE, [day])
+    return locked
+
+
+def _leaves(cursor: CursorWrapper, day: dt.date) -> list[str]:
+    return [leaf for table in TABLES if exists(cursor, leaf := leaf_of(table, day))]
+
+
+def _lock(tables: Sequence[str]) -> None:
+    """Lock everybody else out of the tables, in the order in which publishers and workers use them.
+
+    Raises:
+        django.db.OperationalError: again and again there was somebody in one of them for too long.
+
+    """
+    names = ", ".join(f"ONLY {table}" for table in tables)
+    for tries_left in reversed(range(TRIES)):
+        try:
+            with transaction.atomic(), connection.cursor() as cursor:
+                cursor.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
+        except OperationalError:
+            if not tries_left:
+                raise
+            time.sleep(PAUSE_SECONDS)
+        else:
+            return

@@ -1,0 +1,140 @@
+"""Rehearsing: an endpoint is sent a test event at once, outside of its line, and nothing of it is stored."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from broker_project.core.db import give_connection_back, rows
+from broker_project.core.reach import Reach
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.sync.answer import SUCCESSES
+from delivery.sync.caller import Caller, running_caller
+from delivery.sync.statements import REHEARSED
+from delivery.webhook.destinations_ import destination_now
+from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.redact import LONGEST
+from delivery.webhook.request import webhook_request
+from delivery.webhook.transform import TransformRefused, job_for, transformed_content
+from delivery.worker.judging import KEPT_HEADER_BYTES
+from subscriptions.endpoints import is_scripted
+from subscriptions.models import DeliveryMode, Subscription
+from subscriptions.scripting.jobs import Failed, Lost, Made
+
+DEADLINE_SECONDS: Final = 5.0
+MOST_ANSWER_BYTES: Final = 1024
+MOST_WAITING: Final = 4
+"""In a process: whose threads are for publishing, which must not wait behind those who try endpoints."""
+ID_PREFIX: Final = "test_"
+ID_BYTES: Final = 16
+NO_DELIVERY: Final = 0
+SAMPLE: Final = '{"test": true}'
+"""What is sent where there is no event type, or none with a sample."""
+SAMPLE_TYPE: Final = "application/json"
+
+
+class NothingToSendTo(Exception):
+    """The subscription has no endpoint that is sent anything; the text says what it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What came of a test event."""
+
+    status_code: int | None = None
+    """None: there was no answer."""
+    reason: str = ""
+    """Why there was none; empty: there was one."""
+    duration_ms: int = 0
+    answer_headers: bytes = b""
+    """Status line and headers as received."""
+    answer_excerpt: bytes = b""
+    """The first KiB of the body."""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the endpoint answered 2xx."""
+        return self.status_code in SUCCESSES
+
+
+def rehearsing_caller(reach: Reach) -> Caller:
+    """Return what sends this process's test events; for interfaces, which hand it on."""
+    return running_caller(
+        reach=reach,
+        deadline_seconds=DEADLINE_SECONDS,
+        most_answer_bytes=MOST_ANSWER_BYTES + LONGEST,
+        most_waiting=MOST_WAITING,
+    )
+
+
+def rehearse(subscription: Subscription, *, caller: Caller, random_bytes: bytes, now: datetime) -> Rehearsed:
+    """Send the sample of what a subscription is for as its deliveries are sent, and return what came back.
+
+    Whether it is active or paused does not matter, nor its rate, and whatever comes back changes nothing.
+
+    Raises:
+        Subscription.DoesNotExist: it has just been deleted.
+        NothingToSendTo: it is fetched from, or answered by a script.
+        TooManyCalls: too many wait for their test events already.
+
+    """
+    _check(subscription)
+    name = f"{ID_PREFIX}{random_bytes.hex()}"
+    destination, content = _loaded(subscription, name, now)
+    with caller.place(subscription.pk):
+        try:
+            content = _as_sent(content, destination, caller)
+        except TransformRefused as refused:
+            return Rehearsed(reason=f"the script brought nothing to send: {refused}")
+        numbers = Numbers(NO_DELIVERY, None, 1, possible_duplicate=False, known_as=name, is_test=True)
+        request = webhook_request(content, destination, numbers, timestamp=int(now.timestamp()))
+        return _rehearsed(caller.ask(request, before_waiting=give_connection_back), destination)
+
+
+def _check(subscription: Subscription) -> None:
+    if subscription.delivery_mode == DeliveryMode.PULL:
+        raise NothingToSendTo("Nothing is sent to it: its messages are fetched from the subscriber's mailbox.")
+    if is_scripted(subscription.endpoint):
+        raise NothingToSendTo("Nothing is sent to it: its script answers. POST …/test-script tries that.")
+
+
+def _loaded(subscription: Subscription, name: str, now: datetime) -> tuple[Destination, Content]:
+    found = rows(REHEARSED, [subscription.pk])
+    if not found:
+        raise Subscription.DoesNotExist("It has just been deleted.")
+    *configured, sample, content_type = found[0]
+    body, content_type = (sample, content_type) if sample else (SAMPLE, SAMPLE_TYPE)
+    headers = (("Content-Type", content_type),)
+    content = Content(
+        message_id=0,
+        event_type=subscription.events,
+        body=body.encode(),
+        headers=headers,
+        content_type=content_type,
+        stored_headers=json.dumps(headers),
+        published_ms=int(now.timestamp() * 1000),
+        known_as=name,
+    )
+    return destination_now(*configured), content
+
+
+def _as_sent(content: Content, destination: Destination, caller: Caller) -> Content:
+    """Return what is sent, after the subscription's script; raises `TransformRefused` if that brings nothing."""
+    if not destination.script:
+        return content
+    result = caller.run_script(job_for(NO_DELIVERY, content, destination), before_waiting=give_connection_back)
+    match result:
+        case Made():
+            return transformed_content(content, destination, result)
+        case Failed(reason) | Lost(reason):
+            raise TransformRefused(reason)
+        case _:
+            raise TransformRefused("no process was free to run it")
+
+
+def _rehearsed(answer: Answer, destination: Destination) -> Rehearsed:
+    result, head = answer.result, destination.without_secrets(answer.head, most=KEPT_HEADER_BYTES)
+    if isinstance(result, RequestNotCompleted):
+        return Rehearsed(None, result.reason, answer.duration_ms, head)
+    excerpt = destination.without_secrets(result.content, most=MOST_ANSWER_BYTES)
+    return Rehearsed(result.status_code, "", answer.duration_ms, head, excerpt)

@@ -1,0 +1,117 @@
+"""Trying a script on a message: what would be sent or answered, and nothing is (behaviour 8.1, 8.2)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from delivery.http.headers import EncodedRequest
+from delivery.models import Message
+from delivery.sync.answer import Ended, ended_by_script
+from delivery.webhook.headers_policy import Header, forwarded, merged
+from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.request import webhook_request
+from delivery.webhook.transform import TransformRefused, job_for, transformed
+from delivery.worker.buffer import InHand
+from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
+from subscriptions.models import Subscription
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made
+from subscriptions.scripting.once import run_once
+
+ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
+"""Where what no subscription wants yet would go."""
+NOT_SHOWN: Final = "***"
+"""Instead of the values of its own headers, which are secret."""
+NO_DELIVERY: Final = 0
+NO_MESSAGE: Final = 0
+
+
+class ScriptFailed(Exception):
+    """Nothing would be sent; the text says why, and in which line."""
+
+
+class ScriptsBusy(Exception):
+    """Too many scripts are being tried; nothing has happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a script makes of a message: a request, or of a call its answer."""
+
+    request: EncodedRequest | None = None
+    answer: Ended | None = None
+    """None where the script answers no call, as that of a TOPIC subscription; both where that is not known yet."""
+
+
+def content_of(headers: Sequence[Header], content_type: str, body: bytes, *, now_ms: int) -> Content:
+    """Return what would be delivered of a message with these headers, all of which are kept."""
+    going_on = merged(dict(forwarded(headers)), {"Content-Type": content_type})
+    stored = json.dumps(headers)
+    return Content(NO_MESSAGE, "", body, tuple(going_on.items()), content_type, stored, now_ms)
+
+
+def content_of_stored(message: Message) -> Content:
+    """Return what is delivered of a stored message."""
+    headers = [(name, value) for name, value in message.headers]
+    now_ms = int(message.published_at.timestamp() * 1000)
+    return content_of(headers, message.content_type, bytes(message.body), now_ms=now_ms)
+
+
+def destination_with(script: str, subscription: Subscription) -> Destination:
+    """Return where a subscription's deliveries go, with this script instead of its own; unsigned, no values shown."""
+    if is_scripted(subscription.endpoint):
+        return Destination(subscription.pk, 0, DEFAULT_METHOD, subscription.endpoint, {}, b"", script)
+    endpoint = parse_endpoint(subscription.endpoint or ANYWHERE.url)
+    names = [*(subscription.subscriber.header_names or ()), *(subscription.header_names or ())]
+    headers = merged(*({name: NOT_SHOWN} for name in names))
+    return Destination(subscription.pk, 0, endpoint.method, endpoint.url, headers, b"", script)
+
+
+def try_script(content: Content, destination: Destination) -> Outcome:
+    """Return the request that `destination`, script included, would get, or what a call would be answered.
+
+    Raises:
+        ScriptFailed: the script does not compile or fails, or what it makes cannot be sent.
+        ScriptsBusy: no process was free.
+
+    """
+    _result_of(Job(destination.script, only_check=True))
+    made = _result_of(job_for(NO_DELIVERY, content, destination))
+    subscription_id = destination.subscription_id
+    answer = ended_by_script(made, subscription_id=subscription_id, content_type=content.content_type, duration_ms=0)
+    if not is_scripted(destination.url):
+        request = _request_of(content, destination, made)
+        return Outcome(request, answer if subscription_id == ANYWHERE.subscription_id else None)
+    if answer.failure:
+        raise ScriptFailed(answer.reason)
+    return Outcome(answer=answer)
+
+
+def _result_of(job: Job) -> Made:
+    match run_once(job):
+        case Made() as made:
+            return made
+        case Failed(reason) | Lost(reason):
+            raise ScriptFailed(reason)
+        case _:
+            raise ScriptsBusy("Too many scripts are being tried; try again in a moment.")
+
+
+def _request_of(content: Content, destination: Destination, made: Made) -> EncodedRequest:
+    delivery = InHand(
+        NO_DELIVERY,
+        content,
+        destination,
+        attempts=0,
+        sequence=None,
+        uncertain=False,
+        size=content.size,
+        is_aside=False,
+        times_set_aside=0,
+    )
+    try:
+        ready = transformed(delivery, made)
+    except TransformRefused as refused:
+        raise ScriptFailed(str(refused)) from None
+    numbers = Numbers(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
+    return webhook_request(ready.content, destination, numbers, timestamp=0)

@@ -1,0 +1,128 @@
+"""What was published before a subscription, and which of it the subscription would have got (behaviour 5.8)."""
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from broker_project.core.db import rows
+from delivery.publish.document import document_of
+from delivery.replay.walking import LARGEST_ID, WALK, each_of, taken
+from subscriptions.candidates import Candidate
+from subscriptions.filters import Work
+from subscriptions.matching import qualified
+from subscriptions.models import EventKind, EventType, Subscription
+from subscriptions.patterns import patterns_of
+
+ARMS: Final = """
+SELECT e.place AS arm, x.*
+  FROM unnest(%(event_types)s::bigint[]) WITH ORDINALITY AS e (id, place)
+ CROSS JOIN LATERAL (
+   SELECT m.id, m.published_at >= %(since)s::timestamptz AND m.answers IS NULL AND m.copy_of IS NULL
+                AND m.destination IS NULL AND (m.expires_at IS NULL OR m.expires_at > clock_timestamp()) AS is_wanted
+     FROM delivery_message m WHERE m.event_type_id = e.id AND m.id > %(cursor)s AND m.id <= %(newest)s
+    ORDER BY m.id LIMIT %(each)s) x"""
+"""Not what is somebody else's: what was sent to a destination, and what was made of a message when it was sent again.
+
+A message that was published again is there itself; one with another body was for whoever got that.
+"""
+
+KEPT: Final = WALK.format(arms=ARMS)
+COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
+NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
+READ: Final = """
+SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
+  FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
+"""
+"""Locked: the day that they are of is not dropped before their deliveries are there to need them."""
+
+EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
+FILTERED_SLICE: Final = 50
+"""Messages whose bodies are read at once: each may have a megabyte."""
+
+
+class Looked(NamedTuple):
+    """A message on the way of a backfill."""
+
+    met_id: int
+    is_wanted: bool
+
+
+class Counted(NamedTuple):
+    """Some of the messages on the way, counted."""
+
+    messages: int
+    last_id: int
+    """Up to where."""
+    is_end: bool
+    """Whether there is nothing beyond."""
+
+
+class Missed(NamedTuple):
+    """A message that the subscription would have got."""
+
+    message_id: int
+    failure: str
+    """Why its filter could not be evaluated: it is HELD."""
+
+
+class Stretch(NamedTuple):
+    """Some messages, looked at in the order of publishing."""
+
+    missed: list[Missed]
+    last_id: int | None
+    """The last one looked at; None: there are no more."""
+
+
+def event_types_of(subscription: Subscription) -> list[int]:
+    """Return the event types that a subscription is for, by today's names."""
+    if subscription.event_type_id:
+        return [subscription.event_type_id]
+    names = EventType.objects.filter(kind=EventKind.TOPIC).values_list("pk", "name")
+    return [pk for pk, name in names if subscription.event_pattern in patterns_of(name)]
+
+
+def counted(event_types: Sequence[int], *, cursor: int, since: dt.datetime | None, limit: int) -> Counted:
+    """Count, of about the next `limit` messages after `cursor`, those that are kept for who comes later."""
+    ((messages, last_id, is_end),) = rows(COUNT, _arguments(event_types, cursor, LARGEST_ID, since, limit))
+    return Counted(messages, last_id or cursor, is_end)
+
+
+def next_of(
+    subscription: Subscription,
+    event_types: Sequence[int],
+    *,
+    cursor: int,
+    newest: int,
+    since: dt.datetime | None,
+    limit: int,
+) -> Stretch:
+    """Return which of the next messages after `cursor` the subscription would have got."""
+    arguments = _arguments(event_types, cursor, newest, since, limit)
+    met = [Looked(*one) for one in rows(NEXT, arguments | {"limit": limit})]
+    reads = bool(subscription.filter)
+    looked, last_id = taken(met, FILTERED_SLICE if reads else limit)
+    found = rows(READ, {"messages": [one.met_id for one in looked], "reads": reads})
+    return Stretch(_missed(subscription, found), last_id)
+
+
+def _missed(subscription: Subscription, found: Sequence[tuple[Any, ...]]) -> list[Missed]:
+    wanted, work = subscription.header_filter_string, Work()
+    candidate = Candidate(0, subscription.pk, subscription.subscriber_id, subscription.filter, bool(wanted))
+    missed: list[Missed] = []
+    for message_id, headers, content_type, filter_string, body in found:
+        if wanted in {"", filter_string or ""}:
+            document = document_of([(name, value) for name, value in headers], content_type, filter_string, body or b"")
+            missed += [Missed(message_id, match.failure) for match in qualified([candidate], document, work)]
+    return missed
+
+
+def _arguments(
+    event_types: Sequence[int], cursor: int, newest: int, since: dt.datetime | None, limit: int
+) -> dict[str, Any]:
+    return {
+        "event_types": [*event_types],
+        "cursor": cursor,
+        "newest": newest,
+        "since": since or EVER,
+        "each": each_of(limit, len(event_types)),
+    }

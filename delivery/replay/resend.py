@@ -1,0 +1,98 @@
+"""New deliveries of stored messages: the one statement that resubmitting and replays share (behaviour 5.8)."""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from django.db import transaction
+
+from broker_project.core.db import rows
+from delivery.dispatch import notify
+from delivery.publish.placing import sender_lines
+
+LINE_UP: Final = """
+WITH kept AS MATERIALIZED (
+  SELECT id, size FROM delivery_message WHERE id = ANY(%(messages)s::bigint[]) ORDER BY id FOR KEY SHARE),
+reached AS MATERIALIZED (
+  SELECT s.id, s.subscriber_id, COALESCE(e.kind, 'TOPIC') AS kind, s.delivery_mode = 'PULL' AS is_pulled
+    FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+    LEFT JOIN subscriptions_eventtype e ON e.id = s.event_type_id
+   WHERE s.id = ANY(%(subscriptions)s::bigint[]) AND s.status = 'ACTIVE' AND u.status = 'ACTIVE'
+   ORDER BY s.id FOR KEY SHARE OF s),
+placed AS MATERIALIZED (
+  SELECT nextval('delivery_delivery_id_seq') AS id, p.* FROM (
+    SELECT m.id AS message_id, m.size, r.id AS subscription_id, r.kind, r.is_pulled, a.delivery_id, a.group_id,
+           CASE r.kind
+             WHEN 'QUEUE' THEN (%(senders)s::bigint[])[1 + m.id %% cardinality(%(senders)s::bigint[])]
+             ELSE (SELECT l.id FROM delivery_line l WHERE l.subscriber_id = r.subscriber_id AND l.lane = 'main')
+           END AS line_id
+      FROM unnest(%(messages)s::bigint[], %(subscriptions)s::bigint[], %(deliveries)s::bigint[], %(groups)s::bigint[])
+             WITH ORDINALITY AS a (message_id, subscription_id, delivery_id, group_id, place)
+      JOIN kept m ON m.id = a.message_id JOIN reached r ON r.id = a.subscription_id AND r.kind <> 'SYNC'
+     ORDER BY a.place) p),
+grouped AS (
+  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size)
+  SELECT id, message_id, line_id, ARRAY[id], size FROM placed WHERE kind = 'QUEUE' ORDER BY id),
+called_back AS (
+  UPDATE delivery_callback c SET group_id = p.id
+    FROM (SELECT DISTINCT ON (group_id) group_id, id FROM placed WHERE kind = 'QUEUE' ORDER BY group_id, id) p
+   WHERE c.group_id = p.group_id AND c.reply_id IS NULL),
+lined_up AS (
+  INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, resubmit_of, replay_id)
+  SELECT id, message_id, line_id, subscription_id, CASE kind WHEN 'QUEUE' THEN id END, 'PENDING', size, delivery_id,
+         %(replay)s::bigint
+    FROM placed ORDER BY id)
+SELECT p.id, p.delivery_id, p.line_id, l.queue, p.is_pulled
+  FROM placed p JOIN delivery_line l ON l.id = p.line_id ORDER BY p.id
+"""
+"""The messages locked first: the day that one is of is not dropped before its new delivery is there to need it.
+
+What cannot be sent, its message gone or its subscription not ACTIVE, is left out. A QUEUE delivery is a group by
+itself, at the sender whose turn its message is; a reply still expected of its old group is expected of it.
+"""
+
+
+class Old(NamedTuple):
+    """A delivery that is to be made again."""
+
+    id: int
+    message_id: int
+    subscription_id: int
+    group_id: int | None
+    """Its QUEUE group; or that of what it was made into, where a reply is still expected of that."""
+
+
+class New(NamedTuple):
+    """The delivery that repeats another."""
+
+    id: int
+    resubmit_of: int
+    line_id: int
+    queue: str
+    """The Celery queue of its line."""
+    is_pulled: bool
+    """Whether it is fetched from a mailbox, so that its line is not to be woken."""
+
+
+def line_up(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -> list[New]:
+    """Store a new delivery of each, in this order, within the transaction that is open; wake the lines after it.
+
+    Those that cannot be sent are left out. `senders` is the number of QUEUE senders.
+    """
+    columns = [*zip(*old, strict=True)] or [()] * len(Old._fields)
+    names = ("deliveries", "messages", "subscriptions", "groups")
+    arguments = {name: [*column] for name, column in zip(names, columns, strict=True)}
+    queues = sender_lines(senders) if any(arguments["groups"]) else {}
+    found = rows(LINE_UP, {**arguments, "senders": [*queues], "replay": replay_id})
+    made = [New(*columns) for columns in found]
+    _wake_after_commit(made)
+    return made
+
+
+def _wake_after_commit(made: Sequence[New]) -> None:
+    by_queue = attrgetter("queue")
+    pushed = sorted((one for one in made if not one.is_pulled), key=by_queue)
+    for queue, its in groupby(pushed, key=by_queue):
+        transaction.on_commit(partial(notify.wake, queue, sorted({one.line_id for one in its})), robust=True)

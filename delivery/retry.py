@@ -1,0 +1,141 @@
+"""Retry policies: which outcome means what, how long until the next try, and what comes in the end (behaviour 5.1)."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide, is_out_of_reach
+from delivery.pauses import aside_pause, hold_pause, refused_pause
+from delivery.spacings import Spacing
+from subscriptions import retry_policies
+from subscriptions.retry_policies import Action, OnExhausted, Terms
+
+THROTTLING: Final = (408, 425, 429)
+"""Answers of an endpoint that would take the request later."""
+
+DECISIONS: Final = {
+    Action.HOLD: Decision.HOLD_THE_LINE,
+    Action.DEFER: Decision.DEFER,
+    Action.RETRY_LANE: Decision.RETRY_LANE,
+    Action.END: Decision.REJECTED,
+}
+"""What an action makes of a delivery; a redirect that ends it is not rejected but not supported."""
+
+IN_THE_END: Final = {
+    OnExhausted.FAIL: Decision.FAILED,
+    OnExhausted.REJECT: Decision.REJECTED,
+    OnExhausted.SUSPEND: Decision.SUSPEND,
+}
+"""What becomes of a delivery whose retries are used up."""
+
+HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
+"""What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RetryPolicy:
+    """What is done about deliveries that were not taken; equal only to itself."""
+
+    rules: RetryRules
+    spacing: Spacing | None = None
+    """None: the pauses of `pauses`."""
+    max_retries: int | None = None
+    """None: it never gives up."""
+    on_exhausted: OnExhausted = OnExhausted.NEVER
+    probe_seconds: float = 0.0
+    """How often a suspended subscription is tried."""
+
+
+TEAMFORGE_POLICY: Final = RetryPolicy(TEAMFORGE)
+CALLBACK_POLICY: Final = RetryPolicy(CALLBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has become of a delivery and its line before the outcome that is judged."""
+
+    attempts: int
+    """Recorded of the delivery."""
+    times_set_aside: int
+    failures: int
+    """Of the line, in a row."""
+    is_apart: bool = False
+    """Whether it is in the retry line."""
+    half_open: bool = False
+    """Whether its subscription is suspended, and tried with this delivery."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What an outcome makes of a delivery, and how long it waits."""
+
+    decision: Decision
+    pause: float | None
+    """Seconds: of the line where it is stopped, of the delivery otherwise; None where nothing waits."""
+    is_used_up: bool = False
+    """Whether it would have been tried again, had it not been tried as often as it may be."""
+
+
+def judge(outcome: Outcome, policy: RetryPolicy, history: History, *, chance: float) -> Verdict:
+    """Return what an attempt's outcome makes of its delivery; `chance`, 0 to 1, shortens what has jitter."""
+    decision = decide(outcome, policy.rules)
+    if decision.final_status:
+        return Verdict(decision, None)
+    is_used_up = _is_used_up(policy, history)
+    if is_used_up:
+        decision = IN_THE_END[policy.on_exhausted]
+    elif history.is_apart:
+        decision = Decision.RETRY_LANE
+    pause = None if decision.final_status else _pause(outcome, policy, history, decision, chance)
+    return Verdict(decision, pause, is_used_up)
+
+
+def _is_used_up(policy: RetryPolicy, history: History) -> bool:
+    """Tell whether there is no further try: also where the one that a suspended subscription has was in vain."""
+    if history.half_open and policy.on_exhausted is OnExhausted.SUSPEND:
+        return True
+    return policy.max_retries is not None and history.attempts >= policy.max_retries
+
+
+def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: Decision, chance: float) -> float:
+    if is_out_of_reach(outcome):
+        return policy.spacing.max_delay_seconds(chance=chance) if policy.spacing else refused_pause(chance=chance)
+    retry_after = outcome.retry_after if isinstance(outcome, Answered) else None
+    if policy.spacing:
+        holds = decision in HOLDING
+        return policy.spacing.pause(history.attempts + 1, retry_after=retry_after, holds=holds, chance=chance)
+    if decision is Decision.DEFER:
+        return aside_pause(history.times_set_aside + 1)
+    failures = history.attempts if history.is_apart else history.failures
+    return hold_pause(failures + 1, retry_after=retry_after, chance=chance)
+
+
+@lru_cache(maxsize=1024)
+def policy_of(terms: Terms) -> RetryPolicy:
+    """Return the policy with these terms: the same value each time, and the default one for its own."""
+    if terms == retry_policies.TEAMFORGE:
+        return TEAMFORGE_POLICY
+    return RetryPolicy(
+        rules=_rules_of(terms),
+        spacing=Spacing(
+            first=terms.initial_delay_seconds,
+            factor=terms.factor,
+            longest=terms.max_delay_seconds,
+            jitter=terms.jitter,
+            schedule=terms.schedule,
+            respect_retry_after=terms.respect_retry_after,
+        ),
+        max_retries=terms.max_retries,
+        on_exhausted=terms.on_exhausted,
+        probe_seconds=terms.probe_seconds,
+    )
+
+
+def _rules_of(terms: Terms) -> RetryRules:
+    redirected = Decision.NOT_SUPPORTED if terms.on_redirect is Action.END else DECISIONS[terms.on_redirect]
+    return RetryRules(
+        on_no_answer=DECISIONS[terms.on_no_answer],
+        by_status=dict.fromkeys(THROTTLING, DECISIONS[terms.on_throttled]) | {503: DECISIONS[terms.on_unavailable]},
+        by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
+        otherwise=DECISIONS[terms.on_server_error],
+    )

@@ -1,0 +1,98 @@
+"""How callbacks stand: who is waited for, and what became of a reply."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Exists, OuterRef, Q, QuerySet
+from django.db.models.enums import TextChoices
+
+from delivery.models import Callback, Delivery
+from delivery.statuses import DeliveryStatus
+
+
+class CallbackState(TextChoices):
+    """Where a callback is between its publishing and the end of its reply."""
+
+    WAITING = "WAITING"
+    """Its endpoint has not replied."""
+
+    REPLIED = "REPLIED"
+    """The reply is on its way to the original URL."""
+
+    PASSED_ON = "PASSED_ON"
+    """The reply has gone to the callback that this one was made for (behaviour 6.9)."""
+
+    DELIVERED = "DELIVERED"
+    """The original URL has taken the reply."""
+
+    REFUSED = "REFUSED"
+    """The original URL has answered 3xx or 4xx; the reply is never sent again."""
+
+    EXPIRED = "EXPIRED"
+    """Nobody has replied in time, or nobody has taken the reply."""
+
+    ENDED = "ENDED"
+    """The reply's delivery has ended, too long ago to tell how."""
+
+
+OF_DELIVERY: Final = {
+    DeliveryStatus.DELIVERED: CallbackState.DELIVERED,
+    DeliveryStatus.REJECTED: CallbackState.REFUSED,
+    DeliveryStatus.NOT_SUPPORTED: CallbackState.REFUSED,
+    DeliveryStatus.EXPIRED: CallbackState.EXPIRED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackNow:
+    """A callback, how it stands, and the delivery of its reply."""
+
+    callback: Callback
+    state: CallbackState
+    delivery: Delivery | None
+    """None: no reply yet, or passed on inside, or the delivery is past its time."""
+
+
+def callbacks_now(callbacks: Sequence[Callback], *, now: datetime) -> list[CallbackNow]:
+    """Return how each of the callbacks stands, in their order; one query."""
+    wanted = [one.delivery_id for one in callbacks if one.delivery_id]
+    deliveries = Delivery.objects.select_related("line").in_bulk(wanted) if wanted else {}
+    found = [(one, deliveries.get(one.delivery_id or 0)) for one in callbacks]
+    return [CallbackNow(one, _state(one, delivery, now), delivery) for one, delivery in found]
+
+
+def in_state(callbacks: QuerySet[Callback], state: CallbackState, *, now: datetime) -> QuerySet[Callback]:
+    """Keep those that stand so."""
+    match state:
+        case CallbackState.WAITING:
+            return callbacks.filter(reply=None, expires_at__gt=now)
+        case CallbackState.PASSED_ON:
+            return callbacks.filter(reply__isnull=False, delivery_id=None)
+        case CallbackState.REPLIED:
+            return callbacks.filter(line__head_id__isnull=False)
+        case CallbackState.ENDED:
+            gone = ~Exists(Delivery.objects.filter(pk=OuterRef("delivery_id")))
+            return callbacks.filter(gone, delivery_id__isnull=False)
+    unanswered = Q(reply=None, expires_at__lte=now) if state == CallbackState.EXPIRED else Q(pk__in=[])
+    return callbacks.filter(_ended_as(state) | unanswered)
+
+
+def _ended_as(state: CallbackState) -> Q:
+    statuses = [status for status, its in OF_DELIVERY.items() if its == state]
+    if state == CallbackState.DELIVERED:
+        return Q(Exists(Delivery.objects.filter(pk=OuterRef("delivery_id"), status__in=statuses)))
+    # Few end otherwise: those are found along the index of what was not delivered, and their callbacks by the reply.
+    ended = Delivery.objects.final().filter(subscription=None, status__in=statuses)
+    return Q(reply__in=ended.values("message"), delivery_id__isnull=False)
+
+
+def _state(callback: Callback, delivery: Delivery | None, now: datetime) -> CallbackState:
+    if callback.reply_id is None:
+        return CallbackState.EXPIRED if callback.expires_at <= now else CallbackState.WAITING
+    if callback.delivery_id is None:
+        return CallbackState.PASSED_ON
+    if delivery is None:
+        return CallbackState.ENDED
+    return OF_DELIVERY.get(DeliveryStatus(delivery.status), CallbackState.REPLIED)

@@ -1,0 +1,113 @@
+"""Finding the newest deliveries of some kind along an index, however many there are of other kinds."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from django.db.models import QuerySet
+
+from broker_project.core.db import rows
+from delivery.due_times_ import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
+from delivery.models import Delivery
+from delivery.status.in_flight import HANDED_OUT, LARGEST_ID, TIMED_OUT, under_way
+from delivery.statuses import UNFINISHED, DeliveryStatus
+
+PART: Final = """
+(SELECT d.id FROM {source} d
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {shelf}
+    AND d.id {before} %(key)s
+  ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
+"""
+"""In the order of an index that begins with the subscription, and said so that no other will do.
+
+Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
+"""
+OF_SUBSCRIPTIONS: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  {parts}) d
+ ORDER BY d.id {direction} LIMIT %(limit)s
+"""
+APART: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  SELECT d.id, d.due_at FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
+   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
+ ORDER BY d.due_at, d.id LIMIT %(limit)s
+"""
+WITH_STATUS: Final = "d.status = %(status)s"
+OF_EVENT_TYPE: Final = """
+    (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
+     OR EXISTS (SELECT FROM delivery_message m WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s))"""
+"""Of a subscription to a pattern, the message says of which event type it is."""
+FRESH: Final = ("delivery_open", "d.due_at IS NULL AND d.closed_on = '9999-12-31'")
+ASIDE: Final = ("delivery_open", f"d.due_at < {FIRST_SENTINEL} AND d.closed_on = '9999-12-31'")
+DELAYED: Final = ("delivery_open", f"d.due_at = {DUE_LATER} AND d.closed_on = '9999-12-31'")
+PARKED: Final = ("delivery_open", f"d.due_at = {ACTIVE} AND d.closed_on = '9999-12-31'")
+HELD: Final = ("delivery_open", f"d.due_at = {RELEASED} AND d.closed_on = '9999-12-31'")
+WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
+"""What is unfinished, not HELD, and not handed out by a mailbox, arm by arm of an index each."""
+FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
+FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
+"""As the partial index says it."""
+
+
+def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
+    """Keep those of a QUEUE group: its id is that of the first of them, by whose message all are found."""
+    for (message_id,) in Delivery.objects.filter(pk=group_id).values_list("message_id"):
+        return deliveries.filter(message=message_id, group=group_id)
+    return deliveries.none()
+
+
+def apart_in(line_id: int, subscription_ids: Sequence[int], *, limit: int) -> list[int]:
+    """Return the ids of what waits in a retry line, as many as `limit`, what is due next first."""
+    arguments = {"line": line_id, "subscriptions": [*subscription_ids], "limit": limit}
+    return [delivery_id for (delivery_id,) in rows(APART, arguments)]
+
+
+def deliveries_of(
+    subscription_ids: Sequence[int],
+    status: str | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
+) -> list[int]:
+    """Return the ids of deliveries of these subscriptions, with that status, or of that event type, if one is given.
+
+    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    """
+    if status == DeliveryStatus.IN_FLIGHT:
+        return under_way(subscription_ids, key=key, downwards=downwards, limit=limit)
+    order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
+    end = LARGEST_ID if downwards else 0
+    parts = _parts(status, order, OF_EVENT_TYPE if event_type_id else "true")
+    arguments = {
+        "subscriptions": [*subscription_ids],
+        "status": status,
+        "event_type": event_type_id,
+        "key": end if key is None else key,
+        "limit": limit,
+    }
+    statement = OF_SUBSCRIPTIONS.format(parts=" UNION ALL ".join(parts), **order)
+    return [delivery_id for (delivery_id,) in rows(statement, arguments)]
+
+
+def _parts(status: str | None, order: dict[str, str], wanted: str) -> list[str]:
+    """Return the parts, each along an index of its own, that all of that status are in."""
+    wanted = f"{WITH_STATUS} AND {wanted}" if status else wanted
+    parts = [PART.format(source=source, shelf=f"{shelf} AND {wanted}", **order) for source, shelf in _shelves(status)]
+    if status is None:
+        parts.append(HANDED_OUT.format(**order))
+    if status == DeliveryStatus.PENDING:
+        parts.append(TIMED_OUT.format(**order))
+    return parts
+
+
+def _shelves(status: str | None) -> list[tuple[str, str]]:
+    if status is None:
+        return [*WAITING, HELD, FILED]
+    if status == DeliveryStatus.HELD:
+        return [HELD]
+    if status in UNFINISHED:
+        return WAITING
+    return [FILED if status == DeliveryStatus.DELIVERED else FILED_OTHERWISE]

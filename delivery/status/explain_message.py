@@ -1,0 +1,130 @@
+"""Why subscriptions get a stored message or do not, by the configuration that is now in force (behaviour 2.2, 3)."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from delivery.models import Delivery, Message
+from delivery.publish.document import document_of
+from subscriptions.filter_verdict import Shown, Verdict, judge
+from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models.subscribers import EACH_SUBSCRIBER
+from subscriptions.patterns import REACHED_KIND, patterns_of
+
+EXPLAINED_AT_MOST: Final = 1000
+"""So many subscriptions of a message's event type are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """What became of a message at one subscription."""
+
+    subscription: Subscription
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Explanations:
+    """What became of a message at the subscriptions of its event type."""
+
+    found: list[Explained]
+    is_cut: bool
+    """Whether there are more than were looked at."""
+
+
+def shown_of(message: Message) -> Shown:
+    """Return what a stored message shows to subscriptions."""
+    headers = [(name, value) for name, value in message.headers]
+    document = document_of(headers, message.content_type, message.filter_string, bytes(message.body))
+    return Shown(message.filter_string, document)
+
+
+def explain(message: Message) -> Explanations:
+    """Return why each subscription that the message's event type reaches gets it or does not, the oldest first.
+
+    A reply to a callback goes to none.
+    """
+    if message.event_type is None or message.answers is not None:
+        return Explanations([], is_cut=False)
+    reached = Subscription.objects.reached_by(message.event_type).select_related("subscriber", "event_type")
+    found = [*reached.order_by("pk")[: EXPLAINED_AT_MOST + 1]]
+    shown = shown_of(message)
+    explained = [Explained(one, verdict_on(shown, one, message)) for one in found[:EXPLAINED_AT_MOST]]
+    if message.event_type.kind == EventKind.SYNC:
+        explained = _as_a_call(explained)
+    if message.destination:
+        explained = _as_directed(explained, message.destination)
+    return Explanations(explained, is_cut=len(found) > EXPLAINED_AT_MOST)
+
+
+def _as_a_call(explained: list[Explained]) -> list[Explained]:
+    """Return what becomes of a SYNC message: of those that want it, the one created first is asked (behaviour 7.1)."""
+    wanting = [one for one in explained if one.verdict.qualifies or one.verdict.is_unknown]
+    if not wanting:
+        return explained
+    first, *others = wanting
+    asked = first.subscription.pk
+    obstacles = {other.subscription.pk: f"Subscription {asked}, made before, is asked." for other in others}
+    if first.verdict.is_unknown:
+        obstacles[asked] = "The filter fails, and so does the call."
+    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+
+
+def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
+    """Return what becomes of a message that names its destination: the first that wants it gets it (behaviour 2.8)."""
+    takers: dict[int, int] = {}
+    obstacles: dict[int, str] = {}
+    for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
+        subscription = one.subscription
+        if destination not in (EACH_SUBSCRIBER, subscription.subscriber.name):
+            obstacles[subscription.pk] = f"The message is for {destination} alone."
+        elif one.verdict.qualifies or one.verdict.is_unknown:
+            first = takers.setdefault(subscription.subscriber_id, subscription.pk)
+            if first != subscription.pk:
+                obstacles[subscription.pk] = f"Subscription {first}, before it at its subscriber, takes it."
+    return [_kept_away(one, obstacles.get(one.subscription.pk, one.verdict.obstacle)) for one in explained]
+
+
+def _kept_away(explained: Explained, obstacle: str) -> Explained:
+    return replace(explained, verdict=replace(explained.verdict, obstacle=obstacle))
+
+
+def verdict_on(shown: Shown, subscription: Subscription, message: Message | None = None) -> Verdict:
+    """Return what a subscription makes of a message, by its filters and status; of a stored one, by its type too."""
+    return judge(
+        shown,
+        header_filter_string=subscription.header_filter_string,
+        filter_text=subscription.filter,
+        obstacle=(_obstacle(subscription, message) if message else "") or _closed(subscription),
+    )
+
+
+def _obstacle(subscription: Subscription, message: Message) -> str:
+    """Return what keeps a message from a subscription whatever the filters say and however it stands."""
+    if message.event_type is None:
+        return "The event type of this message does not exist any more."
+    if not _is_reached(subscription, message.event_type):
+        return f"The message is of {message.event_type.name}, the subscription is for {subscription.events}."
+    if subscription.created_at > message.published_at and not _was_backfilled(subscription, message):
+        return "The subscription was made after this message was published."
+    return ""
+
+
+def _was_backfilled(subscription: Subscription, message: Message) -> bool:
+    """Tell whether the subscription has it all the same: it was given what was published before it (behaviour 5.8)."""
+    return Delivery.objects.filter(message=message, subscription=subscription).exists()
+
+
+def _is_reached(subscription: Subscription, event_type: EventType) -> bool:
+    """Tell whether `SubscriptionQuerySet.reached_by` would keep it."""
+    if subscription.event_type_id is not None:
+        return subscription.event_type_id == event_type.pk
+    return event_type.kind == REACHED_KIND and subscription.event_pattern in patterns_of(event_type.name)
+
+
+def _closed(subscription: Subscription) -> str:
+    """Return what keeps every message from a subscription now."""
+    if subscription.status != Status.ACTIVE:
+        return f"The subscription is {subscription.status}."
+    if subscription.subscriber.status != Status.ACTIVE:
+        return f"The subscriber is {subscription.subscriber.status}."
+    return ""

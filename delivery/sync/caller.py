@@ -1,0 +1,110 @@
+"""Asking endpoints and running scripts from threads that wait for what comes of it."""
+
+import atexit
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+from requests import PreparedRequest
+
+from broker_project.core.reach import Reach
+from delivery.http.futures import CallLoop, Wanted, nothing
+from delivery.http.transfer import Answer
+from delivery.sync.failures import TooManyCalls
+from subscriptions.scripting.jobs import Job, Result
+
+MOST_WAITING: Final = 64
+"""Calls of a process: its other threads are for publishing, which must not wait behind endpoints."""
+MOST_WAITING_FOR_ONE: Final = 16
+"""Of those, for the same subscription: one that hangs leaves the others their places."""
+AT_ONCE_SECONDS: Final = 0.005
+"""What is answered sooner keeps its database connection: to give that back and take it again costs a third of it."""
+SPARE_SECONDS: Final = 5.0
+"""Beyond the deadline nobody waits longer, whatever has become of the loop."""
+
+
+class Caller:
+    """A process's calls: each in the thread of whoever waits for it, so many at a time."""
+
+    def __init__(
+        self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+    ) -> None:
+        self.most_answer_bytes = most_answer_bytes
+        self._most_waiting = most_waiting
+        self._patience = deadline_seconds + SPARE_SECONDS
+        self._waiting: Counter[int] = Counter()
+        self._waiting_lock = threading.Lock()
+        # A byte more than an answer may have tells the one that has too many.
+        self.loop = CallLoop(reach=reach, deadline_seconds=deadline_seconds, most_answer_bytes=most_answer_bytes + 1)
+        self.loop.start()
+
+    @contextmanager
+    def place(self, subscription_id: int) -> Iterator[None]:
+        """Be one of those that wait, for this subscription.
+
+        Raises:
+            TooManyCalls: there are as many as may be, of all or of its own.
+
+        """
+        with self._waiting_lock:
+            _check_room(self._waiting.total(), self._most_waiting, "their endpoints")
+            _check_room(self._waiting[subscription_id], MOST_WAITING_FOR_ONE, f"subscription {subscription_id}")
+            self._waiting[subscription_id] += 1
+        try:
+            yield
+        finally:
+            with self._waiting_lock:
+                self._waiting[subscription_id] -= 1
+                self._waiting += Counter()  # forgets those that nobody waits for
+
+    def ask(self, request: PreparedRequest, *, before_waiting: Callable[[], object]) -> Answer:
+        """Send a request and return what came back, or that nothing did; waits at most for the deadline.
+
+        `before_waiting` is called once unless the answer comes at once.
+        """
+        answer: Answer = self._take(request, before_waiting)
+        return answer
+
+    def run_script(self, job: Job, *, before_waiting: Callable[[], object]) -> Result:
+        """Run a script and return what came of it, as `ask` does."""
+        result: Result = self._take(job, before_waiting)
+        return result
+
+    def _take(self, wanted: Wanted, before_waiting: Callable[[], object]) -> Any:
+        future = self.loop.take(wanted)
+        with suppress(TimeoutError):
+            return future.result(AT_ONCE_SECONDS)
+        before_waiting()
+        with suppress(TimeoutError):
+            return future.result(self._patience)
+        return nothing(wanted, "the broker has lost sight of the call", was_sent=True)
+
+
+def _check_room(waiting: int, most: int, what: str) -> None:
+    if waiting >= most:
+        raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
+
+
+_callers: dict[tuple[int, Reach, float, int, int], Caller] = {}
+_start_lock: Final = threading.Lock()
+
+
+def running_caller(
+    *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+) -> Caller:
+    """Return this process's caller; made when first asked for, since no thread survives a fork."""
+    key = (os.getpid(), reach, deadline_seconds, most_answer_bytes, most_waiting)
+    with _start_lock:
+        if key not in _callers or not _callers[key].loop.is_alive():
+            caller = Caller(
+                reach=reach,
+                deadline_seconds=deadline_seconds,
+                most_answer_bytes=most_answer_bytes,
+                most_waiting=most_waiting,
+            )
+            _callers[key] = caller
+            atexit.register(caller.loop.stop)
+        return _callers[key]

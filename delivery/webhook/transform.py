@@ -1,0 +1,114 @@
+"""What a script is given of a delivery, and what is sent after it (behaviour 8.1)."""
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+from typing import Final
+from urllib.parse import quote, unquote, urlsplit
+
+from django.core.exceptions import ValidationError
+
+from broker_project.core.media_types import is_json
+from delivery.pauses import aside_pause
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.headers_policy import merged
+from delivery.webhook.parts import Content, Destination
+from delivery.worker.buffer import InHand
+from delivery.worker.settlements import Withheld
+from subscriptions.endpoints import parse_endpoint
+from subscriptions.headers import validate_headers
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made
+
+SEED_BITS: Final = 0xFFFFFFFF
+SEED_FACTOR: Final = 2_654_435_761
+"""Spreads neighbouring delivery ids over all seeds (Knuth's multiplicative hash)."""
+
+_STRAY_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+PATH_SAFE: Final = "/%-._~!$&'()*+,;=:@"
+QUERY_SAFE: Final = PATH_SAFE + "?"
+
+
+class TransformRefused(Exception):
+    """What the script made cannot be sent; the text says why."""
+
+
+def job_of(delivery: InHand) -> Job:
+    """Return the job of running a delivery's script."""
+    return job_for(delivery.id, delivery.content, delivery.destination)
+
+
+def job_for(delivery_id: int, content: Content, destination: Destination) -> Job:
+    """Return the job of running a script; time and randomness are the delivery's own, so that a repeat is the same."""
+    headers: dict[str, list[str]] = defaultdict(list)
+    for name, value in json.loads(content.stored_headers):
+        headers[name.lower()].append(value)
+    return Job(
+        source=destination.script,
+        owner=destination.subscription_id,
+        body=content.body,
+        is_json=is_json(content.content_type),
+        headers=headers,
+        now_ms=content.published_ms,
+        seed=(delivery_id * SEED_FACTOR ^ content.published_ms) & SEED_BITS,
+    )
+
+
+def transformed(delivery: InHand, made: Made) -> InHand:
+    """Return the delivery as it is sent after its script.
+
+    Raises:
+        TransformRefused: a header or the path cannot be sent.
+
+    """
+    content = transformed_content(delivery.content, delivery.destination, made)
+    return replace(delivery, content=content, size=max(delivery.size, len(content.body)))
+
+
+def transformed_content(content: Content, destination: Destination, made: Made) -> Content:
+    """Return what is sent of a message after a script; raises as `transformed` does."""
+    try:
+        validate_headers(made.headers)
+        url = with_param(destination.url, made.param) if made.param else ""
+    except ValidationError as refused:
+        raise TransformRefused(" ".join(refused.messages)) from None
+    body = content.body if made.body is None else made.body
+    headers = tuple(merged(dict(content.headers), made.headers).items())
+    return replace(content, body=body, headers=headers, url=url)
+
+
+def with_param(url: str, param: str) -> str:
+    """Return `url` with a script's `param` appended to its path, percent-encoded; what is encoded already stays.
+
+    Only path and query change: no host, no port, no way up the path.
+
+    Raises:
+        ValidationError: it has control characters or steps such as `..`, or the URL gets too long.
+
+    """
+    if _CONTROL.search(param):
+        raise ValidationError("$param has control characters.")
+    path, mark, query = _STRAY_PERCENT.sub("%25", param).partition("?")
+    parts = urlsplit(url)
+    longer = (parts.path or "/") + quote(path, safe=PATH_SAFE)
+    if any(step in {".", ".."} for step in re.split(r"[/\\]", unquote(longer))):
+        raise ValidationError("$param must not step up the path with '..' or '.'.")
+    queries = [one for one in (parts.query, quote(query, safe=QUERY_SAFE) if mark else "") if one]
+    made = parts._replace(path=longer, query="&".join(queries)).geturl()
+    return parse_endpoint(made).url
+
+
+def withheld(line_id: int, delivery: InHand, result: Failed | Lost) -> Withheld:
+    """Return what becomes of a delivery whose script brought nothing to send (behaviour 8.3).
+
+    It is held where the script would fail again, else set aside.
+    """
+    is_held = isinstance(result, Failed)
+    return Withheld(
+        line_id=line_id,
+        delivery_id=delivery.id,
+        status=DeliveryStatus.HELD if is_held else DeliveryStatus.PENDING,
+        pause=None if is_held else aside_pause(delivery.times_set_aside + 1),
+        reason=f"script {'failed' if is_held else 'lost'}: {result.reason}",
+    )

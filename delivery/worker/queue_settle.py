@@ -1,0 +1,123 @@
+"""The statement that records a round of QUEUE senders: who deletes a group's row has its winner (6.4, 6.5)."""
+
+from functools import cache
+from typing import Final, LiteralString
+
+from delivery.due_times import CARRIED, FILE_GONE
+from delivery.worker.announcement_statements import ENDS_ANNOUNCED, OF_GROUPS
+from delivery.worker.settle import OWNED, RESULT, WRITTEN
+from delivery.worker.settle_sql import ANSWER, ENDED, OPEN, RECORDED
+
+GIVEN: Final = """
+settled AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(settlements)s::json)
+    AS s (line_id bigint, delivery_id bigint, group_id bigint, status text, again float8, uncertain bool, reason text,
+          started_at timestamptz, duration_ms int, status_code int, answer_headers text, answer_excerpt text)),
+next AS MATERIALIZED (
+  SELECT * FROM json_to_recordset(%(marks)s::json)
+    AS m (line_id bigint, delivery_id bigint, group_id bigint, stamp bigint)),"""
+
+FILED: Final = f"""
+answered AS (
+  DELETE FROM delivery_open d USING settled s, owned o
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+     AND (s.status <> 'PENDING' OR d.cancel_requested)
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts + 1 AS attempts,
+            d.times_set_aside, d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED},
+            d.uncertain OR s.uncertain AS uncertain, s.reason,
+            CASE s.status WHEN 'PENDING' THEN 'CANCELLED' ELSE s.status END AS status, {ANSWER}),
+won AS (
+  DELETE FROM delivery_queuegroup g USING answered a WHERE a.status = 'DELIVERED' AND g.id = a.group_id
+  RETURNING g.id, g.delivery_ids, a.id AS winner_id),
+redundant AS (
+  DELETE FROM delivery_open d USING (SELECT winner_id, unnest(delivery_ids) AS id FROM won) w
+   WHERE d.id = w.id AND {OPEN} AND d.id <> w.winner_id
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, d.size, d.attempts, d.times_set_aside,
+            d.due_at, d.sequence, d.cancel_requested, d.created_at, {CARRIED}, d.uncertain,
+            'delivery ' || w.winner_id || ' was taken' AS reason),
+gone AS (
+  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
+         uncertain, reason,
+         -- taken after its group had ended, which should not be: there is one winner at most
+         CASE WHEN status = 'DELIVERED' AND group_id NOT IN (SELECT id FROM won) THEN 'REDUNDANT' ELSE status END
+           AS status
+    FROM answered
+  UNION ALL
+  SELECT id, message_id, line_id, subscription_id, group_id, size, attempts, times_set_aside, due_at, sequence,
+         cancel_requested, created_at, expires_at, not_before, resubmit_of, replay_id, fetches, unreceived,
+         uncertain, reason,
+         'REDUNDANT' FROM redundant),
+filed AS ({FILE_GONE})"""
+"""What has ended leaves the open shelf, and with a winner all the others of its group."""
+
+ONLY_ANSWERED: Final = """
+ended AS (SELECT * FROM answered)"""
+
+STAYED: Final = f"""
+stayed AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', attempts = d.attempts + 1, uncertain = d.uncertain OR s.uncertain, reason = s.reason,
+         times_set_aside = d.times_set_aside + 1
+    FROM settled s, owned o
+   WHERE o.id = s.line_id AND {OPEN} AND d.id = s.delivery_id AND d.status = 'IN_FLIGHT'
+     AND s.status = 'PENDING' AND NOT d.cancel_requested
+  RETURNING d.id, d.attempts, {ANSWER}),
+ended AS (SELECT {ENDED} FROM answered UNION ALL SELECT {ENDED} FROM stayed),
+tried AS MATERIALIZED (
+  SELECT g.id, s.again, s.uncertain,
+         EXISTS (SELECT FROM delivery_open d
+                  WHERE d.id = ANY (g.delivery_ids) AND {OPEN} AND d.id NOT IN (SELECT id FROM answered)) AS is_open
+    FROM settled s JOIN delivery_queuegroup g ON g.id = s.group_id
+   WHERE s.status <> 'DELIVERED' AND s.delivery_id IN (SELECT id FROM ended)),
+over AS (
+  DELETE FROM delivery_queuegroup g USING tried t WHERE g.id = t.id AND NOT t.is_open),
+tried_again AS (
+  UPDATE delivery_queuegroup g
+     SET attempts = g.attempts + 1, uncertain = g.uncertain OR t.uncertain, first_id = NULL,
+         cycles = g.cycles + (t.again IS NOT NULL)::int,
+         due_at = COALESCE(clock_timestamp() + make_interval(secs => t.again), g.due_at)
+    FROM tried t WHERE g.id = t.id AND t.is_open)"""
+"""What was not taken: its group ends with its last open delivery, or waits once all its endpoints were asked."""
+
+STARTED: Final = f"""
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT'
+    FROM next m, owned o, delivery_queuegroup g, subscriptions_subscription s, subscriptions_subscriber u
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id AND g.id = m.group_id
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
+     AND s.version + u.version = m.stamp AND d.status IN ('PENDING', 'IN_FLIGHT')
+     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
+  RETURNING d.id, 0::bigint AS sequence)"""
+"""What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
+
+PUT_BACK: Final = f"""
+WITH mine AS MATERIALIZED (
+  SELECT l.id FROM delivery_line l WHERE l.id = %(line_id)s AND l.epoch = %(epoch)s FOR NO KEY UPDATE OF l),
+gone AS (
+  DELETE FROM delivery_open d USING mine m
+   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND d.cancel_requested
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'CANCELLED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, true AS uncertain, d.cancel_requested,
+            'cancelled while its outcome was unknown' AS reason, d.created_at, {CARRIED}),
+filed AS ({FILE_GONE}),
+back AS (
+  UPDATE delivery_open d SET status = 'PENDING', uncertain = true FROM mine m
+   WHERE d.line_id = m.id AND {OPEN} AND d.id = %(delivery_id)s AND d.status = 'IN_FLIGHT' AND NOT d.cancel_requested
+  RETURNING d.id, d.group_id)
+UPDATE delivery_queuegroup g
+   SET uncertain = true, first_id = b.id,
+       due_at = COALESCE(clock_timestamp() + make_interval(secs => %(pause)s::float8), g.due_at)
+  FROM (SELECT id, group_id FROM back UNION ALL SELECT NULL, group_id FROM gone) b
+ WHERE g.id = b.group_id
+"""
+"""One delivery under way is no more, as after an unclean end: its group begins with it, and says that it may be one."""
+
+
+@cache
+def queue_settle_statement(*, stays: bool, writes: bool, rejects: bool) -> LiteralString:
+    """Return the statement for a round: in it not all was taken; lines are let go or renewed; endpoints reject."""
+    optional = [WRITTEN] if writes else []
+    optional += [ENDS_ANNOUNCED + OF_GROUPS] if rejects else []
+    parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_ANSWERED, RECORDED, STARTED, *optional)
+    return "WITH" + ",".join(parts) + RESULT

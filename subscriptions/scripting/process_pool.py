@@ -1,0 +1,153 @@
+"""Scripts that wait for a process, and whose turn it is: no owner may keep the others waiting.
+
+Fair queuing by virtual time: an owner's clock runs by the CPU that its scripts use, and of those that wait the one
+goes first whose run, as far as its cost is known, would end first by its owner's clock.
+"""
+
+import heapq
+import itertools
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from subscriptions.scripting.jobs import Job
+from subscriptions.scripting.limits import CPU_SECONDS, TRIAL_CPU_SECONDS
+
+FORGIVEN: Final = 0.9
+"""What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
+LEAST_COST: Final = 0.001
+"""A run costs so much at least, in seconds: a process is asked and answers."""
+MOST_DEBT: Final = 1.0
+"""An owner's clock is ahead of the others' by so much at most, in seconds: it was slow once and is quick now."""
+MOST_CREDIT: Final = CPU_SECONDS
+"""And behind by so much, the cost of a run: who waited in vain must not lose its place to those that are quicker."""
+MOST_OWNERS: Final = 16_384
+"""So many are remembered."""
+MOST_WAITING_SECONDS: Final = 2.0
+SPARE_TICKETS: Final = 64
+"""So many may be left of jobs that wait no more, before a heap is made anew."""
+
+
+class Pace(IntEnum):
+    """What is known of the scripts of an owner; the slow wait apart, for processes of their own."""
+
+    QUICK = 0
+    NEW = 1
+    """They have never been run."""
+    SLOW = 2
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job that waits."""
+
+    since: float
+    pace: Pace
+    begins: float
+    """Its owner's clock."""
+    token: Hashable
+    job: Job
+
+
+class Lane:
+    """Those that wait for the same processes: tickets alone, so that a job that waits no more is let go at once."""
+
+    def __init__(self) -> None:
+        self.tickets: list[tuple[float, int]] = []
+        """When a run would end by its owner's clock, and the number of its entry."""
+        self.waiting = 0
+        """How many there are; a job that waits no more leaves its ticket."""
+        self.now = 0.0
+        """The virtual time: the clock of the owner whose turn it was last."""
+
+    def clock(self, owners: float) -> float:
+        """Return an owner's clock as it counts here: who was away has saved up little."""
+        return min(max(owners, self.now - MOST_CREDIT), self.now + MOST_DEBT)
+
+
+class Waiting:
+    """All that wait: the slow apart from the others, and of each those first whose owners have used the least."""
+
+    def __init__(self) -> None:
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        """By number, the oldest first."""
+        self._others, self._slow = Lane(), Lane()
+        self._numbers = itertools.count()
+        self._owners: OrderedDict[int, tuple[float | None, float]] = OrderedDict()
+        """What a run costs each, in CPU seconds, None where there was none yet; and its clock."""
+
+    def add(self, token: Hashable, job: Job, now: float) -> None:
+        """Let a job wait."""
+        if job.owner not in self._owners:
+            self._remember(job.owner, None, self._others.now)
+        cost, clock = self._owners[job.owner]
+        pace = self.pace_of(job.owner)
+        lane = self._lane(slow=pace is Pace.SLOW)
+        lane.waiting += 1
+        entry = Entry(now, pace, lane.clock(clock), token, job)
+        number = next(self._numbers)
+        self._entries[number] = entry
+        heapq.heappush(lane.tickets, (entry.begins + (TRIAL_CPU_SECONDS if cost is None else cost), number))
+
+    def pace_of(self, owner: int) -> Pace:
+        """Return what is known of the scripts of an owner."""
+        cost, _ = self._owners.get(owner, (None, 0.0))
+        if cost is None:
+            return Pace.NEW
+        return Pace.QUICK if cost < TRIAL_CPU_SECONDS else Pace.SLOW
+
+    def has(self, *, slow: bool) -> bool:
+        """Tell whether there is one to take."""
+        return self._lane(slow=slow).waiting > 0
+
+    def take(self, *, slow: bool) -> Entry | None:
+        """Take the one whose turn it is, of the slow or of the others."""
+        lane = self._lane(slow=slow)
+        while lane.tickets:
+            _, number = heapq.heappop(lane.tickets)
+            if entry := self._entries.pop(number, None):
+                lane.waiting -= 1
+                lane.now = max(lane.now, entry.begins)
+                return entry
+        return None
+
+    def ran(self, owner: int, cpu_seconds: float) -> None:
+        """Remember what a run cost, and let its owner's clock run by it."""
+        before, clock = self._owners.pop(owner, (None, 0.0))
+        cost = max(cpu_seconds, (before or 0.0) * FORGIVEN, LEAST_COST)
+        lane = self._lane(slow=cost >= TRIAL_CPU_SECONDS)
+        self._remember(owner, cost, lane.clock(clock) + max(cpu_seconds, LEAST_COST))
+
+    def give_up(self, now: float) -> list[Hashable]:
+        """Let go of those that have waited too long; return their tokens."""
+        tokens = []
+        while (oldest := self.oldest()) and now >= oldest.since + MOST_WAITING_SECONDS:
+            tokens.append(oldest.token)
+            self._lane(slow=oldest.pace is Pace.SLOW).waiting -= 1
+            self._entries.popitem(last=False)
+        if tokens:
+            self._tidy()
+        return tokens
+
+    def oldest(self) -> Entry | None:
+        """Return the one that waits longest."""
+        return next(iter(self._entries.values()), None)
+
+    def _lane(self, *, slow: bool) -> Lane:
+        return self._slow if slow else self._others
+
+    def _remember(self, owner: int, cost: float | None, clock: float) -> None:
+        self._owners[owner] = cost, clock
+        if len(self._owners) > MOST_OWNERS:
+            self._owners.popitem(last=False)
+
+    def _tidy(self) -> None:
+        """Drop the tickets of those that wait no more where they are the greater part."""
+        tickets = len(self._others.tickets) + len(self._slow.tickets)
+        if tickets <= 2 * len(self._entries) + SPARE_TICKETS:
+            return
+        for lane in (self._others, self._slow):
+            lane.tickets = [ticket for ticket in lane.tickets if ticket[1] in self._entries]
+            heapq.heapify(lane.tickets)

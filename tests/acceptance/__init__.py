@@ -1,1 +1,0 @@
-"""The broker as its users meet it: whole, over HTTP."""
