@@ -1,4 +1,4 @@
-"""Forgetting summaries, days of the lake, and what is told of runs, once they are older than they are kept."""
+"""Delete summaries, days of the lake and run logs that are past their retention."""
 
 import datetime as dt
 from typing import Final

@@ -1,7 +1,4 @@
-"""What stands of a run in the database: that it is under way, each window as it is done, and how it ended.
-
-The connection is held for moments only, and a database that goes away meanwhile is waited for.
-"""
+"""What the database keeps of a run: that it is in progress, each window as it is done, how it ended."""
 
 import datetime as dt
 import threading

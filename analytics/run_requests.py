@@ -1,4 +1,4 @@
-"""Asking for runs: of what is due by the schedule, and of a range that somebody wants."""
+"""Ask for runs: of what is due by the schedule, or of a range that somebody chose."""
 
 import datetime as dt
 from functools import partial

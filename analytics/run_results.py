@@ -1,4 +1,4 @@
-"""What became of a run, in words that say what to do: of how Spark ended, and of what it had told until then."""
+"""How a run ended, in words that say what to do."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

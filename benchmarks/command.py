@@ -6,17 +6,83 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from benchmarks import bench
-from benchmarks.bench import Options
+from benchmarks.bench import Bench, Options
 from benchmarks.figures import Outcome, table, write
-from benchmarks.scenarios_ import SCENARIOS
+from benchmarks.scenarios import latency, mailbox, queue, retries, scale, soak, summaries, topic
+from benchmarks.scenarios import mailbox as fetched
 from broker_project.stack.folders import STATE
 
 FOLDER: Final = STATE / "bench"
 DEFAULTS: Final = Options()
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One scenario, and what people are told about it."""
+
+    run: Callable[[Bench], Outcome]
+    about: str
+    is_long: bool = False
+    """Whether it runs only when it is named."""
+
+
+SCENARIOS: Final = {
+    topic.DENSE: Scenario(
+        topic.run_dense, "100 subscribers with an event type each, batches of 100 as fast as they go"
+    ),
+    topic.SINGLE: Scenario(topic.run_single, "one subscriber, batches of 100 as fast as they go"),
+    topic.LATENCY: Scenario(topic.run_latency, "200 single publishes a second over 20 subscribers"),
+    topic.FANOUT: Scenario(topic.run_fanout, "one message to 1,000 subscribers, ten times"),
+    topic.HANGING: Scenario(
+        topic.run_hanging, "100 single publishes a second over 300 subscribers of which 50 never answer"
+    ),
+    retries.NAME: Scenario(
+        retries.run, "as topic.dense, beside 100,000 deliveries in retry lines: none, waiting, due", is_long=True
+    ),
+    topic.REJECTED: Scenario(
+        topic.run_rejected,
+        "as topic.dense, to endpoints that answer 204 and such that answer 404, by turns",
+        is_long=True,
+    ),
+    queue.FAST: Scenario(queue.run_fast, "a QUEUE with three endpoints, batches of 100 as fast as they go"),
+    queue.SLOW: Scenario(
+        queue.run_slow, "a QUEUE with three endpoints that take 100 ms each, more jobs than may be under way"
+    ),
+    latency.SYNC: Scenario(
+        latency.run_sync, "100 SYNC calls a second, by turns with the same questions to the endpoint itself"
+    ),
+    scale.MATCHING: Scenario(
+        scale.run_matching, "10, 1,000 and 10,000 filtered subscriptions of which 5 match each message"
+    ),
+    latency.SCRIPTS: Scenario(
+        latency.run_scripts, "100 single publishes a second over 100 subscribers beside 50 endless scripts"
+    ),
+    fetched.MAILBOX_THROUGHPUT: Scenario(
+        fetched.run_mailbox_throughput,
+        "a mailbox with four consumers that fetch ten messages a call, as fast as they go",
+    ),
+    mailbox.POLLING: Scenario(
+        mailbox.run_polling,
+        "50 single publishes a second to a mailbox for which nobody, 48 and 200 clients wait",
+        is_long=True,
+    ),
+    mailbox.MILLION: Scenario(
+        mailbox.run_million, "a mailbox with a million messages and four consumers", is_long=True
+    ),
+    soak.NAME: Scenario(
+        soak.run, "half of what topic.dense can do, for --minutes; memory and hot tables", is_long=True
+    ),
+    scale.GROWTH: Scenario(scale.run_growth, "10 million finished deliveries beside those under way", is_long=True),
+    summaries.NAME: Scenario(
+        summaries.run, "--attempts summed up by Spark and by PostgreSQL alone, and beside deliveries", is_long=True
+    ),
+}
 
 
 def main(*arguments: str) -> int:

@@ -16,6 +16,14 @@ Command = Callable[..., Any]
 """Tells the process what to do, by name and arguments; returns its answer."""
 
 
+def obey(target: object) -> None:
+    """Call the methods of `target` as told until the input ends; say first that it is there."""
+    print(json.dumps({}), flush=True)
+    for line in sys.stdin:
+        command, arguments = json.loads(line)
+        print(json.dumps(getattr(target, command)(**arguments)), flush=True)
+
+
 def url_of(environment: Mapping[str, str], name: str) -> str:
     """Return the address of the database `name`."""
     return f"{environment['DATABASE_URL'].rpartition('/')[0]}/{name}"

@@ -11,25 +11,25 @@ import django
 from django.core.management import call_command
 
 from benchmarks import filling
-from benchmarks.obeying import obey
-from delivery.callbacks.terms import callback_terms
+from benchmarks.databases import obey
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
-from delivery.mailbox.answering import acknowledge
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box
+from delivery.mailbox.acknowledge import acknowledge
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.mailbox import Box
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Lane
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import BodyBudget, Hand, InHand
-from delivery.worker.line import DrivenLine
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
-from delivery.worker.runs import Run
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
 from delivery.worker.settlements import Settlement
+from delivery.worker.steps import Turn
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
 
 django.setup()  # before anything of the broker is imported
@@ -91,9 +91,9 @@ class Database:
         timed("publish", _publish, self._event_type, PER_LINE)
         timed("sweep", lines_with_due_work)
         claims = timed("claim", claim, self._lines, worker="growth")
-        wanted = [Wanted(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
+        wanted = [PageRequest(one.line_id, one.epoch, one.head_id, one.capacity) for one in claims]
         hands = timed("read a page", read_pages, wanted, BodyBudget(2**30))
-        lines = [DrivenLine(one, Run([one.line_id for one in claims], 1.0), 0.0) for one in claims]
+        lines = [ActiveLine(one, Turn([one.line_id for one in claims], 1.0), 0.0) for one in claims]
         _send(lines, hands, partial(timed, "settle", settle))
         timed("look again", still_due, self._lines)
         _publish(self._fetched, FETCHED)
@@ -107,7 +107,7 @@ def _publish(event_type: EventType, count: int) -> None:
     publish(messages, publisher_id=None, key_hours=1, senders=5, callbacks=callback_terms())
 
 
-def _send(lines: list[DrivenLine], hands: dict[int, Hand[InHand]], settle: Callable[..., Any]) -> None:
+def _send(lines: list[ActiveLine], hands: dict[int, Buffer[Outgoing]], settle: Callable[..., Any]) -> None:
     """Settle as is done when every endpoint answers at once, and let the lines go."""
     epochs, ended = {line.id: line.claim.epoch for line in lines}, list[Settlement]()
     for _ in range(PER_LINE):

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import arranging
+from benchmarks import bench as benchmarks_bench
 from benchmarks.bench import Bench
 from benchmarks.children import publishing, running_sink
 from benchmarks.figures import Figure, at_most
-from benchmarks.moments import Moment, cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import ANYBODY, JobLog, Receipts, problems
-from benchmarks.throughput import awaiting, publishing_problems
+from benchmarks.throughput import Moment, awaiting, cpu_figures, publishing_problems, watched
 
 SENDERS: Final = 5
 """As many as there are if the settings say nothing else."""
@@ -42,7 +41,7 @@ BOOKS: Final = """
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class JobLoad:
     """What is published to one group of endpoints."""
 
     name: str
@@ -54,7 +53,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredJobs:
     """What became of it."""
 
     rate: float
@@ -65,12 +64,12 @@ class Measured:
     problems: Sequence[str]
 
 
-def measure(bench: Bench, load: Load) -> Measured:
+def measure_jobs(bench: Bench, load: JobLoad) -> MeasuredJobs:
     """Keep the senders of a QUEUE busy; check every job at the endpoints and in the books."""
     with running_sink(log=JobLog(), delay=load.delay) as sink:
-        (event_type,) = arranging.event_types(bench.api, 1, kind="QUEUE")
-        arranging.subscribe(bench.api, sink, [event_type] * ENDPOINTS)
-        key = arranging.publisher_key(bench.api)
+        (event_type,) = benchmarks_bench.event_types(bench.api, 1, kind="QUEUE")
+        benchmarks_bench.subscribe(bench.api, sink, [event_type] * ENDPOINTS)
+        key = benchmarks_bench.publisher_key(bench.api)
         plan = Plan(bench.stack.web, key, [event_type], CONNECTIONS, load.per_call, window=load.window)
         with publishing(plan, sink) as publisher:
             begin, end = watched(bench, sink, publisher)
@@ -84,7 +83,7 @@ def measure(bench: Bench, load: Load) -> Measured:
     shares = [*_of_senders(bench, load.name, event_type, begin, end), *_of_endpoints(load.name, receipts)]
     busy = Figure(load.name, "publishers awaiting answers", awaiting(published, begin, end), "% of time")
     rate = (end.delivered - begin.delivered) / (end.at - begin.at)
-    return Measured(rate, bare, [*shares, busy, *cpu_figures(load.name, begin, end)], wrong)
+    return MeasuredJobs(rate, bare, [*shares, busy, *cpu_figures(load.name, begin, end)], wrong)
 
 
 def _wanted(published: Sequence[Published]) -> dict[tuple[int, int], int]:

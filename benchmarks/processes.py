@@ -1,14 +1,23 @@
 """CPU time and memory of whole process trees, read from /proc."""
 
 import contextlib
+import multiprocessing
 import os
+import signal
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from broker_project.stack.guard import die_with
 
 TICK: Final = 1 / os.sysconf("SC_CLK_TCK")
+
+CONTEXT: Final = multiprocessing.get_context("spawn")
+END_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +89,31 @@ def _pss(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def shared(kind: Any, value: object) -> Any:
+    """Return a C value that the processes it is given to share with us."""
+    return CONTEXT.RawValue(kind, value)
+
+
+@contextlib.contextmanager
+def spawned(target: Callable[..., None], *arguments: object) -> Iterator[tuple[BaseProcess, Connection]]:
+    """Run a function in a process of its own until we are done with it; it ends when its connection is closed."""
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_be, args=(os.getpid(), target, theirs, *arguments), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        yield process, ours
+    finally:
+        ours.close()
+        process.join(END_SECONDS)
+        process.kill()
+
+
+def _be(parent: int, target: Callable[..., None], *arguments: object) -> None:
+    """Live this process's life, but not longer than the one that started it; that one alone heeds Ctrl-C."""
+    die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+        target(*arguments)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Control
 from typing import Final
 
-from benchmarks.connection import Connection, Refused
-from benchmarks.wire import body_of
+from benchmarks.connection import Connection, Refused, body_of
 
 ACCEPTED: Final = 202
 LOOK_SECONDS: Final = 0.005

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from benchmarks.wire import NUMBER, SENT, STREAM
+from benchmarks.connection import NUMBER, SENT, STREAM
 
 Key = tuple[int, int]
 """A subscriber, and the stream that a request of it came from."""

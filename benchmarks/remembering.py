@@ -19,8 +19,8 @@ from analytics.runs import SLICE_ROWS
 from analytics.spark_process import run_application
 from analytics.vocabulary import vocabulary
 from benchmarks import in_sql
+from benchmarks.databases import obey
 from benchmarks.history import History
-from benchmarks.obeying import obey
 from delivery.maintenance.partitions import today
 
 django.setup()  # before anything of the broker is imported

@@ -12,13 +12,20 @@ import socket
 import time
 from collections import deque
 from ctypes import c_int64
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Final
 
-from benchmarks.answers import FAILED, FAILING, Manner
+from benchmarks.connection import PATH
 from benchmarks.receipts import Log
-from benchmarks.wire import PATH
 from broker_project.stack.ports import LOOPBACK
+
+TAKEN: Final = b"HTTP/1.1 204 No Content\r\n\r\n"
+NOT_FOUND: Final = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
+FAILED: Final = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
+
+FAILING: Final = 99_999
+"""The subscriber that is answered 500 at once; of what it gets no more is noted than when it came."""
 
 HEAD_END: Final = b"\r\n\r\n"
 LENGTH: Final = b"ontent-Length: "
@@ -29,6 +36,17 @@ REPORT: Final = "report"
 """Asks for the receipts since the last report."""
 ANSWER_ALL: Final = "answer all"
 """Ends the hanging."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How all others are answered."""
+
+    answer: bytes = TAKEN
+    hanging: int = 0
+    """Subscribers below this number are left without an answer."""
+    delay: float = 0.0
+    """Seconds until each answer."""
 
 
 class Sink:

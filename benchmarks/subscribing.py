@@ -9,8 +9,8 @@ import django
 from django.core.management import call_command
 from django.db import connection
 
-from benchmarks.obeying import obey
-from delivery.callbacks.terms import callback_terms
+from benchmarks.databases import obey
+from delivery.callbacks.address import callback_terms
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
 from subscriptions.models import EventType, Subscriber, Subscription

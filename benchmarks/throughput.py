@@ -1,22 +1,80 @@
 """How many deliveries a second go all the way, with publishers that keep the broker busy, and who uses the CPU."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from statistics import mean
 from typing import Final
 
-from benchmarks import arranging
-from benchmarks.answers import TAKEN
+from benchmarks import bench as benchmarks_bench
 from benchmarks.bench import Bench
-from benchmarks.children import RunningSink, publishing, running_sink
+from benchmarks.children import Receiving, RunningPublisher, RunningSink, publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target
-from benchmarks.moments import Moment, cpu_figures, watched
+from benchmarks.processes import busy_seconds, cpu_seconds
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import Key, Log, Receipts, problems
+from benchmarks.sink import TAKEN
+
+GROUPS: Final = {"beat": "beat+flower", "flower": "beat+flower"}
 
 DELIVERED: Final = "delivered"
 MARGIN: Final = 3.0
 """So many times as fast as the figure a bare client must be, else the sink may have been the limit."""
+
+
+Beside = Callable[[Bench, RunningSink, Sequence[str]], AbstractContextManager[None]]
+"""What goes on with the subscribers, by their names, beside the load."""
+
+ROUNDS: Final = 2
+"""Every other one goes the other way round: what only comes first, or last, is not thereby the faster one."""
+
+Variants = Mapping[str, Callable[[], Outcome]]
+"""How each is measured, by name; the first is what the others are compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What had been delivered and used by then."""
+
+    at: float
+    delivered: int
+    cpu: Mapping[str, float]
+    busy: float
+    """CPU time of the whole machine."""
+
+
+def watched(
+    bench: Bench, receiving: Receiving, publisher: RunningPublisher, *, is_cold: bool = False
+) -> tuple[Moment, Moment]:
+    """Return what had been done before and after the time of measuring; let everything warm up first, or not."""
+    roots = bench.roots() | {receiving.name: receiving.process.pid or 0, "publisher": publisher.process.pid or 0}
+    if not is_cold:
+        time.sleep(bench.options.warm_seconds)
+        receiving.report()  # so that what comes in the next one has been measured
+    begin = _now(receiving, roots)
+    time.sleep(bench.options.seconds)
+    return begin, _now(receiving, roots)
+
+
+def cpu_figures(scenario: str, begin: Moment, end: Moment) -> Iterator[Figure]:
+    """Yield what each group of processes used for one delivery, its share of all, and what others used."""
+    used: dict[str, float] = {}
+    for service, seconds in end.cpu.items():
+        group = "workers" if service.startswith("worker") else GROUPS.get(service, service)
+        used[group] = used.get(group, 0.0) + seconds - begin.cpu[service]
+    deliveries = max(1, end.delivered - begin.delivered)
+    for group, seconds in used.items():
+        yield Figure(scenario, f"CPU of {group}", seconds / deliveries * 1e6, "µs each")
+    for group, seconds in used.items():
+        yield Figure(scenario, f"CPU share of {group}", 100 * seconds / max(1e-9, sum(used.values())), "%")
+    seconds, ours = end.at - begin.at, sum(used.values())
+    yield Figure(scenario, "CPU in use", ours / seconds, "cores")
+    yield Figure(scenario, "CPU in use by other programs", max(0.0, end.busy - begin.busy - ours) / seconds, "cores")
+
+
+def _now(receiving: Receiving, roots: Mapping[str, int]) -> Moment:
+    return Moment(time.monotonic(), receiving.delivered, cpu_seconds(roots), busy_seconds())
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +88,6 @@ class Load:
     """Deliveries under way at most."""
     target: Target
     connections: int = 4
-
-
-Beside = Callable[[Bench, RunningSink, Sequence[str]], AbstractContextManager[None]]
-"""What goes on with the subscribers, by their names, beside the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +121,11 @@ def measured(
 ) -> Measured:
     """Run a load, and something else beside it."""
     with running_sink(log=log, answer=answer) as sink:
-        event_types = arranging.event_types(bench.api, load.subscribers)
-        subscribers = arranging.subscribe(bench.api, sink, event_types)
+        event_types = benchmarks_bench.event_types(bench.api, load.subscribers)
+        subscribers = benchmarks_bench.subscribe(bench.api, sink, event_types)
         plan = Plan(
             bench.stack.web,
-            arranging.publisher_key(bench.api),
+            benchmarks_bench.publisher_key(bench.api),
             event_types,
             load.connections,
             load.per_call,
@@ -125,3 +179,36 @@ def void(rate: float, bare: float) -> str:
     if bare >= MARGIN * rate:
         return ""
     return f"void: a bare client reached {bare:,.0f}/s here, less than {MARGIN:.0f} times {rate:,.0f}/s"
+
+
+def compared(
+    name: str, variants: Variants, target: Target, *, shown: Sequence[str] = (DELIVERED,), rounds: int = ROUNDS
+) -> Outcome:
+    """Measure all variants in each round; return the mean of the figures that are `shown`, and how they compare."""
+    outcomes: dict[str, list[Outcome]] = {what: [] for what in variants}
+    for number in range(rounds):
+        for what in reversed([*variants]) if number % 2 else variants:
+            outcomes[what].append(variants[what]())
+    every = [outcome for several in outcomes.values() for outcome in several]
+    void = next((outcome.void for outcome in every if outcome.void), "")
+    figures = [*_shown(name, outcomes, shown), *_compared(name, outcomes, target)]
+    return Outcome(figures, [text for outcome in every for text in outcome.problems], void)
+
+
+def _shown(name: str, outcomes: Mapping[str, Sequence[Outcome]], shown: Sequence[str]) -> Iterator[Figure]:
+    for figure in shown:
+        for what, several in outcomes.items():
+            (unit,) = {one.unit for one in several[0].figures if one.figure == figure} or {""}
+            if unit:
+                yield Figure(name, f"{figure}, {what}", mean(outcome.value(figure) for outcome in several), unit)
+
+
+def _compared(name: str, outcomes: Mapping[str, Sequence[Outcome]], target: Target) -> Iterator[Figure]:
+    """Yield how much slower or faster the rounds of each were, then how they compare with the first."""
+    rates = {what: [one.value(DELIVERED) for one in several] for what, several in outcomes.items()}
+    for what, values in rates.items():
+        yield Figure(name, f"spread, {what}", 100 * (max(values) - min(values)) / max(1e-9, mean(values)), "%")
+    first, *others = rates
+    for what in others:
+        ratio = mean(rates[what]) / max(1e-9, mean(rates[first]))
+        yield Figure(name, f"{what} / {first}", ratio, "times", target=target)

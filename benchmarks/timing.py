@@ -4,14 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import arranging
+from benchmarks import bench as benchmarks_bench
 from benchmarks.bench import Bench
 from benchmarks.children import publishing, running_sink
 from benchmarks.figures import Figure, Outcome, Target, percentile
-from benchmarks.moments import cpu_figures, watched
 from benchmarks.publisher import Plan, Published
 from benchmarks.receipts import problems
-from benchmarks.throughput import publishing_problems, wanted_from
+from benchmarks.throughput import cpu_figures, publishing_problems, wanted_from, watched
 
 PERCENTS: Final = (50, 95, 99)
 CONNECTIONS: Final = 8
@@ -32,12 +31,12 @@ class Timetable:
     """Whether the first second counts."""
 
 
-def measure(bench: Bench, timetable: Timetable) -> Outcome:
+def measure_latency(bench: Bench, timetable: Timetable) -> Outcome:
     """Publish by the clock and return percentiles; those that hang are told to answer in the end."""
     with running_sink(hanging=timetable.hanging) as sink:
-        event_types = arranging.event_types(bench.api, timetable.subscribers)
-        arranging.subscribe(bench.api, sink, event_types)
-        key = arranging.publisher_key(bench.api)
+        event_types = benchmarks_bench.event_types(bench.api, timetable.subscribers)
+        benchmarks_bench.subscribe(bench.api, sink, event_types)
+        key = benchmarks_bench.publisher_key(bench.api)
         plan = Plan(bench.stack.web, key, event_types, CONNECTIONS, per_call=1, per_second=timetable.per_second)
         with publishing(plan, sink) as publisher:
             begin, end = watched(bench, sink, publisher, is_cold=timetable.is_cold)

@@ -7,10 +7,8 @@ holds) · keepers · consumers · reader.
     reader.run()
 """
 
-from broker_client.consumers import Handler
 from broker_client.mailbox import Fetched, Mailbox
-from broker_client.message import Message, Result
-from broker_client.problems import Refused
-from broker_client.reader import MailboxReader
+from broker_client.message import Message, Refused, Result
+from broker_client.reader import Handler, MailboxReader
 
 __all__ = ["Fetched", "Handler", "Mailbox", "MailboxReader", "Message", "Refused", "Result"]

@@ -9,8 +9,7 @@ from urllib.parse import quote
 import requests
 
 from broker_client.clock import now
-from broker_client.message import Message, Result
-from broker_client.problems import refusal, retry_after
+from broker_client.message import Message, Result, refusal, retry_after
 
 LONGEST_CALL: Final = 20.0
 """Seconds in which there is an answer, or none comes any more; beyond those that the broker was asked to wait."""

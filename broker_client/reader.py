@@ -1,21 +1,185 @@
-"""`MailboxReader`: consumers of a mailbox that give each message to a handler."""
+"""`MailboxReader`: threads that fetch messages, give each to a handler, and answer for it."""
 
 import logging
+import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from math import inf
 from typing import Final
 
-from broker_client.consumers import Handler, Terms, Worker
+import requests
+
+from broker_client.clock import now
 from broker_client.in_flight import Hand
-from broker_client.keepers import Keeper
-from broker_client.mailbox import Mailbox
-from broker_client.message import Message
+from broker_client.mailbox import LONGEST_CALL, Mailbox
+from broker_client.message import Message, Refused, Result
+from broker_client.schedule import Word
+
+LONGEST_PAUSE: Final = 10.0
+"""However long the broker, or a proxy before it, asks for: whatever was the matter may be over."""
+EMPTY_SECONDS: Final = 1.0
+"""An empty mailbox is asked again no sooner than so long after it was asked."""
 
 log = logging.getLogger(__name__)
 
+FIRST_PAUSE: Final = 0.5
+
+FIRST_REST: Final = 0.1
+LONGEST_REST: Final = 5.0
+"""After a message that was not done: it is the oldest again, and comes back first."""
+
+MOST_MESSAGES: Final = 100
+LONGEST_WAIT: Final = 20
+"""What the broker allows."""
+
+Handler = Callable[[Message], object]
+"""Works on one message; the message is done when it returns, and goes back to the mailbox when it raises."""
+
 END_SECONDS: Final = 10.0
 """How long the last answers may take when the reader stops; what is not answered by then is handed out again."""
+
+
+@dataclass(slots=True)
+class Pauses:
+    """From the first pause to the longest, each twice as long, less up to half by chance: not all come at once."""
+
+    first: float
+    longest: float = LONGEST_PAUSE
+    _next: float = field(default=0.0, init=False)
+
+    def next(self) -> float:
+        """Return the seconds to pause after one more failure."""
+        length = self._next or self.first
+        self._next = min(2 * length, self.longest)
+        return length * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def reset(self) -> None:
+        """Begin again with the first: it went well."""
+        self._next = 0.0
+
+
+def rest_of_nothing(took: float, wanted: float | None) -> float:
+    """Return the seconds to wait after a call that took so long and brought nothing; the broker may want some.
+
+    What it wants it wants of all that came in vain: so not all come again at once.
+    """
+    asked = (wanted or 0.0) * random.uniform(1.0, 1.5)  # noqa: S311 - no secret
+    return min(max(asked, EMPTY_SECONDS - took, 0.0), LONGEST_PAUSE)
+
+
+class Keeper:
+    """Says what is due of a hand, again and again until it is answered: all of it can be said twice."""
+
+    def __init__(self, mailbox: Mailbox, hand: Hand) -> None:
+        self._hand = hand
+        self._pauses = Pauses(FIRST_PAUSE)
+        self._calls: Mapping[Word, Callable[..., list[Result]]] = {
+            Word.ACK: mailbox.ack,
+            Word.NACK: mailbox.nack,
+            Word.NOT_ATTEMPTED: partial(mailbox.nack, not_attempted=True),
+            Word.EXTEND: mailbox.extend,
+        }
+
+    def run(self) -> None:
+        """Speak until the hand is closed and empty; raise `Refused` where trying again is of no use."""
+        while (due := self._hand.due()) is not None:
+            try:
+                for word, receipts in due.items():
+                    self._say(word, receipts)
+            except (requests.RequestException, Refused) as problem:
+                self._hand.pause(pause_after(problem, self._pauses, longest=self._hand.patience()))
+            else:
+                self._pauses.reset()
+
+    def _say(self, word: Word, receipts: Sequence[str]) -> None:
+        results = self._calls[word](receipts, within=min(LONGEST_CALL, self._hand.patience()))
+        for message_id, code in self._hand.answered(word, results).items():
+            log.warning("mailbox.not_ours id=%s word=%s code=%s", message_id, word, code)
+
+
+def pause_after(problem: requests.RequestException | Refused, pauses: Pauses, *, longest: float = inf) -> float:
+    """Return the seconds to wait before trying again, `LONGEST_PAUSE` at most; raise the problem if that is of no use.
+
+    Never less than if nothing was asked for, unless there is less time: else whoever asks for nothing would be called
+    in a loop.
+    """
+    wanted = 0.0
+    if isinstance(problem, Refused):
+        if not problem.passes:
+            raise problem
+        wanted = problem.retry_after or 0.0
+    seconds = min(max(wanted, pauses.next()), longest, LONGEST_PAUSE)
+    log.warning("mailbox.unavailable again_in=%.1f problem=%s", seconds, problem)
+    return seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How to fetch; ValueError where the broker would not have it."""
+
+    most: int
+    """Messages in hand."""
+
+    wait: float
+    """Seconds that the broker is asked to wait for some."""
+
+    def __post_init__(self) -> None:
+        _check("most", self.most, 1, MOST_MESSAGES)
+        _check("wait", self.wait, 0, LONGEST_WAIT)
+
+
+class Worker:
+    """Works messages off in order."""
+
+    def __init__(self, mailbox: Mailbox, handler: Handler, terms: Terms, hand: Hand) -> None:
+        self._mailbox = mailbox
+        self._handler = handler
+        self._terms = terms
+        self._hand = hand
+        self._pauses = Pauses(FIRST_PAUSE)
+        self._rests = Pauses(FIRST_REST, LONGEST_REST)
+
+    def run(self) -> None:
+        """Work until the hand is closed; raise `Refused` where trying again is of no use."""
+        while not self._hand.is_closed:
+            self._hand.take(self._fetched())
+            while message := self._hand.begin():
+                self._work_on(message)
+            self._hand.wait_until_answered()
+
+    def _fetched(self) -> Sequence[Message]:
+        """Fetch; where nothing can be fetched, wait as long as is right before the next time."""
+        asked_at = now()
+        try:
+            fetched = self._mailbox.next(most=self._terms.most, wait=self._terms.wait)
+        except (requests.RequestException, Refused) as problem:
+            self._hand.rest(pause_after(problem, self._pauses))
+            return []
+        self._pauses.reset()
+        if not fetched.messages:
+            self._hand.rest(rest_of_nothing(now() - asked_at, fetched.retry_after))
+        return fetched.messages
+
+    def _work_on(self, message: Message) -> None:
+        word = Word.NACK
+        try:
+            self._handler(message)
+            word = Word.ACK
+        except Exception:
+            log.exception("mailbox.not_done id=%s redeliveries=%s", message.id, message.redeliveries)
+        finally:
+            self._hand.say(message, word)
+        if word is Word.ACK:
+            self._rests.reset()
+        else:
+            self._hand.rest(self._rests.next())
+
+
+def _check(name: str, value: float, least: int, most: int) -> None:
+    if not least <= value <= most:
+        raise ValueError(f"{name} is {value}, and may be from {least} to {most}.")
 
 
 class MailboxReader:

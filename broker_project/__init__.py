@@ -1,5 +1,1 @@
-"""Wiring: settings, urls, celery, wsgi and the one-command stack; knows every app, no app knows it."""
-
-from broker_project.celery import app as celery_app
-
-__all__ = ["celery_app"]
+"""Wiring: settings, addresses, Celery, the web server and the one-command stack; `core` is below every app."""

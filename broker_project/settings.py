@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 from django.templatetags.static import static
 from kombu import Queue
 
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from broker_project.environment import (
     JAVA_MEMORY,
     LONGEST_DAYS,
@@ -81,7 +81,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "broker_project.server.browser_headers.browser_headers",
-    "broker_project.server.host_names.own_host",
+    "broker_project.server.request_head.own_host",
     "subscriptions.api.rate_limits.rate_limit_headers",
     "django.middleware.security.SecurityMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -232,7 +232,7 @@ FAILURES_PER_MINUTE = number("BROKER_FAILURES_PER_MINUTE", least=0, default=600,
 at; as many replies to callbacks that there are not. 0: any number."""
 WEB_THREADS = number("BROKER_WEB_THREADS", least=1, default=128, most=1000)
 """Requests a web process works on at a time; most wait for the database, some for an endpoint or a mailbox."""
-REACH = Reach(networks("BROKER_ALLOWED_NETWORKS", default=""))
+REACH = EgressPolicy(networks("BROKER_ALLOWED_NETWORKS", default=""))
 """Where requests may go: to no network that is not the internet's, but for those named here."""
 RETENTION_DAYS = number("BROKER_RETENTION_DAYS", least=1, default=14, most=LONGEST_DAYS)
 """How long messages, finished deliveries and attempts are kept; what something unfinished needs is kept longer."""
@@ -269,10 +269,10 @@ OBJECTIVE = float(matching("BROKER_OBJECTIVE_PERCENT", PERCENT, default="99.9"))
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": ["subscriptions.api.authentication.ApiKeyAuthentication"],
     "DEFAULT_PERMISSION_CLASSES": ["subscriptions.api.permissions.AnyKey"],
-    "DEFAULT_RENDERER_CLASSES": ["broker_project.core.api.rendering_.JsonRenderer"],
+    "DEFAULT_RENDERER_CLASSES": ["broker_project.core.api.rendering.JsonRenderer"],
     "DEFAULT_PARSER_CLASSES": ["broker_project.core.api.parsing.JsonParser"],
     "DEFAULT_SCHEMA_CLASS": "subscriptions.api.openapi.ApiSchema",
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "broker_project.core.api.rendering_.AlwaysJson",
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "broker_project.core.api.rendering.AlwaysJson",
     "EXCEPTION_HANDLER": "broker_project.core.api.problems.problem_response",
     "DEFAULT_METADATA_CLASS": None,
     "UNAUTHENTICATED_USER": None,
@@ -292,7 +292,7 @@ SPECTACULAR_SETTINGS = {
         "Action": "subscriptions.retry_policies.Action",
         "DeliveryStatus": "delivery.statuses.DeliveryStatus",
         "CallbackState": "delivery.status.callback_status.CallbackState",
-        "LineState": "delivery.status.standing.LineState",
+        "LineState": "delivery.status.line_status.LineState",
         "GroupState": "delivery.status.queue_status.GroupState",
         "RunKind": "analytics.models.RunKind",
         "RunState": "analytics.models.RunState",
@@ -301,7 +301,7 @@ SPECTACULAR_SETTINGS = {
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
         "subscriptions.api.openapi.document_problems",
-        "subscriptions.api.documented_limits.document_limits",
+        "subscriptions.api.openapi.document_limits",
     ],
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
     "SERVE_AUTHENTICATION": [],

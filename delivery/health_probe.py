@@ -1,23 +1,97 @@
-"""Probing suspended subscriptions, each at its interval (behaviour 5.6).
+"""Probe suspended subscriptions at their interval (contract 5.6)."""
 
-A trial lets its oldest delivery out: what comes of it is settled like any other, and suspends it again or ends the
-pause. Where it has a monitor, that is asked instead.
-"""
-
+import atexit
+import os
+from collections.abc import Iterable
+from concurrent.futures import Future
 from datetime import datetime
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import transaction
+from requests import Response
 
 from broker_project.core.db import rows
+from broker_project.core.egress import EgressPolicy
 from delivery.dispatch import notify
-from delivery.monitors import Monitors
+from delivery.http.futures import CallLoop
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import RequestNotCompleted
 from delivery.pause import end_suspensions
+from delivery.webhook.request import USER_AGENT
 from subscriptions.retry_policies import TEAMFORGE
+
+DEADLINE_SECONDS: Final = 5.0
+MOST_ANSWER_BYTES: Final = 1
+"""Its status is what it says."""
+SUCCESS: Final = range(200, 300)
 
 LOOK_SECONDS: Final = 30.0
 """After so long at most it is looked whether a trial still has something to try: longer than a lease."""
+
+
+STILL_SUSPENDED: Final = """
+SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
+  JOIN subscriptions_subscription s ON s.id = w.id AND s.paused_since = w.since AND s.paused_by = 'POLICY'
+"""
+
+
+class ProbeRequest(NamedTuple):
+    """A monitor that was asked, and of which pause."""
+
+    answer: Future[Any]
+    since: datetime
+    """When its subscription was suspended: a later suspension is not ended by what it says."""
+
+
+class Monitors:
+    """The monitors that a process has asked, and what has come of it; for one thread."""
+
+    def __init__(self, reach: EgressPolicy) -> None:
+        self._reach = reach
+        self._loop: CallLoop | None = None
+        self._process = 0
+        self._asked: dict[int, ProbeRequest] = {}
+        """By subscription."""
+
+    def ask(self, subscription_id: int, url: str, since: datetime) -> None:
+        """Send a GET, unless one to the same subscription's is under way."""
+        loop = self._running()
+        before = self._asked.get(subscription_id)
+        if before is None or before.answer.done():
+            request = EncodedRequest("GET", url, [f"User-Agent: {USER_AGENT}".encode()], b"")
+            self._asked[subscription_id] = ProbeRequest(loop.take(request), since)
+
+    def working(self) -> dict[int, datetime]:
+        """Return the subscriptions whose monitors have answered 2xx, with since when they were suspended.
+
+        Forget the others that have been answered; these are to be forgotten by whoever has let them go on.
+        """
+        done = {one: asked for one, asked in self._asked.items() if asked.answer.done()}
+        working = {one: asked.since for one, asked in done.items() if _is_fine(asked.answer.result().result)}
+        self.forget(done.keys() - working)
+        return working
+
+    def forget(self, subscription_ids: Iterable[int]) -> None:
+        """Forget what came of asking these."""
+        for one in subscription_ids:
+            self._asked.pop(one, None)
+
+    def _running(self) -> CallLoop:
+        """Return the loop of this process: no thread survives a fork."""
+        if self._loop is None or self._process != os.getpid() or not self._loop.is_alive():
+            self._asked, self._process = {}, os.getpid()
+            self._loop = CallLoop(
+                reach=self._reach, deadline_seconds=DEADLINE_SECONDS, most_answer_bytes=MOST_ANSWER_BYTES
+            )
+            self._loop.start()
+            atexit.register(self._loop.stop)
+        return self._loop
+
+
+def _is_fine(answer: Response | RequestNotCompleted) -> bool:
+    return isinstance(answer, Response) and answer.status_code in SUCCESS
+
 
 BEGIN: Final = f"""
 WITH due AS MATERIALIZED (
@@ -46,11 +120,6 @@ SELECT d.id, d.paused_since, d.monitor_url, d.line_id,
 Said so that nothing but the index of probes will do: neither that of the active ones nor, joined, all subscribers.
 
 A trial that nothing has come of yet is looked at again: what it was to send may be gone.
-"""
-
-STILL_SUSPENDED: Final = """
-SELECT s.id FROM unnest(%s::bigint[], %s::timestamptz[]) AS w (id, since)
-  JOIN subscriptions_subscription s ON s.id = w.id AND s.paused_since = w.since AND s.paused_by = 'POLICY'
 """
 
 

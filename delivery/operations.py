@@ -1,18 +1,33 @@
-"""The statements that cancel what a subscription has unfinished, a slice of it at a time (behaviour 1.8, 9.7).
+"""What operators do to deliveries: cancel them, or release those that are HELD (contract 1.8, 3.6)."""
 
-**Whoever waits for rows of the open shelf locks them in order of id**, each by itself (`CROSS JOIN LATERAL (… LIMIT 1
-FOR UPDATE)` over sorted ids), and only then changes them, by what the locked row says. So two that want the same rows
-wait for each other and never in a ring. Whoever does not wait (`SKIP LOCKED`) may take them as they come. Lines are
-locked before groups, and groups before deliveries, each in order of id too.
-"""
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import sleep
+from typing import Final, NamedTuple
 
-from typing import Final
+from django.db import transaction
 
-from delivery.due_times import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
-from delivery.due_times_ import FIRST_SENTINEL, RETURNED
+from broker_project.core.db import rows
+from delivery.dispatch import notify
+from delivery.due_times import CARRIED, DUE_LATER, FILE_GONE, FIRST_SENTINEL, IN_DOUBT, RELEASED, RETURNED, TOLD_BY
+from delivery.worker.pending_settles import LOCKED_SECONDS
 
 SLICE: Final = 5_000
 """Deliveries of each sort in one transaction: a large backlog must not keep its line locked, nor outlast the time."""
+
+
+OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
+      AND NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"""
+"""All but what is being sent, and is asked to end already: of those there are never many."""
+
+
+NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
+
+BETWEEN_SECONDS: Final = 3 * LOCKED_SECONDS
+"""Pause between two slices where somebody drives one of the lines: what has ended there meanwhile is settled in it."""
+
+FROM_THE_FIRST: Final = "-infinity"
 
 LOCK_LINES: Final = """
 SELECT l.id, l.lease_until IS NOT NULL FROM delivery_line l
@@ -29,9 +44,6 @@ SELECT l.id, l.lease_until IS NOT NULL FROM delivery_line l
 Returns them, and which of them are driven.
 """
 
-OURS: Final = """d.subscription_id = %(subscription)s AND d.id <= %(newest)s
-      AND NOT (d.status = 'IN_FLIGHT' AND d.fetched_until IS NULL AND d.cancel_requested)"""
-"""All but what is being sent, and is asked to end already: of those there are never many."""
 
 CANCEL: Final = f"""
 WITH handed_out AS MATERIALIZED (
@@ -94,4 +106,140 @@ that was the last of them.
 Groups in which nobody is left end too: those that are HELD or parked are not read any more.
 """
 
-NEWEST: Final = "SELECT last_value FROM delivery_delivery_id_seq"
+
+class Slice(NamedTuple):
+    """What became of some of it."""
+
+    found: int
+    """How many were unfinished and had not been asked to end; somebody else may have ended them since."""
+    ended: int
+    under_way: int
+    """Under way, and newly asked to end so."""
+    since: str | None
+    """From which time-out on the next slice may look at what is handed out; None: there was no more."""
+    is_driven: bool
+    """Whether somebody drives one of the lines."""
+
+
+class Cancelled(NamedTuple):
+    """What cancelling did."""
+
+    ended: int
+    """Ended at once."""
+    under_way: int
+    """Under way, and newly asked to end so unless their answer ends them otherwise."""
+    is_complete: bool
+    """Whether nothing waits any more that was unfinished when it began, and what is under way is asked to end."""
+
+
+def cancel_deliveries_of(subscription_id: int, *, reason: str) -> tuple[int, int]:
+    """End every delivery that the subscription has unfinished now as CANCELLED.
+
+    Returns how many ended at once, and how many are under way and end so unless their answer ends them otherwise.
+    """
+    ended, under_way, _ = cancel_until(lambda: False, subscription_id, reason=reason)
+    return ended, under_way
+
+
+def cancel_until(is_over: Callable[[], bool], subscription_id: int, *, reason: str) -> Cancelled:
+    """Do the same until a look at all of it finds nothing, or time is over; one slice of it at least."""
+    ((newest,),) = rows(NEWEST)
+    ended, under_way, since = 0, 0, FROM_THE_FIRST
+    while True:
+        with transaction.atomic():
+            done = cancel_slice(subscription_id, newest=newest, since=since, reason=reason)
+        ended, under_way = ended + done.ended, under_way + done.under_way
+        if since == FROM_THE_FIRST and not done.found:
+            return Cancelled(ended, under_way, is_complete=True)
+        if is_over():
+            return Cancelled(ended, under_way, is_complete=False)
+        if done.is_driven and done.found >= SLICE:
+            sleep(BETWEEN_SECONDS)
+        since = done.since or FROM_THE_FIRST
+
+
+def cancel_slice(subscription_id: int, *, newest: int, reason: str, since: str = FROM_THE_FIRST) -> Slice:
+    """End some of what the subscription has unfinished up to that delivery, in the transaction that is open.
+
+    What is under way is asked to end; from the first on, a slice that finds nothing leaves nothing to be done.
+    """
+    lines = dict(rows(LOCK_LINES, {"subscription": subscription_id}))
+    which = {"subscription": subscription_id, "newest": newest, "lines": [*lines], "since": since, "reason": reason}
+    ((found, ended, under_way, next_since),) = rows(CANCEL, which)
+    return Slice(found, ended, under_way, next_since, is_driven=any(lines.values()))
+
+
+LOCK_LINES_TO_RELEASE: Final = """
+SELECT l.id, l.queue FROM delivery_line l
+ WHERE l.id IN (SELECT d.line_id FROM delivery_open d WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31')
+ ORDER BY l.id FOR NO KEY UPDATE OF l
+"""
+"""First the lines, then their deliveries, as whoever settles or cancels does."""
+
+RELEASE: Final = f"""
+WITH asked AS (
+  SELECT d.id, d.group_id FROM delivery_open d
+   WHERE d.id = ANY(%s) AND d.closed_on = '9999-12-31' AND d.status = 'HELD'),
+freed AS (
+  UPDATE delivery_queuegroup g
+     SET due_at = (SELECT min(d.not_before) FROM delivery_open d
+                    WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31'
+                      AND d.not_before > clock_timestamp())
+   WHERE g.id = ANY (ARRAY(SELECT group_id FROM asked)) AND g.due_at = {RELEASED}
+  RETURNING g.delivery_ids),
+released AS (
+  UPDATE delivery_open d
+     SET status = 'PENDING', reason = 'released; ' || d.reason,
+         due_at = CASE WHEN l.lane = 'retry' THEN clock_timestamp()
+                       WHEN d.group_id IS NULL AND d.not_before > clock_timestamp() THEN {DUE_LATER} END,
+         not_before = CASE WHEN EXISTS (SELECT FROM subscriptions_subscription s
+                                         WHERE s.id = d.subscription_id AND s.delivery_mode = 'PULL')
+                           THEN GREATEST(d.not_before, clock_timestamp()) ELSE d.not_before END
+    FROM delivery_line l
+   WHERE l.id = d.line_id AND d.id = ANY (ARRAY(SELECT id FROM asked UNION SELECT unnest(delivery_ids) FROM freed))
+     AND d.closed_on = '9999-12-31' AND d.status = 'HELD'
+  RETURNING d.id, d.line_id, d.sequence),
+told AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
+  SELECT {TOLD_BY}, clock_timestamp(), 'RELEASED', sequence, id, '' FROM released)
+SELECT id, line_id FROM released
+"""
+"""What is delayed goes on waiting for its time, and what is in a retry line is due there.
+
+What is in a mailbox could not be read before: the days in which it may be begin now (behaviour 9.6).
+
+With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
+
+The line's history says so, since nothing else will once it has been sent: who was sent before it was not wrong.
+"""
+
+
+class NotHeld(Exception):
+    """There is nothing to release; the text says so."""
+
+
+def release(delivery_ids: Sequence[int]) -> list[int]:
+    """Let those that are HELD be sent whatever their filters say, in order of id among what waits; return which.
+
+    A script that failed runs again when the delivery is sent. A QUEUE group is released as a whole.
+    """
+    with transaction.atomic():
+        queues = dict(rows(LOCK_LINES_TO_RELEASE, [[*delivery_ids]]))
+        released = rows(RELEASE, [[*delivery_ids]])
+        by_queue: dict[str, set[int]] = defaultdict(set)
+        for _, line_id in released:
+            by_queue[queues[line_id]].add(line_id)
+        for queue, lines in by_queue.items():
+            transaction.on_commit(partial(notify.wake, queue, sorted(lines)), robust=True)
+    return sorted(delivery_id for delivery_id, _ in released)
+
+
+def release_one(delivery_id: int) -> None:
+    """Let a HELD delivery be sent.
+
+    Raises:
+        NotHeld: it is not HELD, or not any more.
+
+    """
+    if not release([delivery_id]):
+        raise NotHeld("Only what is HELD can be released; this delivery is not, or not any more.")

@@ -1,17 +1,27 @@
-"""Retry policies: which outcome means what, how long until the next try, and what comes in the end (behaviour 5.1)."""
+"""Retry policies: what an outcome means, how long to wait before the next try, when to give up (contract 5.1)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import log
 from typing import Final
 
 from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, decide, is_out_of_reach
-from delivery.pauses import aside_pause, hold_pause, refused_pause
-from delivery.spacings import Spacing
 from subscriptions import retry_policies
-from subscriptions.retry_policies import Action, OnExhausted, Terms
+from subscriptions.retry_policies import Action, OnExhausted, RetryTerms
 
 THROTTLING: Final = (408, 425, 429)
 """Answers of an endpoint that would take the request later."""
+
+
+HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
+"""What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+LONGEST_RETRY_AFTER_SECONDS: Final = 300.0
+"""An endpoint may ask for more; it is not given more."""
+JITTER: Final = 0.2
+"""The share by which a held line's pause may be shorter, so that lines held together do not come back together."""
 
 DECISIONS: Final = {
     Action.HOLD: Decision.HOLD_THE_LINE,
@@ -28,8 +38,42 @@ IN_THE_END: Final = {
 }
 """What becomes of a delivery whose retries are used up."""
 
-HOLDING: Final = frozenset({Decision.HOLD_THE_LINE, Decision.SUSPEND})
-"""What stops a main line: what suspends does so for its pause too, should its subscription not be paused after all."""
+
+@dataclass(frozen=True, slots=True)
+class Spacing:
+    """The pauses between tries; all in seconds."""
+
+    first: float
+    factor: float
+    """By which each pause is longer than the one before it."""
+    longest: float
+    jitter: float
+    """The share by which a pause may be shorter."""
+    schedule: tuple[float, ...] = ()
+    """The pauses one by one, instead of `first`, `factor` and `longest`; empty: there is none."""
+    respect_retry_after: bool = True
+
+    def pause(self, retry: int, *, retry_after: float | None, holds: bool, chance: float) -> float:
+        """Return the seconds before the `retry`-th try after the first one; `chance`, 0 to 1, shortens them by jitter.
+
+        What the endpoint asks for only lengthens them: while it holds its line, by no more than a line waits at most.
+        """
+        pause = self._unshortened(retry) * (1.0 - self.jitter * chance)
+        if retry_after is None or not self.respect_retry_after:
+            return pause
+        return max(pause, min(retry_after, LONGEST_RETRY_AFTER_SECONDS if holds else self.longest))
+
+    def max_delay_seconds(self, *, chance: float) -> float:
+        """Return the longest of the pauses, shortened like each of them."""
+        return max(self.schedule, default=self.longest) * (1.0 - self.jitter * chance)
+
+    def _unshortened(self, retry: int) -> float:
+        if self.schedule:
+            return self.schedule[min(retry, len(self.schedule)) - 1]
+        # By logarithms: a pause that has long reached its longest might be no number any more.
+        if (retry - 1) * log(self.factor) >= log(self.longest / self.first):
+            return self.longest
+        return min(self.longest, self.first * self.factor ** (retry - 1))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,7 +155,7 @@ def _pause(outcome: Outcome, policy: RetryPolicy, history: History, decision: De
 
 
 @lru_cache(maxsize=1024)
-def policy_of(terms: Terms) -> RetryPolicy:
+def policy_of(terms: RetryTerms) -> RetryPolicy:
     """Return the policy with these terms: the same value each time, and the default one for its own."""
     if terms == retry_policies.TEAMFORGE:
         return TEAMFORGE_POLICY
@@ -131,7 +175,7 @@ def policy_of(terms: Terms) -> RetryPolicy:
     )
 
 
-def _rules_of(terms: Terms) -> RetryRules:
+def _rules_of(terms: RetryTerms) -> RetryRules:
     redirected = Decision.NOT_SUPPORTED if terms.on_redirect is Action.END else DECISIONS[terms.on_redirect]
     return RetryRules(
         on_no_answer=DECISIONS[terms.on_no_answer],
@@ -139,3 +183,26 @@ def _rules_of(terms: Terms) -> RetryRules:
         by_class={2: Decision.DELIVERED, 3: redirected, 4: DECISIONS[terms.on_client_error]},
         otherwise=DECISIONS[terms.on_server_error],
     )
+
+
+def aside_pause(tries: int) -> float:
+    """Return the seconds until a delivery set aside for the `tries`-th time is due again: 1, 2, 4 … 60."""
+    return min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
+
+
+def hold_pause(failures: int, *, retry_after: float | None, chance: float) -> float:
+    """Return the seconds a held line waits after `failures` unsuccessful tries in a row.
+
+    Grows from 1 to 60 s, less up to a fifth by `chance` (0 to 1); what the endpoint asks for is honoured up to 300 s.
+    """
+    if retry_after is not None:
+        return min(max(retry_after, FIRST_PAUSE_SECONDS), LONGEST_RETRY_AFTER_SECONDS)
+    return max(FIRST_PAUSE_SECONDS, aside_pause(failures) * (1.0 - JITTER * chance))
+
+
+def refused_pause(*, chance: float) -> float:
+    """Return the seconds until what was not sent, its address being out of reach, is tried again: waiting is no help.
+
+    Whoever gives another endpoint makes it due at once.
+    """
+    return LONGEST_PAUSE_SECONDS * (1.0 - JITTER * chance)

@@ -5,13 +5,13 @@ from celery.signals import worker_ready, worker_shutdown
 from celery.worker.consumer import Consumer
 from django.conf import settings
 
-from broker_project.core.sealing import keyring
-from delivery.callbacks.terms import callback_terms
+from broker_project.core.keyring import keyring
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch import notify
 from delivery.dispatch import sweep as dispatch_sweep
 from delivery.maintenance import maintainer, periodic
 from delivery.publish import idempotency
-from delivery.volatile import queueing, send_once
+from delivery.volatile import publish_volatile, send_once
 from delivery.volatile.envelope import PURPOSE
 from delivery.worker import process, run_lines
 
@@ -25,14 +25,14 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
     """
     driver = _worker().wait_until_started()
     lines = line_ids or notify.woken_lines(queue)
-    unfinished = run_lines.drive(lines, driver) if driver and lines else []
+    unfinished = run_lines.run_lines(lines, driver) if driver and lines else []
     if unfinished:
         self.request.chain = [  # type: ignore[assignment]  # the stubs say str
             turn.si(queue, unfinished).set(queue=queue)
         ]
 
 
-@shared_task(name=queueing.TASK)
+@shared_task(name=publish_volatile.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
     """Send a message that is nowhere but in here (behaviour 2.9)."""
     sender = send_once.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
@@ -49,7 +49,7 @@ def sweep() -> None:
 @shared_task(name="delivery.attend")
 def attend() -> None:
     """Do once what becomes due by the clock alone, as every worker does."""
-    periodic.attend()
+    periodic.run_periodic_jobs()
 
 
 @shared_task(name="delivery.maintain")

@@ -1,4 +1,4 @@
-"""Configuring: creating and changing what is configured, by version (compare and set)."""
+"""Create and change configuration by version (compare and set)."""
 
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -10,7 +10,7 @@ from django.db.models import Model, QuerySet
 from broker_project.core.json_equality import same_json
 from broker_project.core.keyring import CannotBeOpened
 from subscriptions.models import RetryPolicy
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 
 Configured = TypeVar("Configured", bound=Versioned)
 

@@ -10,9 +10,7 @@ from urllib.parse import urlsplit
 
 from django.core.exceptions import ValidationError
 
-from broker_project.core.egress import METADATA
-from broker_project.core.hosts import BrokenHost, Host, host_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import METADATA, BrokenHost, EgressPolicy, Host, host_in
 
 MAX_ENDPOINT_LENGTH: Final = 2048
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE", "GET")
@@ -71,7 +69,7 @@ def validate_monitor_url(text: str) -> None:
     _host_of(text, wanted=_OF_MONITORS)
 
 
-def check_reach(text: str, reach: Reach) -> None:
+def check_reach(text: str, reach: EgressPolicy) -> None:
     """Raise `ValidationError` where an endpoint or a monitor names an address itself to which nothing is sent.
 
     What a name stands for is seen when it is connected to, each time.

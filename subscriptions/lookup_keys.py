@@ -1,13 +1,79 @@
-"""Where in the index of subscriptions the candidates of a message are (behaviour 2.2)."""
+"""What a filter can be looked up by, and where the candidates of a message stand in the index (contract 2.2)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 
-from subscriptions.filter_terms import Span, spans_of
-from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, text_at
-from subscriptions.patterns import REACHED_KIND, patterns_of
+from subscriptions.filters import Document, FilterFailed, FilterSyntaxError, Work, parse_filter, text_at
+from subscriptions.names import REACHED_KIND, patterns_of
+
+MAX_TERM_BYTES: Final = 1024
+"""An index entry of PostgreSQL has at most 2,700 bytes; a filter with a longer term is evaluated for each message."""
+NO_TERM: Final = ""
+PART: Final = "\x01"
+"""Sorts before all that stands in a path."""
+PAST: Final = "\x02"
+"""Sorts right after `PART`."""
+END: Final = "\U0010ffff"
+"""Sorts after every path."""
+
+ASKED: Final = 4096
+PROBES: Final = 16_384
+"""So many are kept; one that is made twice is looked up twice."""
+SHORT: Final = 512
+"""Those with texts of more characters are not kept."""
+
+
+class Span(NamedTuple):
+    """The terms from `low` on and before `high`."""
+
+    low: str
+    high: str
+
+
+def term_of(filter_text: str) -> str:
+    """Return what the filter can be looked up by; `NO_TERM` where there is nothing, or nothing short enough."""
+    try:
+        equality = parse_filter(filter_text).equality if filter_text else None
+    except FilterSyntaxError:
+        return NO_TERM
+    if equality is None or not _is_storable(*equality):
+        return NO_TERM
+    digest = hashlib.md5(filter_text.encode(), usedforsecurity=False).hexdigest()  # what PostgreSQL has built in
+    return PART.join((*equality, digest))
+
+
+def path_of(term: str) -> str:
+    """Return the path of a term, "" of `NO_TERM`."""
+    return term.partition(PART)[0]
+
+
+def spans_of(paths: Sequence[str], values: Mapping[str, str | None]) -> Iterator[Span]:
+    """Yield where the candidates are: all terms of other paths than these sorted ones, and of these what has the value.
+
+    A path whose value is missing in `values` could not be read: all its terms; one whose value is None has none.
+    """
+    for low, high in itertools.pairwise((None, *paths, None)):
+        yield Span(low + PAST if low else "", high + PART if high else END)
+    for path in paths:
+        value = values.get(path)
+        if path not in values:
+            yield Span(path + PART, path + PAST)
+        elif value is not None and _is_storable(path, value):
+            yield Span(path + PART + value + PART, path + PART + value + PAST)
+
+
+def _is_storable(path: str, constant: str) -> bool:
+    """Tell whether the database could hold such a term."""
+    if len(path) + len(constant) > MAX_TERM_BYTES or "\0" in constant or not path.isprintable():
+        return False
+    try:
+        return len((path + constant).encode()) <= MAX_TERM_BYTES
+    except UnicodeEncodeError:
+        return False
 
 
 class Addressed(Protocol):
@@ -63,14 +129,8 @@ class Asked:
 Known = Mapping[Key, tuple[str, ...]]
 """The sorted paths by which filters of a key's subscriptions are looked up, as far as they are known."""
 
-ASKED: Final = 4096
-PROBES: Final = 16_384
-"""So many are kept; one that is made twice is looked up twice."""
-SHORT: Final = 512
-"""Those with texts of more characters are not kept."""
 
-
-def asked_of(message: Addressed, known: Known, work: Work) -> Asked:
+def lookup_keys_of(message: Addressed, known: Known, work: Work) -> Asked:
     """Return where the candidates are; looks into the message only if its event type has known paths."""
     filter_string = message.filter_string or ""
     make = _plain if len(filter_string) <= SHORT else _plain.__wrapped__

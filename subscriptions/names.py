@@ -1,6 +1,7 @@
-"""What event types, publishers and subscribers may be called, and keys be labelled."""
+"""What event types, publishers and subscribers may be called, and patterns of event types (contract 1.9)."""
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from django.core.exceptions import ValidationError
@@ -18,6 +19,12 @@ HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\
 """Control characters, ends of lines, what turns the direction of a text, and blanks without a width."""
 
 _NAME = re.compile(f"{FIRST}{FURTHER}*")
+
+REACHED_KIND: Final = "TOPIC"
+"""Patterns reach event types of this kind only."""
+EVERYTHING: Final = "*"
+BELOW: Final = ".*"
+PATTERN_PATTERN: Final = r"^(\*|[A-Za-z0-9][A-Za-z0-9._-]*\.\*)$"
 
 
 def validate_name(name: str) -> None:
@@ -53,3 +60,29 @@ class NameConverter(StringConverter):
     """A name in a path, `<name:name>`; what cannot be one is 404 without a query."""
 
     regex = f"{FIRST}{FURTHER}{{0,{MAX_NAME_LENGTH - 1}}}"
+
+
+def validate_pattern(pattern: str) -> None:
+    """Raise `ValidationError` unless `pattern` is the beginning of a name followed by `.*`, or `*` alone."""
+    if len(pattern) > MAX_NAME_LENGTH:
+        raise _refused(f"A pattern has at most {MAX_NAME_LENGTH} characters, this one {len(pattern)}.")
+    beginning = pattern.removesuffix(BELOW)
+    if pattern != EVERYTHING and (beginning == pattern or not is_name(beginning)):
+        raise _refused(
+            "A pattern is the beginning of a name up to a dot, followed by '.*', as in TeamForge.Artifact.*, "
+            "or '*' alone for every event type; give a whole name as the event type."
+        )
+
+
+@lru_cache(maxsize=4096)
+def patterns_of(name: str) -> tuple[str, ...]:
+    """Return every pattern that reaches the TOPIC event type `name`: `A.B` is reached by `*` and `A.*`.
+
+    What the broker publishes of its own accord reaches only those who name it: `*` does not.
+    """
+    below = tuple(name[:place] + BELOW for place, letter in enumerate(name) if letter == ".")
+    return below if is_own(name) else (EVERYTHING, *below)
+
+
+def _refused(text: str) -> ValidationError:
+    return ValidationError(text, code="event_pattern")

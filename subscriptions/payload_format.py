@@ -3,7 +3,7 @@
 from django.db.models import TextChoices
 
 
-class Output(TextChoices):
+class PayloadFormat(TextChoices):
     """How what a publisher sent stands in a request."""
 
     AS_PUBLISHED = "AS_PUBLISHED"

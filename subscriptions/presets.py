@@ -1,4 +1,4 @@
-"""What is there before anybody has configured anything: retry policies, and the broker's own event types."""
+"""Install retry policies and the broker's own event types."""
 
 from dataclasses import asdict
 from typing import Final

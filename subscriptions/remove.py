@@ -1,4 +1,4 @@
-"""Removing what is configured, by version, unless something still needs it (behaviour 1.8)."""
+"""Delete configuration by version, unless something still needs it (contract 1.8)."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,7 +9,7 @@ from django.db.models import Model, ProtectedError, QuerySet
 
 from subscriptions.edit import Configured, Versions, locked
 from subscriptions.models import EventType, RetryPolicy
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 
 SHOWN_USERS: Final = 3
 """How many of those still using something are named."""

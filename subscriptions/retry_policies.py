@@ -1,10 +1,24 @@
-"""What a retry policy says: which outcomes are tried again and how, how far apart, how often, and then what (5.1)."""
+"""Retry policies: their terms, limits and presets (contract 5.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from django.core.exceptions import ValidationError
 from django.db.models import TextChoices
+
+_MINUTE, _HOUR = 60.0, 3_600.0
+
+DAY: Final = 86_400.0
+
+PAUSES: Final = (0.1, 7 * DAY)
+"""Seconds; an endpoint that fails is never asked again at full speed."""
+FACTORS: Final = (1.0, 10.0)
+JITTERS: Final = (0.0, 0.5)
+PROBES: Final = (1.0, DAY)
+"""Seconds."""
+RETRIES: Final = (0, 1_000)
+MOST_SCHEDULED: Final = 100
 
 
 class Action(TextChoices):
@@ -40,7 +54,7 @@ class OnExhausted(TextChoices):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RetryTerms:
     """What a retry policy says, one action for each way to fail; all times in seconds.
 
     The n-th retry waits for the n-th entry of `schedule`, or for its last entry beyond its end. Without a schedule it
@@ -72,11 +86,11 @@ class Terms:
     """Between two probes of a suspended subscription."""
 
 
-TERMS: Final = tuple(field.name for field in fields(Terms))
+TERMS: Final = tuple(field.name for field in fields(RetryTerms))
 ACTIONS: Final = tuple(name for name in TERMS if name.startswith("on_") and name != "on_exhausted")
 
 
-def terms_of(values: Mapping[str, Any]) -> Terms:
+def terms_of(values: Mapping[str, Any]) -> RetryTerms:
     """Return the terms that stored `values` say, one for each of `TERMS`.
 
     Raises:
@@ -85,35 +99,36 @@ def terms_of(values: Mapping[str, Any]) -> Terms:
     """
     actions = {name: Action(values[name]) for name in ACTIONS}
     end, schedule = OnExhausted(values["on_exhausted"]), tuple(values["schedule"])
-    return Terms(**{**{name: values[name] for name in TERMS}, **actions, "on_exhausted": end, "schedule": schedule})
+    return RetryTerms(
+        **{**{name: values[name] for name in TERMS}, **actions, "on_exhausted": end, "schedule": schedule}
+    )
 
 
-_MINUTE, _HOUR = 60.0, 3_600.0
 _HOLD, _ASIDE, _APART, _END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
 
-PRESETS: Final[Mapping[str, Terms]] = {
-    "TeamForge": Terms(
+PRESETS: Final[Mapping[str, RetryTerms]] = {
+    "TeamForge": RetryTerms(
         *(_END, _END, _END, _HOLD, _ASIDE, _HOLD),
         initial_delay_seconds=1.0,
         factor=2.0,
         jitter=0.2,
         respect_retry_after=True,
     ),
-    "Workfront": Terms(
+    "Workfront": RetryTerms(
         *(_APART, _APART, _APART, _APART, _APART, _APART),
         initial_delay_seconds=10 * _MINUTE,
         max_delay_seconds=10 * _MINUTE,
         max_retries=12,
         on_exhausted=OnExhausted.FAIL,
     ),
-    "webMethods": Terms(
+    "webMethods": RetryTerms(
         *(_END, _END, _END, _HOLD, _END, _HOLD),
         initial_delay_seconds=10.0,
         max_delay_seconds=10.0,
         max_retries=5,
         on_exhausted=OnExhausted.REJECT,
     ),
-    "Standard-Webhooks": Terms(
+    "Standard-Webhooks": RetryTerms(
         *(_END, _APART, _END, _APART, _APART, _APART),
         initial_delay_seconds=5 * _MINUTE,
         max_delay_seconds=24 * _HOUR,
@@ -128,3 +143,37 @@ PRESETS: Final[Mapping[str, Terms]] = {
 
 TEAMFORGE: Final = PRESETS["TeamForge"]
 """What a subscription without a policy follows (behaviour 4.3 to 4.8)."""
+
+
+def check_terms(terms: RetryTerms) -> None:
+    """Raise `ValidationError`, by field, unless the terms are within their limits and go together."""
+    if refused := dict(_not_together(terms)) | dict(_out_of_range(terms)):
+        raise ValidationError({name: ValidationError(text, code=name) for name, text in refused.items()})
+
+
+def _out_of_range(terms: RetryTerms) -> Iterator[tuple[str, str]]:
+    ranges = {
+        "initial_delay_seconds": (terms.initial_delay_seconds, *PAUSES),
+        "factor": (terms.factor, *FACTORS),
+        "max_delay_seconds": (terms.max_delay_seconds, *PAUSES),
+        "jitter": (terms.jitter, *JITTERS),
+        "max_retries": (terms.max_retries or 0, *RETRIES),
+        "probe_seconds": (terms.probe_seconds, *PROBES),
+    }
+    for name, (value, least, most) in ranges.items():
+        if not least <= value <= most:  # nor is what is no number
+            yield name, f"This is from {least:g} to {most:g}."
+    if len(terms.schedule) > MOST_SCHEDULED:
+        yield "schedule", f"A schedule has at most {MOST_SCHEDULED} pauses."
+    if not all(PAUSES[0] <= pause <= PAUSES[1] for pause in terms.schedule):
+        yield "schedule", f"Each pause is from {PAUSES[0]:g} to {PAUSES[1]:g} seconds."
+
+
+def _not_together(terms: RetryTerms) -> Iterator[tuple[str, str]]:
+    gives_up = terms.on_exhausted != OnExhausted.NEVER
+    if gives_up and terms.max_retries is None:
+        yield "max_retries", "Say after how many retries it comes to an end, or that it never does: NEVER."
+    if not gives_up and terms.max_retries is not None:
+        yield "on_exhausted", "Say what happens after the last retry, or leave max_retries out: it never gives up."
+    if terms.max_delay_seconds < max((terms.initial_delay_seconds, *terms.schedule)):
+        yield "max_delay_seconds", "The longest pause is no shorter than the first one and each of the schedule."

@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.http.transfer import RequestNotCompleted
 from delivery.models import Attempt, Delivery, Line
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import EventType, Status, Subscriber, Subscription
@@ -283,7 +283,7 @@ class AnythingGoes(RuleBasedStateMachine):
         finally:
             with connection.cursor() as cursor:
                 for table in TABLES:
-                    cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+                    cursor.execute(f"DELETE FROM {table}")
 
     def finish(self) -> None:
         """Let everything that is unfinished be sent and answered 200, without further trouble."""

@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from delivery.models import Delivery, Replay, ReplayState
-from delivery.replay.backfill_job import begin
-from delivery.replay.backfilling import go_on
+from delivery.replay.backfill_job import begin, go_on
 from subscriptions.models import EventType, Status, Subscription
 from tests import factories
 from tests.receiver import Receiver

@@ -2,8 +2,8 @@
 
 from django.test import Client
 
+from delivery.callbacks.address import CallbackTerms, callback_terms
 from delivery.callbacks.resolve import callback_addresses
-from delivery.callbacks.terms import CallbackTerms, callback_terms
 from delivery.models import Callback
 from subscriptions.models import EventKind, EventType
 from tests import factories

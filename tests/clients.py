@@ -6,7 +6,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.test import Client
 
-from broker_project.accounts import sessions_
+from broker_project.accounts import sessions
 from subscriptions.credentials.issue import Owner
 from tests.factories import api_key
 
@@ -34,6 +34,6 @@ def client_of_admin() -> Client:
     client = Client()
     client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
     session = client.session
-    sessions_.see(session, now=time.time())
+    sessions.see(session, now=time.time())
     session.save()
     return client

@@ -8,7 +8,7 @@ from django.utils import timezone
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from delivery.dispatch.delaying import begin_delayed
+from delivery.dispatch.sweep import begin_delayed
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, Delivery, Pace
 from delivery.pause import pause, resume

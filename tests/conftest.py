@@ -16,7 +16,7 @@ from django.test import TransactionTestCase
 from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import rate_limits
-from subscriptions.scripting import once, process, process_pool, runner, seats
+from subscriptions.scripting import process, process_pool, runner
 from tests.brokers import Brokers
 from tests.driving import Worker, working
 from tests.emptying import emptied, prepared
@@ -53,7 +53,7 @@ def pytest_collection_finish() -> None:
 def _unhurried_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no script run into a limit of time, however busy the machine is; what CPU it may use stays as it is."""
     monkeypatch.setattr(process, "TOTAL_SECONDS", PATIENCE)
-    for module in (once, runner, process_pool):
+    for module in (runner, runner, process_pool):
         monkeypatch.setattr(module, "MOST_WAITING_SECONDS", PATIENCE)
 
 
@@ -75,8 +75,8 @@ def can_be_interrupted() -> Iterator[None]:
 @pytest.fixture
 def unhurried_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a script without end run until the test ends it."""
-    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)
-    monkeypatch.setattr(seats, "TRIAL_CPU_SECONDS", PATIENCE)
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)
+    monkeypatch.setattr(process_pool, "TRIAL_CPU_SECONDS", PATIENCE)
 
 
 post_migrate.connect(prepared, sender=apps.get_app_config("delivery"))

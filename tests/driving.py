@@ -13,24 +13,24 @@ from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
 from delivery import health_probe
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import Claim, claim
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.maintenance.periodic import Attendant
+from delivery.health_probe import Monitors
+from delivery.maintenance.periodic import PeriodicJobs
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
-from delivery.monitors import Monitors
 from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
 from delivery.worker import process, run_lines
-from delivery.worker.buffer import BodyBudget, InHand
-from delivery.worker.driver import Driver
-from delivery.worker.line import DrivenLine
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
-from delivery.worker.runs import Run
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.event_loop import EventLoop
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
 from delivery.worker.settlements import Settlement
+from delivery.worker.steps import Turn
 from subscriptions.models import EventType, Status, Subscriber, Subscription
 from tests.receiver import PATIENCE, wait_until
 
@@ -48,7 +48,7 @@ class Worker(threading.Thread):
     ) -> None:
         super().__init__(name=name, daemon=True)
         self._find = find
-        self.driver = Driver(
+        self.driver = EventLoop(
             worker=name,
             on_failure=lambda: self.failures.append("driver"),
             **{"under_way": UNDER_WAY, "terms": callback_terms(), "reach": settings.REACH, **options},
@@ -56,7 +56,7 @@ class Worker(threading.Thread):
         self.failures: list[str] = []
         self._stopping = threading.Event()
         reach = options.get("reach", settings.REACH)
-        self._attendant = Attendant(self._stopping, reach, on_failure=self.failures.append)
+        self._attendant = PeriodicJobs(self._stopping, reach, on_failure=self.failures.append)
 
     def run(self) -> None:
         self.driver.start()
@@ -69,7 +69,7 @@ class Worker(threading.Thread):
 
     def _take_turn(self) -> None:
         try:
-            run_lines.drive(self._find(), self.driver)
+            run_lines.run_lines(self._find(), self.driver)
         except Error:
             forget_connection()
 
@@ -193,9 +193,9 @@ def expire_lease(line: Line) -> None:
     Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
 
 
-def hand_of(taken: Claim) -> list[InHand]:
+def hand_of(taken: Claim) -> list[Outgoing]:
     """Return what a claimed line would send, in order."""
-    hand = read_pages([Wanted(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[
+    hand = read_pages([PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[
         taken.line_id
     ]
     deliveries, aside_next = [], taken.aside_next
@@ -205,10 +205,10 @@ def hand_of(taken: Claim) -> list[InHand]:
     return deliveries
 
 
-def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[DrivenLine, InHand, int]:
+def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
     """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
     (taken,) = claim([line.pk], worker=worker)
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
     delivery = hand_of(taken)[0]
     settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
     return driven, delivery, settled.started[delivery.id]
@@ -222,7 +222,9 @@ NO_ANSWER: dict[str, Any] = {
 }
 
 
-def settlement(line: DrivenLine, delivery: InHand, status: str = DeliveryStatus.DELIVERED, **fields: Any) -> Settlement:
+def settlement(
+    line: ActiveLine, delivery: Outgoing, status: str = DeliveryStatus.DELIVERED, **fields: Any
+) -> Settlement:
     """Return what is to be recorded of a request, answered 200 unless told otherwise."""
     defaults: dict[str, Any] = {
         "pause": None,

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from subscriptions.credentials.issue import Owner, issue, kind_of
 from subscriptions.credentials.scopes import OPENED, Issuer
-from subscriptions.credentials.signing_secrets import NEW_KEY_BYTES, secret_of
+from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
 from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
 
 _numbers = itertools.count(1)

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import AUDIT, BRONZE, SILVER, Table
-from analytics.pipeline.transforms.facts import Facts, Silver
+from analytics.pipeline.transforms.frames import Facts, Silver
 
 Row = Mapping[str, Any]
 

@@ -10,9 +10,8 @@ from django.db import connection, transaction
 from hypothesis import note
 from psycopg.rows import namedtuple_row
 
-from delivery.mailbox.answering import acknowledge, extend, give_back
-from delivery.mailbox.fetch_messages import FETCH
-from delivery.mailbox.fetching import fetch
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import FETCH, fetch
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.results import UNKNOWN, Result
 from delivery.models import Delivery

@@ -9,8 +9,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box, Fetched
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.mailbox import Box, Fetched
 from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription

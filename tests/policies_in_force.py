@@ -14,7 +14,7 @@ from delivery.outcomes import Answered, Decision, Unreachable
 from delivery.retry import TEAMFORGE_POLICY, History, judge, policy_of
 from delivery.retry import RetryPolicy as Policy
 from subscriptions.models import RetryPolicy, Status, Subscription
-from subscriptions.models.pausable import PausedBy
+from subscriptions.models.subscriptions import PausedBy
 from subscriptions.retry_policies import ACTIONS, Action, OnExhausted
 from tests.anything_goes import answers, which, workers
 from tests.coming_and_going import ComingAndGoing

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_client.consumers import LONGEST_WAIT
+from broker_client.reader import LONGEST_WAIT
 from tests.played_mailbox import PlayedMailbox
 from tests.playing_mailbox import NAME, TOKEN
 from tests.receiver import PATIENCE

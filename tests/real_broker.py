@@ -16,10 +16,10 @@ import redis
 import requests
 
 from broker_project.stack import stacks
-from broker_project.stack.application import python
-from broker_project.stack.children import Child
 from broker_project.stack.demo.set_up_demo import Management
 from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
+from broker_project.stack.supervisor import Child
 
 TIMEOUT = 20.0
 _numbers = itertools.count(1)

@@ -8,18 +8,17 @@ from typing import Any, Protocol
 import requests
 from django.db import OperationalError
 
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.webhook.parts import Destination
 from delivery.worker import run_lines
-from delivery.worker.buffer import BodyBudget
+from delivery.worker.buffer import BodyBudget, RateLimiter
 from delivery.worker.event_loop import Rounds
-from delivery.worker.line import DrivenLine, Strand
-from delivery.worker.lines import settle
-from delivery.worker.pacing_ import Paces
-from delivery.worker.runs import Run
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.settle import settle
 from delivery.worker.settlements import Settled, Settlement, Withheld
+from delivery.worker.steps import Turn
 from subscriptions.scripting.jobs import Job, Result
 
 AN_HOUR = 3600.0
@@ -31,7 +30,7 @@ UNDER_WAY = 3
 class Request:
     """One request as it left."""
 
-    strand: Strand
+    strand: Slot
     delivery_id: int
     sequence: int
     attempt: int
@@ -45,7 +44,7 @@ class Request:
     """What it was answered."""
 
     @property
-    def line(self) -> DrivenLine:
+    def line(self) -> ActiveLine:
         return self.strand.line
 
     @property
@@ -64,7 +63,7 @@ class Wire:
         self._on_request = on_request
         self.under_way: list[Request] = []
 
-    def start(self, strand: Strand, request: requests.PreparedRequest, *, since: float) -> None:
+    def start(self, strand: Slot, request: requests.PreparedRequest, *, since: float) -> None:
         assert strand.under_way
         assert strand.line.fits_the_lease(since)
         sequence = int(request.headers.get("Webhook-Sequence", "0"))
@@ -87,7 +86,7 @@ class Wire:
 class NobodyToRelease:
     """Lets the sweep find what a line that was let go has left."""
 
-    def release(self, lines: list[DrivenLine]) -> None:
+    def release(self, lines: list[ActiveLine]) -> None:
         for line in lines:
             line.run.stopped(line.id, has_more=False)
 
@@ -96,9 +95,9 @@ class Scripts:
     """Takes scripts and keeps them until a result is made up: what a worker has for processes."""
 
     def __init__(self) -> None:
-        self.running: list[tuple[Strand, Job]] = []
+        self.running: list[tuple[Slot, Job]] = []
 
-    def run(self, strand: Strand, job: Job) -> None:
+    def run(self, strand: Slot, job: Job) -> None:
         self.running.append((strand, job))
 
     def patience(self) -> None:
@@ -112,7 +111,7 @@ class SteppedWorker:
         self.name = name
         self.wire = Wire(on_request)
         self.scripts = Scripts()
-        self.lines: list[DrivenLine] = []
+        self.lines: list[ActiveLine] = []
         self._rounds = Rounds(
             self.wire,  # type: ignore[arg-type]
             NobodyToRelease(),  # type: ignore[arg-type]
@@ -125,8 +124,8 @@ class SteppedWorker:
         """Claim and begin these lines; return those it got."""
         before = time.monotonic()
         claims = claim(line_ids, worker=self.name)
-        run = Run([one.line_id for one in claims], AN_HOUR)
-        taken = [run_lines.driven(one, run, before, under_way=UNDER_WAY) for one in claims]
+        run = Turn([one.line_id for one in claims], AN_HOUR)
+        taken = [run_lines.active_line(one, run, before, under_way=UNDER_WAY) for one in claims]
         self.lines += taken
         self._rounds.begin(taken)
         self.go()
@@ -152,7 +151,7 @@ class SteppedWorker:
         """Let what waits for its rate ask again."""
         rounds: Any = self._rounds
         for line in self.lines:
-            line.paces = Paces()
+            line.paces = RateLimiter()
         rounds._pacing._strands = dict.fromkeys(rounds._pacing._strands, 0.0)
         self.go()
 
@@ -167,7 +166,7 @@ class SteppedWorker:
         self.lines = [line for line in self.lines if rounds._lines.get(line.id) is line]
 
 
-def _lingers_alone(strand: Strand) -> bool:
+def _lingers_alone(strand: Slot) -> bool:
     return not strand.line.is_waiting
 
 

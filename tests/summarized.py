@@ -20,7 +20,7 @@ from analytics.models import (
     Volume,
 )
 from analytics.pipeline.job import Window
-from analytics.pipeline.totals import add_up
+from analytics.pipeline.load import add_up
 from analytics.ranges import Range
 
 NOON = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)

@@ -53,7 +53,7 @@ def wait_until_answered(receiver: Receiver, path: str, requests: int = 1) -> Non
 
 
 def all_is_known() -> bool:
-    counters.running_tallies().write()
+    counters.running_counters().write()
     return not any(row.unaccounted for row in VolatileCount.objects.all())
 
 

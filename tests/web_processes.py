@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from broker_project.stack.application import Application
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import LOOPBACK, any_free
+from broker_project.stack.services import Application
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
 

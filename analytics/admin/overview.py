@@ -1,30 +1,117 @@
-"""The page of summaries: charts and tables of a range, downloads, and a button that brings it up to date."""
+"""The summaries page: a range, charts and tables, downloads, and a button that requests a run."""
 
-from typing import Final
+import datetime as dt
+from dataclasses import dataclass
+from typing import Final, Self
 
+from django import forms
 from django.contrib import messages
 from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.http import HttpRequest, HttpResponse, HttpResponseBadRequest, HttpResponseRedirect, QueryDict
 from django.http.response import HttpResponseBase
+from django.template.defaultfilters import filesizeformat
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, re_path, reverse
 from django.utils import timezone
 
-from analytics.admin.choosing import SelectionForm
-from analytics.admin.headline import headline
-from analytics.admin.sections import SECTIONS
+from analytics.admin.sections import SECTIONS, per_cent
 from analytics.api.summaries import file_of, summary_named
 from analytics.figures.cached import Looked
-from analytics.figures.coverage import covered
+from analytics.figures.ordering import Audit, covered
+from analytics.figures.selection import Selection
+from analytics.figures.success import totals
+from analytics.figures.traffic import latency, messages_and_bytes
 from analytics.models import Run, RunState
-from analytics.ranges import Range
+from analytics.pipeline.job import DAY
+from analytics.ranges import LENGTHS, Range, latest
 from analytics.run_requests import NotARange, request_range
-from broker_project.core.admin.read_only import ReadOnlyAdmin
-from broker_project.core.admin.theme import page_of
-from delivery.maintenance.kept_days import days_kept
+from broker_project.core.admin.theme import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget, page_of
+from delivery.admin.read_only import ReadOnlyAdmin
+from delivery.maintenance.retention import days_kept
+from subscriptions.models import Subscriber
+
+EARLIEST: Final = dt.date(2000, 1, 1)
+LATEST: Final = dt.date(2999, 12, 31)
+CHOICES: Final = {"24h": "24 hours", "3d": "3 days", "7d": "7 days", "28d": "28 days"}
+
+IN_SECONDS: Final = 10_000.0
+"""From so many milliseconds on a time reads better in seconds."""
 
 FILE: Final = r"^summaries/(?P<name>[a-z_]+)\.(?P<suffix>csv|parquet)$"
+
+
+class SelectionForm(forms.Form):
+    """A range that ends now or with a day, of one subscriber or of all."""
+
+    range = forms.ChoiceField(choices=[*CHOICES.items()], widget=UnfoldAdminSelectWidget)
+    until = forms.DateField(
+        required=False,
+        widget=UnfoldAdminTextInputWidget({"type": "date"}),
+        validators=[MinValueValidator(EARLIEST), MaxValueValidator(LATEST)],
+        help_text="The last day; empty: up to now.",
+    )
+    subscriber = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget, help_text="A name; empty: all.")
+
+    @classmethod
+    def of(cls, chosen: QueryDict) -> Self:
+        """Return the form as it was filled in, or not yet."""
+        return cls({"range": "24h", **chosen.dict()})
+
+    def clean_subscriber(self) -> Subscriber | None:
+        """Find the subscriber."""
+        name = self.cleaned_data["subscriber"]
+        found = Subscriber.objects.filter(name=name).first() if name else None
+        if name and found is None:
+            raise forms.ValidationError("There is no subscriber of this name.")
+        return found
+
+    def selection(self, now: dt.datetime) -> Selection | None:
+        """Return what is chosen; None where something of it cannot be."""
+        if not self.is_valid():
+            return None
+        length, until = LENGTHS[self.cleaned_data["range"]], self.cleaned_data["until"]
+        subscriber = self.cleaned_data["subscriber"]
+        asked = _ending_with(until, length) if until else latest(length, now)
+        return Selection(asked, subscriber.pk if subscriber else None)
+
+
+def _ending_with(day: dt.date, length: dt.timedelta) -> Range:
+    end = dt.datetime.combine(day, dt.time(), dt.UTC) + DAY
+    return Range(end - length, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number."""
+
+    title: str
+    value: str
+    note: str = ""
+
+
+def headline(looked: Looked) -> list[Figure]:
+    """Return what one wants to know first."""
+    sums, took, checked = totals(looked.selection), latency(looked.histograms), looked.audit
+    published, size = messages_and_bytes(looked.selection)
+    return [
+        Figure("Published", f"{published:,}", f"{filesizeformat(size)}, whoever receives it"),
+        Figure("Deliveries ended", f"{sums.deliveries:,}", f"{sums.delivered:,} delivered"),
+        Figure("Success rate", per_cent(sums.success_rate), f"at once: {per_cent(sums.first_attempt_rate)}"),
+        Figure("Published to delivered", _ms(took.p50) if took else "-", f"p50; p95 {_ms(took.p95)}" if took else ""),
+        Figure("Order", _verdict(checked), f"{checked.checked:,} deliveries checked"),
+    ]
+
+
+def _ms(milliseconds: float) -> str:
+    return f"{milliseconds:,.0f} ms" if milliseconds < IN_SECONDS else f"{milliseconds / 1000:,.0f} s"
+
+
+def _verdict(checked: Audit) -> str:
+    if not checked.checked:
+        return "-"
+    return f"{checked.unexplained:,} unexplained" if checked.unexplained else "kept"
 
 
 class OverviewAdmin(ReadOnlyAdmin[Run]):

@@ -13,9 +13,9 @@ from django.utils.safestring import SafeString
 from analytics.admin.overview import OverviewAdmin
 from analytics.models import Run, RunState, RunWindow, WindowState
 from analytics.run_requests import held_up_by
-from broker_project.core.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
 from broker_project.core.admin.theme import display, label, preformatted, table
-from delivery.maintenance.kept_days import days_kept
+from delivery.admin.read_only import SHOWN_AT_MOST, instant, yes_or_no
+from delivery.maintenance.retention import days_kept
 
 FACTS: Final = ("messages", "deliveries", "attempts", "unfinished", "callbacks")
 """Of what is read, what tells how much happened; the rest is what it is called."""

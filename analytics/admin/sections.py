@@ -1,15 +1,205 @@
-"""What the page of summaries shows, in this order."""
+"""The sections of the summaries page: charts and tables, in their order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from analytics.admin import charted, tabled
-from analytics.admin.section import Section
+from django.utils.safestring import SafeString
+
+from analytics.admin import charts
+from analytics.admin.charts import Chart
 from analytics.figures.cached import Looked
+from analytics.figures.ordering import farthest, findings, highest_backlog
+from analytics.figures.success import budgets, callbacks, failing_endpoints
+from analytics.figures.traffic import balance, latencies, messages_by_publisher, messages_by_sender, shares
+from analytics.vocabulary import NEUTRAL
+from broker_project.core.admin.theme import label, table
+from delivery.admin.read_only import instant, link_to
+from delivery.statuses import DeliveryStatus
+
+NO_FAILURES: Final = (DeliveryStatus.DELIVERED, *NEUTRAL)
+NOTHING_ENDED: Final = "No delivery ended."
+BY_MANAGEMENT: Final = "(management keys)"
+
+REPLIES: Final = "(replies to callbacks)"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One topic: a chart or a table."""
+
+    name: str
+    """Of the summary, by which it is downloaded."""
+    title: str
+    note: str = ""
+    chart: Chart | None = None
+    table: SafeString | str = ""
+    nothing: str = ""
+    """What is said where there is neither."""
+
+
+def per_cent(share: float | None) -> str:
+    """Return a share in words, exact near the whole; a dash for None."""
+    return "-" if share is None else f"{share:.2%}"
+
+
+def reliability(looked: Looked) -> Section:
+    """Return how deliveries ended, step by step."""
+    series = charts.in_order(looked.outcomes, DeliveryStatus.values)
+    chart = charts.stacked_bars("Deliveries by the status they ended in", looked.selection.range, series)
+    return Section("reliability", "Reliability", "", chart if series else None, nothing=NOTHING_ENDED)
+
+
+def failures(looked: Looked) -> Section:
+    """Return the same without those that were delivered, which would hide them."""
+    found = {(at, status): number for (at, status), number in looked.outcomes.items() if status not in NO_FAILURES}
+    series = charts.in_order(found, DeliveryStatus.values)
+    chart = charts.stacked_bars("Deliveries that failed", looked.selection.range, series)
+    note = "Without those that somebody else took or somebody cancelled."
+    nothing = "None failed." if looked.outcomes else NOTHING_ENDED
+    return Section("reliability", "Not delivered", note, chart if series else None, nothing=nothing)
+
+
+def how_long(looked: Looked) -> Section:
+    """Return how long deliveries took, step by step."""
+    found = latencies(looked.histograms)
+    series = {name: {at: getattr(took, name) for at, took in found.items()} for name in ("p50", "p95", "p99")}
+    chart = charts.lines(
+        "From published to delivered, in milliseconds", looked.selection.range, series, unit="ms", logarithmic=True
+    )
+    note = "From published to delivered, of what is sent, not fetched; quantiles within 1 %."
+    return Section("latency", "Latency", note, chart if found else None, nothing="Nothing was sent and delivered.")
+
+
+def backlog(looked: Looked) -> Section:
+    """Return how much waited, step by step."""
+    found = highest_backlog(looked.selection)
+    series = {"unfinished": {at: float(found.get(at, 0)) for at in looked.selection.range.steps()}}
+    chart = charts.lines("The most deliveries unfinished at one moment", looked.selection.range, series)
+    note = "The most deliveries that were unfinished at one moment."
+    return Section("backlog", "Backlog", note, chart if found else None, nothing="Nothing waited.")
+
+
+def volume(looked: Looked) -> Section:
+    """Return what was published, step by step."""
+    found = messages_by_publisher(looked.selection)
+    series = charts.greatest_first({(at, _publisher(name)): number for (at, name), number in found.items()})
+    chart = charts.stacked_bars("Messages by publisher", looked.selection.range, series)
+    note = "Messages by publisher, whoever receives them."
+    return Section("volume", "Volume", note, chart if found else None, nothing="Nothing was published.")
+
+
+def queue_balance(looked: Looked) -> Section:
+    """Return how the senders share the QUEUE messages."""
+    messages = messages_by_sender(looked.selection)
+    even = balance(messages)
+    chart = charts.single_bars("Messages", {f"queue.{sender}": number for sender, number in messages.items()})
+    note = f"The busiest sender has {even:.2f} times the mean." if even else ""
+    return Section("senders", "Queue balance", note, chart if even else None, nothing="No QUEUE message was taken.")
+
+
+def _publisher(name: str | None) -> str:
+    return charts.OTHERS if name is None else name or BY_MANAGEMENT
+
+
+def callback_replies(looked: Looked) -> Section:
+    """Return what became of callbacks."""
+    sums = callbacks(looked.selection)
+    rows = [[f"{sums.asked:,}", f"{sums.answered:,}", f"{sums.forwarded:,}"]] if sums.asked or sums.answered else []
+    headers = ["asked for", "answered", "replies delivered"]
+    return Section("callbacks", "Callbacks", table=_table(headers, rows), nothing="No callback was asked for.")
+
+
+def endpoint_shares(looked: Looked) -> Section:
+    """Return what each endpoint took of its QUEUE group."""
+    rows = [
+        [
+            f"{one.event_type} (group of {one.group_of})",
+            link_to("subscriptions_subscription", one.subscription_id, f"{one.subscriber}: {one.endpoint}"),
+            f"{one.delivered:,}",
+            per_cent(one.delivered / one.delivered_of_group if one.delivered_of_group else None),
+            f"{one.redundant:,}",
+        ]
+        for one in shares(looked.selection)
+    ]
+    headers = ["event type", "endpoint", "taken", "share", "redundant"]
+    return Section("shares", "Endpoints of queue groups", table=_table(headers, rows), nothing="No group was tried.")
+
+
+def failing(looked: Looked) -> Section:
+    """Return the endpoints that failed most."""
+    rows = [
+        [
+            link_to("subscriptions_subscription", one.subscription_id, one.subscriber) if one.subscriber else REPLIES,
+            one.endpoint or "-",
+            f"{one.failures:,} of {one.attempts:,}",
+            per_cent(one.failure_rate),
+            one.commonest,
+            f"{one.retries:,}",
+            f"{one.held_seconds / 60:,.1f}",
+        ]
+        for one in failing_endpoints(looked.selection)
+    ]
+    headers = ["subscriber", "endpoint", "failed attempts", "rate", "mostly", "retries", "minutes held"]
+    return Section("endpoints", "Top failing endpoints", table=_table(headers, rows), nothing="No attempt failed.")
+
+
+def ordering_audit(looked: Looked) -> Section:
+    """Return what the ordering audit found."""
+    sums = looked.audit
+    rows = [
+        [
+            instant(one.at),
+            one.subscriber,
+            one.finding,
+            link_to("delivery_delivery", one.delivery_id, one.delivery_id),
+            link_to("delivery_delivery", one.other_id, one.other_id),
+            one.explanation or label("unexplained", "danger"),
+        ]
+        for one in findings(looked.selection)
+    ]
+    headers = ["at", "subscriber", "finding", "delivery", "the other", "explanation"]
+    note = (
+        f"{sums.checked:,} deliveries checked: {sums.inversions:,} inversions, {sums.explained_inversions:,} explained;"
+        f" {sums.duplicates:,} duplicates, {sums.explained_duplicates:,} explained."
+    )
+    return Section("findings", "Ordering audit", note, table=_table(headers, rows), nothing="Nothing to report.")
+
+
+def anomalies(looked: Looked) -> Section:
+    """Return the hours that were unlike others."""
+    rows = [
+        [instant(one.hour), one.subscriber, one.metric, f"{one.value:,.4g}", f"{one.median:,.4g}", f"{one.score:+,.1f}"]
+        for one in farthest(looked.selection)
+    ]
+    headers = ["hour", "subscriber", "measure", "value", "usually", "robust z"]
+    note = "Against the same hour of the last four weeks."
+    return Section("anomalies", "Anomalies", note, table=_table(headers, rows), nothing="Nothing unusual.")
+
+
+def error_budgets(looked: Looked) -> Section:
+    """Return how much may still fail."""
+    rows = [
+        [
+            one.subscriber,
+            f"{one.objective:.3%}",
+            f"{one.bad:,} of {one.eligible:,}",
+            f"{one.spent:,.2f} times",
+            str(one.day),
+        ]
+        for one in budgets(looked.selection)
+    ]
+    headers = ["subscriber", "objective", "failed in 28 days", "budget spent", "as of"]
+    return Section("budgets", "Error budgets", table=_table(headers, rows), nothing="No delivery ended.")
+
+
+def _table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> SafeString | str:
+    return table(headers, rows) if rows else ""
+
 
 SECTIONS: Final[tuple[Callable[[Looked], Section], ...]] = (
-    *(charted.reliability, charted.failures, charted.how_long),
-    *(charted.backlog, charted.volume, charted.queue_balance),
-    *(tabled.callback_replies, tabled.endpoint_shares, tabled.failing),
-    *(tabled.ordering_audit, tabled.anomalies, tabled.error_budgets),
+    *(reliability, failures, how_long),
+    *(backlog, volume, queue_balance),
+    *(callback_replies, endpoint_shares, failing),
+    *(ordering_audit, anomalies, error_budgets),
 )

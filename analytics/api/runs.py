@@ -14,13 +14,12 @@ from rest_framework.serializers import BaseSerializer
 
 from analytics.models import Run, RunState, RunWindow
 from analytics.run_requests import NotARange, request_range
-from broker_project.core.api.fields import OneOfField, StrictSerializer, TruthField
-from broker_project.core.api.moment_fields import MomentField
+from broker_project.core.api.fields import MomentField, OneOfField, StrictSerializer, TruthField
 from broker_project.core.api.pagination import Order, PageQuery
 from broker_project.core.api.problems import ProblemType, register
 from delivery.api.records import Records
-from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import MayManage
+from subscriptions.api.resources import Noted
 from subscriptions.models import ApiKey, Scope
 
 WINDOWS_SHOWN: Final = 500

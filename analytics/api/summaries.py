@@ -18,8 +18,7 @@ from analytics.pipeline.job import DAY
 from analytics.ranges import Range, latest
 from analytics.summaries import NARROWING, SUMMARIES, Summary, rows_of
 from broker_project.core.api.errors import InvalidQuery
-from broker_project.core.api.fields import TextField
-from broker_project.core.api.moment_fields import MomentField
+from broker_project.core.api.fields import MomentField, TextField
 from broker_project.core.api.pagination import Order, PageQuery, page_of, page_response, query_of
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope

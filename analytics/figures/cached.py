@@ -1,11 +1,11 @@
-"""What a page looks at more than once, read once."""
+"""Figures that a page needs more than once, computed once."""
 
 import datetime as dt
 from functools import cached_property
 
 from analytics.figures.ordering import Audit, audit
-from analytics.figures.reliability import outcomes
 from analytics.figures.selection import Selection
+from analytics.figures.success import outcomes
 from analytics.figures.traffic import histograms
 
 

@@ -8,11 +8,10 @@ from analytics.pipeline.failures import OF_A_RUN, OF_A_WINDOW, reason
 from analytics.pipeline.job import Job, Window
 from analytics.pipeline.lake.lake import Lake
 from analytics.pipeline.lake.places import Place
-from analytics.pipeline.remaking import remake
 from analytics.pipeline.reports import Done, Reports
 from analytics.pipeline.run_lock import AnotherRun, only_run
 from analytics.pipeline.session import spark_session
-from analytics.pipeline.window import Run, summarize
+from analytics.pipeline.window import WindowRun, remake, summarize
 
 
 class Status(IntEnum):
@@ -37,7 +36,7 @@ def run(job: Job, database: str, reports: Reports) -> Status:
                 reports.ready(time.monotonic() - started)
                 register(spark, database)
                 lake = Lake(Place.at(job.lake), spark)
-                return summarize_all(Run(job, lake, database, still, reports.progress), reports)
+                return summarize_all(WindowRun(job, lake, database, still, reports.progress), reports)
     except AnotherRun as other:
         reports.ended(str(other))
         return Status.ANOTHER_RUN
@@ -46,7 +45,7 @@ def run(job: Job, database: str, reports: Reports) -> Status:
         return Status.NOT_DONE
 
 
-def summarize_all(run: Run, reports: Reports) -> Status:
+def summarize_all(run: WindowRun, reports: Reports) -> Status:
     """Summarize every window of a run, and what is made of them and others, without what runs before it left behind."""
     run.lake.sweep(run.say)
     passed = [window for window in run.job.windows if _summarized(run, window, reports)]
@@ -54,7 +53,7 @@ def summarize_all(run: Run, reports: Reports) -> Status:
     return Status.DONE if remade and len(passed) == len(run.job.windows) else Status.FAILED
 
 
-def _summarized(run: Run, window: Window, reports: Reports) -> bool:
+def _summarized(run: WindowRun, window: Window, reports: Reports) -> bool:
     """Summarize a window, tell what became of it, and say whether it is."""
     started, done = time.monotonic(), Done()
     try:

@@ -1,29 +1,77 @@
-"""One window: read, checked, summarized, checked, made to count, loaded; a run that ends on the way changes nothing.
+"""Summarize one window: read, check, summarize, check, commit, load. A run that ends midway changes nothing."""
 
-Until the manifest names what was made, the summaries of before are in force; whatever was interrupted is done again.
-"""
-
-from collections.abc import Callable
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import psycopg
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from analytics.pipeline import checks, making
-from analytics.pipeline.checks import Looks
-from analytics.pipeline.extraction import count, leaf_rows
+from analytics.pipeline import checks, tables
+from analytics.pipeline.checks import Looks, look
+from analytics.pipeline.extraction import count, leaf_rows, read
 from analytics.pipeline.extraction.connection import CONNECT_SECONDS, reading
-from analytics.pipeline.job import Job, Window
-from analytics.pipeline.lake.lake import CHANGED, Lake
+from analytics.pipeline.failures import OF_A_WINDOW, reason
+from analytics.pipeline.job import DAY, Job, Vocabulary, Window
+from analytics.pipeline.lake.lake import ANEW, CHANGED, Lake, Stage, hours_of
 from analytics.pipeline.lake.manifests import Manifest, Piece
-from analytics.pipeline.lake.stages import Stage, hours_of
 from analytics.pipeline.load import load
-from analytics.pipeline.looks import look
 from analytics.pipeline.reports import Done
-from analytics.pipeline.tables import BRONZE, DAILY, GOLD, SILVER
+from analytics.pipeline.tables import BRONZE, DAILY, GOLD, SILVER, Table
+from analytics.pipeline.transforms import silver as cleaning
+from analytics.pipeline.transforms.daily import anomalies, budgets
+from analytics.pipeline.transforms.frames import Facts, Silver
+from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
+
+Frames = Mapping[Table, DataFrame]
+
+DAYS_BEFORE: Final = 28
+"""Four weeks, of which budgets and anomalies are made besides the day itself."""
+
+
+def write_facts(lake: Lake, stage: Stage, window: Window, *, slice_rows: int) -> Frames:
+    """Copy the facts of a window out of PostgreSQL."""
+    return {table: stage.keep(table, read(lake.spark, table, window, slice_rows=slice_rows)) for table in tables.BRONZE}
+
+
+def clean(stage: Stage, facts: Frames, words: Vocabulary) -> Silver:
+    """Make silver of bronze; attempts are made of the deliveries that are kept by then."""
+    bronze = Facts(**{table.name: frame for table, frame in facts.items()})
+    silver = cleaning.silver(bronze, words)
+    deliveries = stage.keep(tables.SILVER_DELIVERIES, silver.deliveries)
+    attempts = stage.keep(tables.SILVER_ATTEMPTS, cleaning.attempts(bronze.attempts, deliveries, words))
+    messages = stage.keep(tables.SILVER_MESSAGES, silver.messages)
+    return replace(silver, deliveries=deliveries, attempts=attempts, messages=messages)
+
+
+def audited_before(lake: Lake, window: Window, say: Callable[[str], None]) -> DataFrame:
+    """Return what the ordering audit has of the hours before a window, up to four weeks back."""
+    days = (lake.known(window.day - dt.timedelta(days=days), say) for days in range(DAYS_BEFORE, -1, -1))
+    return lake.of_days(tables.AUDIT, days).where(F.col("hour") < window.start)
+
+
+def summaries(stage: Stage, silver: Silver, window: Window, words: Vocabulary) -> None:
+    """Make gold of silver."""
+    for table, make in HOURLY_SUMMARIES.items():
+        stage.keep(table, make(silver, window, words))
+
+
+def summaries_of_day(
+    lake: Lake, stage: Stage, manifest: Manifest, objective: float, say: Callable[[str], None]
+) -> None:
+    """Make what takes the whole day of `manifest`, as far as it is known, and four weeks before."""
+    before = (lake.known(manifest.day - dt.timedelta(days=days), say) for days in range(DAYS_BEFORE, 0, -1))
+    days = (*before, manifest)
+    reliability, latency = lake.of_days(tables.RELIABILITY, days), lake.of_days(tables.LATENCY, days)
+    stage.keep(tables.BUDGETS, budgets(reliability, manifest.day, objective))
+    known = frozenset(hour for one in days for hour in one.hours)
+    stage.keep(tables.ANOMALIES, anomalies(reliability, latency, manifest.day, known))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class WindowRun:
     """What all windows of a run have in common."""
 
     job: Job
@@ -34,7 +82,7 @@ class Run:
     say: Callable[[str], None]
 
 
-def summarize(run: Run, window: Window, done: Done) -> None:
+def summarize(run: WindowRun, window: Window, done: Done) -> None:
     """Summarize a window; `done` gets what is known of it, step by step.
 
     Raises:
@@ -52,7 +100,7 @@ def summarize(run: Run, window: Window, done: Done) -> None:
     let_count(run, stage, after, window)
 
 
-def let_count(run: Run, stage: Stage, manifest: Manifest, window: Window) -> None:
+def let_count(run: WindowRun, stage: Stage, manifest: Manifest, window: Window) -> None:
     """Let what has been made, and checked, of a window count: in the lake, then in PostgreSQL.
 
     Raises:
@@ -69,12 +117,12 @@ def let_count(run: Run, stage: Stage, manifest: Manifest, window: Window) -> Non
         load(connection, window, {table: stage.batches(table) for table in GOLD if table in stage.parts}, run.still)
 
 
-def _read(run: Run, window: Window, stage: Stage, done: Done, before: Manifest) -> Looks:
+def _read(run: WindowRun, window: Window, stage: Stage, done: Done, before: Manifest) -> Looks:
     """Copy the facts of a window into the lake, and check them; what is filed under a day later shows by `inputs`."""
     if window.is_day:
         with reading(run.database) as connection:
             done.inputs = leaf_rows(connection, window.day)
-    facts = making.facts(run.lake, stage, window, slice_rows=run.job.slice_rows)
+    facts = write_facts(run.lake, stage, window, slice_rows=run.job.slice_rows)
     done.rows_read = {table.name: stage.parts[table].rows for table in BRONZE}
     run.say(f"{window}: {sum(done.rows_read.values()):,} rows read")
     with reading(run.database) as connection:
@@ -85,14 +133,14 @@ def _read(run: Run, window: Window, stage: Stage, done: Done, before: Manifest) 
     return looks
 
 
-def _summarize(run: Run, window: Window, stage: Stage, done: Done, before: Manifest, facts: Looks) -> Manifest:
+def _summarize(run: WindowRun, window: Window, stage: Stage, done: Done, before: Manifest, facts: Looks) -> Manifest:
     """Make silver and gold of the facts, check them, and return the manifest that lets all of it count."""
     words = run.job.vocabulary
-    silver = making.clean(stage, stage.frames(BRONZE), words)
-    audited = making.audited_before(run.lake, window, run.say)
-    making.summaries(stage, replace(silver, audit=audited), window, words)
+    silver = clean(stage, stage.frames(BRONZE), words)
+    audited = audited_before(run.lake, window, run.say)
+    summaries(stage, replace(silver, audit=audited), window, words)
     piece = Piece(window, run.job.run, done.inputs, (), tuple(stage.parts.values()))
-    making.summaries_of_day(run.lake, stage, before.with_piece(piece), run.job.objective, run.say)
+    summaries_of_day(run.lake, stage, before.with_piece(piece), run.job.objective, run.say)
     done.rows_written = {table.path: stage.parts[table].rows for table in SILVER + GOLD}
     done.lake_bytes = stage.size()
     run.say(f"{window}: {sum(done.rows_written.values()):,} rows made")
@@ -101,3 +149,56 @@ def _summarize(run: Run, window: Window, stage: Stage, done: Done, before: Manif
     checks.insist(found)
     daily = tuple(stage.parts[table] for table in DAILY)
     return before.with_piece(replace(piece, checks=done.checks)).with_daily(daily)
+
+
+def remake(run: WindowRun, made: Sequence[dt.date]) -> bool:
+    """Make again what is not of the latest, and say whether all is by then; `made` are the days of this run, in order.
+
+    Raises:
+        LockLost: another run may be under way.
+        OSError: the lake cannot be read.
+
+    """
+    changed = run.lake.marked(CHANGED)
+    remade = [_remade(run, day) for day in stale(run.lake.days(), changed, made)]
+    if all(remade):
+        for day in changed:
+            run.lake.unmark(CHANGED, day)
+    return all(remade)
+
+
+def stale(days: Iterable[dt.date], changed: Collection[dt.date], made: Sequence[dt.date]) -> list[dt.date]:
+    """Return which days were made before one of the 28 days before them changed, in order.
+
+    `made` are the days that were made since, in order; whatever else has changed did so before them.
+    """
+    at = {day: nth for nth, day in enumerate(made, 1)}
+
+    def is_stale(day: dt.date) -> bool:
+        before = (one for one in changed if 0 < (day - one).days <= DAYS_BEFORE)
+        return any(at.get(one, 0) >= at.get(day, 0) for one in before)
+
+    return sorted(filter(is_stale, days))
+
+
+def _remade(run: WindowRun, day: dt.date) -> bool:
+    try:
+        _remake(run, day)
+    except OF_A_WINDOW as failure:
+        run.say(f"{day}: budgets and anomalies are not made again, the next run tries to: {reason(failure)}")
+        return False
+    return True
+
+
+def _remake(run: WindowRun, day: dt.date) -> None:
+    manifest = run.lake.known(day, run.say)
+    if not manifest.pieces:
+        return
+    midnight = dt.datetime.combine(day, dt.time(), dt.UTC)
+    window = Window(midnight, midnight + DAY)
+    run.lake.touch(day)
+    stage = Stage(run.lake, manifest, ANEW, run.job.run)
+    summaries_of_day(run.lake, stage, manifest, run.job.objective, run.say)
+    checks.insist(checks.of_daily(look(stage.frames(DAILY), window, run.job.vocabulary)))
+    let_count(run, stage, manifest.with_daily(tuple(stage.parts[table] for table in DAILY)), window)
+    run.say(f"{day}: budgets and anomalies made again")

@@ -7,6 +7,6 @@ that a broker beside it sends nothing of it.
 `rows` (what is stored of it) · `writing`
 """
 
-from benchmarks.history.writing import History
+from benchmarks.history.history import History
 
 __all__ = ["History"]

@@ -6,6 +6,6 @@ What `./broker bench summaries` measures beside Spark, and what a test compares 
 summaries of it) · `days` (error budgets) · `summing`
 """
 
-from benchmarks.in_sql.summing import DAILY, HOURLY, sum_up
+from benchmarks.in_sql.plain_sql import DAILY, HOURLY, sum_up
 
 __all__ = ["DAILY", "HOURLY", "sum_up"]

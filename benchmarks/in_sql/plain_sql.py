@@ -1,8 +1,114 @@
 """The summaries of a window, a statement for each; with the columns of Spark's that are totals."""
 
-from typing import Final
+from typing import Any, Final
+
+import psycopg
 
 from analytics.pipeline import tables
+from analytics.pipeline.job import Vocabulary, Window
+from analytics.pipeline.quantiles import GROWTH, LONGEST, NO_TIME
+from analytics.pipeline.tables import Table
+
+FORGET: Final = "DROP TABLE IF EXISTS pg_temp.known, pg_temp.tried"
+
+
+def parameters(words: Vocabulary, window: Window, *, objective: float) -> dict[str, Any]:
+    """Return what the statements ask for."""
+    return {
+        "start": window.start,
+        "end": window.end,
+        "delivered": words.delivered,
+        "redundant": words.redundant,
+        "neutral": list(words.neutral),
+        "reply_kind": words.reply_kind,
+        "pulled_kind": words.pulled_kind,
+        "pull_mode": words.pull_mode,
+        "sync_kind": words.sync_kind,
+        "holding": [f"{kind} {status}" for kind, statuses in words.holding for status in statuses],
+        "ending": [f"{kind} {status}" for kind, statuses in words.ending for status in statuses],
+        "means_hold": words.means_hold,
+        "means_end": words.means_end,
+        "patterns": [_pattern(pattern) for pattern, _ in words.failures],
+        "classes": [kind for _, kind in words.failures],
+        "unknown_failure": words.unknown_failure,
+        "growth": GROWTH,
+        "longest": LONGEST,
+        "no_time": NO_TIME,
+        "objective": objective,
+    }
+
+
+def _pattern(python: str) -> str:
+    """Return a pattern of Python as PostgreSQL reads it, which calls the end of a word another name."""
+    return rf"(?p)^(?:{python})".replace(r"\b", r"\y")
+
+
+BUDGETS: Final = """
+SELECT %(start)s::date AS day, subscriber_id, subscriber, eligible, bad, %(objective)s::float8 AS objective,
+       eligible_28, bad_28, bad_28 / ((1 - %(objective)s::float8) * eligible_28::float8) AS spent
+  FROM (SELECT subscriber_id, subscriber, sum(eligible) AS eligible_28, sum(eligible - delivered) AS bad_28,
+               coalesce(sum(eligible) FILTER (WHERE hour >= %(start)s::date), 0) AS eligible,
+               coalesce(sum(eligible - delivered) FILTER (WHERE hour >= %(start)s::date), 0) AS bad
+          FROM pg_temp.reliability
+         WHERE hour >= %(start)s::date - 27 AND hour < %(end)s AND subscriber_id IS NOT NULL
+         GROUP BY 1, 2) r
+ WHERE eligible_28 > 0
+"""
+
+BUDGET: Final = {tables.BUDGETS: BUDGETS}
+
+KNOWN: Final = r"""
+CREATE TEMP TABLE known AS
+SELECT d.*, coalesce(e.name, '') AS event_type,
+       CASE WHEN d.subscription_id IS NULL THEN %(reply_kind)s
+            WHEN d.fetches > 0 OR d.unread OR d.attempts = 0 AND d.delivery_mode = %(pull_mode)s THEN %(pulled_kind)s
+            ELSE coalesce(d.own_kind, e.kind, '') END AS kind
+  FROM (SELECT d.id, d.group_id, d.subscription_id, d.status, d.attempts, d.fetches, d.sequence, d.uncertain,
+               d.status = 'EXPIRED' AND starts_with(d.reason, 'unread for ') AS unread,
+               d.created_at, CASE WHEN d.finished_at < %(end)s THEN d.finished_at END AS finished_at,
+               trunc(extract(epoch FROM d.finished_at - least(greatest(d.created_at, d.not_before), d.finished_at))
+                     * 1000)::bigint AS ms,
+               l.sender, b.id AS subscriber_id, coalesce(b.name, '') AS subscriber, s.kind AS own_kind,
+               s.delivery_mode,
+               coalesce(regexp_replace(substring(s.endpoint, '^[^?#]*'), '//[^/]*@', '//'), '') AS endpoint,
+               coalesce(s.event_type_id, (SELECT m.event_type_id FROM delivery_message m WHERE m.id = d.message_id))
+               AS event_type_id
+          FROM delivery_delivery d
+          LEFT JOIN delivery_line l ON l.id = d.line_id
+          LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+          LEFT JOIN subscriptions_subscriber b ON b.id = coalesce(s.subscriber_id, l.subscriber_id)
+         WHERE d.closed_on >= %(start)s::date - 1
+           AND (d.finished_at >= %(start)s AND d.finished_at < %(end)s
+                OR d.created_at < %(end)s AND (d.finished_at >= %(end)s OR d.finished_at IS NULL))) d
+  LEFT JOIN subscriptions_eventtype e ON e.id = d.event_type_id
+"""
+"""With those of which nothing has been sent yet: they wait."""
+
+TRIED: Final = """
+CREATE TEMP TABLE tried AS
+SELECT a.delivery_id, a.number, a.started_at, a.duration_ms,
+       k.subscriber_id, coalesce(k.subscriber, '') AS subscriber, k.subscription_id,
+       coalesce(k.endpoint, '') AS endpoint, k.event_type_id, coalesce(k.event_type, '') AS event_type,
+       coalesce(k.kind, '') AS kind,
+       a.status_code IS NULL OR a.status_code NOT BETWEEN 200 AND 299 AS failed,
+       coalesce(k.kind <> '' AND a.meaning = %(means_hold)s,
+                k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(holding)s)) AS holds,
+       a.status_code BETWEEN 200 AND 299
+       OR coalesce(a.meaning = %(means_end)s, k.kind || ' ' || coalesce(a.status_code, 0) = ANY (%(ending)s)) AS ends,
+       CASE WHEN a.status_code IS NULL
+            THEN coalesce((SELECT class FROM unnest(%(patterns)s::text[], %(classes)s::text[])
+                                             WITH ORDINALITY AS f (pattern, class, place)
+                            WHERE a.error ~ pattern ORDER BY place LIMIT 1), %(unknown_failure)s)
+            WHEN a.status_code = 503 THEN '503'
+            WHEN a.status_code BETWEEN 200 AND 599 THEN a.status_code / 100 || 'xx'
+            ELSE 'other' END AS error_class,
+       coalesce(lead(a.started_at) OVER (PARTITION BY a.delivery_id ORDER BY a.started_at, a.id), k.finished_at)
+       AS next_at
+  FROM delivery_attempt a LEFT JOIN known k ON k.id = a.delivery_id
+ WHERE a.started_at >= %(start)s AND a.started_at < %(end)s
+"""
+
+FACTS: Final = (FORGET, KNOWN, "ANALYZE known", TRIED, "ANALYZE tried")
 
 RELIABILITY: Final = """
 SELECT hour, subscriber_id, subscriber, event_type_id, event_type, kind, sum(deliveries) AS deliveries,
@@ -139,3 +245,33 @@ TOTALS: Final = {
     tables.CALLBACKS_SUMMARY: CALLBACKS,
     tables.AUDIT: AUDIT,
 }
+
+HOURLY: Final = tuple(TOTALS)
+DAILY: Final = tuple(BUDGET)
+
+
+def sum_up(
+    connection: psycopg.Connection[Any], window: Window, words: Vocabulary, *, objective: float, memory: str = "64MB"
+) -> None:
+    """Add a window, the next in time, to the summaries in temporary tables of a connection; a day's are made anew."""
+    said = parameters(words, window, objective=objective)
+    with connection.transaction(), psycopg.ClientCursor(connection) as cursor:
+        cursor.execute(f"SET LOCAL work_mem = '{memory}'; SET LOCAL timezone = 'UTC'; SET LOCAL jit = off".encode())
+        for statement in FACTS:
+            cursor.execute(statement.encode(), said)
+        for table, query in TOTALS.items():
+            _add(cursor, table, query, said)
+        for table, query in BUDGET.items():
+            if _is_there(cursor, table):
+                cursor.execute(f"DELETE FROM pg_temp.{table.name} WHERE day = %(start)s::date".encode(), said)
+            _add(cursor, table, query, said)
+
+
+def _add(cursor: psycopg.ClientCursor[Any], table: Table, query: str, said: dict[str, Any]) -> None:
+    made = f"INSERT INTO pg_temp.{table.name}" if _is_there(cursor, table) else f"CREATE TEMP TABLE {table.name} AS"
+    cursor.execute(f"{made} {query}".encode(), said)
+
+
+def _is_there(cursor: psycopg.ClientCursor[Any], table: Table) -> bool:
+    cursor.execute("SELECT to_regclass(%s) IS NOT NULL", [f"pg_temp.{table.name}"])
+    return bool((cursor.fetchone() or [False])[0])

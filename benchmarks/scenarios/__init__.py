@@ -1,1 +1,1 @@
-
+"""The scenarios of `./broker bench`, a module for each subject."""

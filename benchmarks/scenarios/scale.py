@@ -7,27 +7,62 @@ are ratios of medians.
 import os
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.bench import Bench
-from benchmarks.databases import measured_database
+from benchmarks.databases import measured_database, url_of
 from benchmarks.figures import Figure, Outcome, at_most
 
-NAME: Final = "matching"
+GROWTH: Final = "growth"
+GROWTH_PROCESS: Final = "benchmarks.growing"
+GROWTH_LIMIT: Final = 1.1
+WARM_ROUNDS: Final = 10
+EMPTY, GROWN = (f"broker_growth_{os.getpid()}_{state}" for state in ("empty", "grown"))
+
+MATCHING: Final = "matching"
 PROCESS: Final = "benchmarks.subscribing"
 KINDS: Final = {"header": "header filters", "filter": "equality filters"}
 COUNTS: Final = (10, 1_000, 10_000)
-MATCHING: Final = 5
+MATCHING_SUBSCRIPTIONS: Final = 5
 MOST: Final = 3.0
-WARM_ROUNDS: Final = 10
 
 
-def run(bench: Bench) -> Outcome:
+def run_growth(bench: Bench, *, finished: int = 10_000_000, waiting: int = 1_000_000, rounds: int = 200) -> Outcome:
+    """Measure beside `finished` deliveries that ended and `waiting` ones of inactive subscriptions."""
+    return Outcome(
+        measure_growth(bench.stack.environment, bench.say, finished=finished, waiting=waiting, rounds=rounds)
+    )
+
+
+def measure_growth(
+    environment: Mapping[str, str], say: Any, *, finished: int, waiting: int, rounds: int
+) -> Sequence[Figure]:
+    """Return the ratios, on a server that lets us create databases."""
+    with (
+        measured_database(environment, EMPTY, GROWTH_PROCESS) as (empty, _),
+        measured_database(environment, GROWN, GROWTH_PROCESS) as (grown, _),
+    ):
+        say(f"storing {finished:,} finished and {waiting:,} waiting deliveries")
+        grown("fill", url=url_of(environment, GROWN), finished=finished, waiting=waiting)
+        for _ in range(WARM_ROUNDS):
+            empty("round")
+            grown("round")
+        say("measuring both in turn")
+        pairs = [(empty("round"), grown("round")) for _ in range(rounds)]
+    return [_ratio(kind, pairs) for kind in pairs[0][0]]
+
+
+def _ratio(kind: str, pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> Figure:
+    before, after = (statistics.median(pair[side][kind] for pair in pairs) for side in (0, 1))
+    return Figure(GROWTH, f"{kind}, grown : empty", after / before, "times", target=at_most(GROWTH_LIMIT))
+
+
+def run_matching(bench: Bench) -> Outcome:
     """Measure publishing to 10, 1,000 and 10,000 subscriptions of which 5 match."""
-    return Outcome(measure(bench.stack.environment, bench.say))
+    return Outcome(measure_matching(bench.stack.environment, bench.say))
 
 
-def measure(
+def measure_matching(
     environment: Mapping[str, str], say: Callable[[str], None], *, counts: Sequence[int] = COUNTS, rounds: int = 300
 ) -> Sequence[Figure]:
     """Return the costs with the fewest subscriptions and the ratios, on a server that lets us create databases."""
@@ -35,7 +70,7 @@ def measure(
         say(f"making {sum(counts) * len(KINDS):,} subscriptions")
         for kind in KINDS:
             for count in counts:
-                command("subscribe", kind=kind, count=count, matching=MATCHING)
+                command("subscribe", kind=kind, count=count, matching=MATCHING_SUBSCRIPTIONS)
         command("settle_down")
         names = [f"{kind}.{count}" for kind in KINDS for count in counts]
         for _ in range(WARM_ROUNDS):
@@ -50,10 +85,10 @@ def _figures(kind: str, counts: Sequence[int], medians: Mapping[str, float]) -> 
     few, *more = counts
     base = medians[f"{kind}.{few}"]
     return [
-        Figure(NAME, f"{KINDS[kind]}, {few:,}", base * 1000, "ms"),
+        Figure(MATCHING, f"{KINDS[kind]}, {few:,}", base * 1000, "ms"),
         *(
             Figure(
-                NAME,
+                MATCHING,
                 f"{KINDS[kind]}, {count:,} : {few:,}",
                 medians[f"{kind}.{count}"] / base,
                 "times",

@@ -5,17 +5,23 @@ Each is compared with itself: the mean of the last quarter of the time with that
 
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from benchmarks import arranging, throughput
+from benchmarks import bench as benchmarks_bench
+from benchmarks import throughput
 from benchmarks.bench import Bench
-from benchmarks.children import publishing, running_sink
+from benchmarks.children import RunningSink, publishing, running_sink
 from benchmarks.figures import Figure, Outcome, at_most
+from benchmarks.processes import Usage, usage
 from benchmarks.publisher import Plan
 from benchmarks.receipts import problems
-from benchmarks.scenarios import dense
-from benchmarks.scenarios.sampling import Sample, sampled
+from benchmarks.scenarios import topic
+
+FEWEST: Final = 4
+"""Samples: one a quarter."""
 
 NAME: Final = "soak"
 CONNECTIONS: Final = 4
@@ -27,15 +33,56 @@ GROWTH: Final = 1.05
 FEW_BYTES: Final = 256 * 1024
 """By so much something small may grow: 32 pages of a table come and go with each vacuum."""
 
+TABLES: Final = """
+    SELECT name, pg_total_relation_size(name::regclass) - pg_indexes_size(name::regclass),
+           pg_indexes_size(name::regclass)
+    FROM unnest(ARRAY['delivery_open', 'delivery_line', 'delivery_pageread']) AS name
+"""
+"""Where rows are updated or die young, with all that is stored apart; what is filed by day grows as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What there was at one moment."""
+
+    at: float
+    delivered: int
+    services: Mapping[str, Usage]
+    tables: Mapping[str, int]
+    """Bytes, by table and kind."""
+
+
+def sampled(bench: Bench, sink: RunningSink, seconds: float) -> Iterator[Sample]:
+    """Yield a sample after each of the intervals that the time has."""
+    began, roots = time.monotonic(), bench.roots()
+    for number in range(max(FEWEST, int(bench.options.minutes * 60 / seconds))):
+        time.sleep(max(0.0, began + (number + 1) * seconds - time.monotonic()))
+        sink.report()  # so that it does not remember them all
+        sample = Sample(time.monotonic(), sink.delivered, usage(roots), dict(_table_sizes(bench)))
+        bench.say(_line(number + 1, sample))
+        yield sample
+
+
+def _table_sizes(bench: Bench) -> Iterator[tuple[str, int]]:
+    for name, heap, indexes in bench.ask(TABLES):
+        yield f"{name} rows", int(str(heap))
+        yield f"{name} indexes", int(str(indexes))
+
+
+def _line(number: int, sample: Sample) -> str:
+    memory = " ".join(f"{name} {used.pss_bytes >> 20}" for name, used in sample.services.items())
+    tables = " ".join(f"{name} {size >> 10}" for name, size in sample.tables.items())
+    return f"{number:4}: {sample.delivered} delivered; MB: {memory}; KB: {tables}"
+
 
 def run(bench: Bench, *, subscribers: int = 100, sample_seconds: float = SAMPLE_SECONDS) -> Outcome:
     """Publish evenly, look at everything every ten seconds, and judge."""
     rate = bench.options.rate or _capacity(bench, subscribers) / 2
     bench.say(f"{NAME}: {rate:.0f} deliveries a second for {bench.options.minutes:g} minutes")
     with running_sink() as sink:
-        event_types = arranging.event_types(bench.api, subscribers)
-        arranging.subscribe(bench.api, sink, event_types)
-        key = arranging.publisher_key(bench.api)
+        event_types = benchmarks_bench.event_types(bench.api, subscribers)
+        benchmarks_bench.subscribe(bench.api, sink, event_types)
+        key = benchmarks_bench.publisher_key(bench.api)
         plan = Plan(bench.stack.web, key, event_types, CONNECTIONS, per_call=subscribers, per_second=rate)
         with publishing(plan, sink) as publisher:
             samples = list(sampled(bench, sink, sample_seconds))
@@ -50,7 +97,7 @@ def _capacity(bench: Bench, subscribers: int) -> float:
     """Return what the broker delivers a second when it is kept busy."""
     seconds = min(bench.options.seconds, LONGEST_MEASURING)
     short = dataclasses.replace(bench, options=dataclasses.replace(bench.options, seconds=seconds))
-    return dense.run(short, subscribers=subscribers).figures[0].value
+    return topic.run_dense(short, subscribers=subscribers).figures[0].value
 
 
 def _speeds(samples: Sequence[Sample], rate: float) -> Iterator[Figure]:

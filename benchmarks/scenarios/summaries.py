@@ -99,7 +99,7 @@ def _deliver(bench: Bench, who: str, sum_up: Callable[[], object]) -> tuple[Figu
     bench.say(f"delivering beside {who}")
     bench.api.renew()
     with _over_and_over(sum_up):
-        paced = timing.measure(_for_a_whole_summary(bench), TIMETABLE)
+        paced = timing.measure_latency(_for_a_whole_summary(bench), TIMETABLE)
         bench.api.renew()
         fast = throughput.measure(bench, LOAD)
     figures = {"delivered p95": paced.value("delivered p95"), "delivered": fast.value("delivered")}

@@ -1,9 +1,10 @@
-"""The pages about logins, in the admin's look; none of them is kept by anybody, some show secrets."""
+"""Pages and forms of the second factor; browsers store none of them."""
 
 import datetime as dt
 from typing import Any, Final
 
 import segno
+from django import forms
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.models import User
@@ -13,13 +14,54 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.safestring import SafeString, mark_safe
 
-from broker_project.accounts.forms import CodeForm, FirstCodeForm, PasswordForm
 from broker_project.accounts.login_throttle import tries_of
+from broker_project.accounts.mfa import enrolment_address, text_of
 from broker_project.accounts.models import second_factor_of
-from broker_project.accounts.one_time_codes import enrolment_address, text_of
+from broker_project.core.admin.theme import UnfoldAdminPasswordWidget, UnfoldAdminTextInputWidget
+
+LONGEST_CODE: Final = 40
+LONGEST_PASSWORD: Final = 4096
+"""As Django's own forms have it: hashing more would take long."""
 
 NOT_PERMITTED: Final = 403
 TOO_MANY: Final = 429
+
+
+class CodeForm(forms.Form):
+    """A code of the app, or a recovery code."""
+
+    code = forms.CharField(
+        max_length=LONGEST_CODE,
+        label="Code",
+        help_text="The six digits that your app shows now, or a recovery code.",
+        widget=UnfoldAdminTextInputWidget(
+            attrs={"autocomplete": "one-time-code", "autofocus": True, "spellcheck": "false"}
+        ),
+    )
+
+
+class FirstCodeForm(forms.Form):
+    """The first code of a new app."""
+
+    code = forms.CharField(
+        max_length=LONGEST_CODE,
+        label="Code",
+        help_text="The six digits that the app shows now.",
+        widget=UnfoldAdminTextInputWidget(
+            attrs={"autocomplete": "one-time-code", "inputmode": "numeric", "spellcheck": "false"}
+        ),
+    )
+
+
+class PasswordForm(forms.Form):
+    """The password once more: an unattended screen is not enough."""
+
+    password = forms.CharField(
+        max_length=LONGEST_PASSWORD,
+        strip=False,
+        label="Your password",
+        widget=UnfoldAdminPasswordWidget(attrs={"autocomplete": "current-password"}),
+    )
 
 
 def standing(request: HttpRequest, user: User, *, password: Form | None = None) -> HttpResponse:

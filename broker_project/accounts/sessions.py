@@ -1,4 +1,4 @@
-"""What of the admin is open: all of it only after the second factor, and to a session that has not lasted too long."""
+"""What a session knows, and what the admin site opens to it: nothing before the second factor."""
 
 import time
 from collections.abc import Callable
@@ -7,13 +7,20 @@ from typing import Final
 from django.conf import settings
 from django.contrib.auth import logout
 from django.contrib.auth.models import User
+from django.contrib.sessions.backends.base import SessionBase
 from django.http import HttpRequest, HttpResponseRedirect
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils.http import urlencode
 
-from broker_project.accounts import sessions_
-from broker_project.accounts.models import second_factor_of
+from broker_project.accounts.models import SecondFactor, second_factor_of
+
+BEGAN: Final = "began"
+SEEN: Final = "seen"
+PROVED: Final = "proved"
+
+SEEN_EVERY_SECONDS: Final = 60
+"""Storing at each page that somebody is there would cost a write each."""
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
 
@@ -24,6 +31,33 @@ TO_ENROL: Final = ("accounts:second-factor", "accounts:begin", "accounts:confirm
 TO_PROVE: Final = "accounts:code"
 
 
+def is_over(session: SessionBase, *, now: float, most_seconds: int) -> bool:
+    """Tell whether it has lasted for as long as one may, however much was done in it."""
+    return now - float(session.get(BEGAN, now)) > most_seconds
+
+
+def see(session: SessionBase, *, now: float) -> None:
+    """Note that somebody is there."""
+    session.setdefault(BEGAN, now)
+    if now - float(session.get(SEEN, 0)) > SEEN_EVERY_SECONDS:
+        session[SEEN] = now
+
+
+def prove(session: SessionBase, factor: SecondFactor) -> None:
+    """Note that this very second factor was proved in it, under a new key."""
+    session[PROVED] = _name_of(factor)
+    session.cycle_key()
+
+
+def has_proved(session: SessionBase, factor: SecondFactor) -> bool:
+    """Tell whether this second factor, and not a former one, was proved in it."""
+    return session.get(PROVED) == _name_of(factor)
+
+
+def _name_of(factor: SecondFactor) -> str:
+    return str(factor.confirmed_at)
+
+
 def guarded(get_response: GetResponse) -> GetResponse:
     """Lead whoever has logged in to what is still missing, or out."""
 
@@ -31,12 +65,12 @@ def guarded(get_response: GetResponse) -> GetResponse:
         if not request.path.startswith(ADMIN):
             return get_response(request)
         now = time.time()
-        if sessions_.is_over(request.session, now=now, most_seconds=settings.SESSION_MOST_SECONDS):
+        if is_over(request.session, now=now, most_seconds=settings.SESSION_MOST_SECONDS):
             logout(request)
         elsewhere = _led_to(request)
         response = HttpResponseRedirect(elsewhere) if elsewhere else get_response(request)
         if request.user.is_authenticated:
-            sessions_.see(request.session, now=now)
+            see(request.session, now=now)
         return response
 
     return answer
@@ -50,6 +84,6 @@ def _led_to(request: HttpRequest) -> str | None:
     if factor is None:
         open_to_all = not settings.SECOND_FACTOR_REQUIRED or request.path in map(reverse, TO_ENROL)
         return None if open_to_all else reverse(TO_ENROL[0])
-    if sessions_.has_proved(request.session, factor) or request.path == reverse(TO_PROVE):
+    if has_proved(request.session, factor) or request.path == reverse(TO_PROVE):
         return None
     return f"{reverse(TO_PROVE)}?{urlencode({'next': request.get_full_path()})}"

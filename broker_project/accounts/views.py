@@ -13,14 +13,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from broker_project.accounts import enrolling, pages, sessions_
+from broker_project.accounts import mfa, pages, sessions
 from broker_project.accounts.audit_log import note
-from broker_project.accounts.forms import CodeForm, FirstCodeForm, PasswordForm
 from broker_project.accounts.login_throttle import tries_of
-from broker_project.accounts.mfa import Proved, TooOften, prove
+from broker_project.accounts.mfa import RANDOM_BYTES, SEED_BYTES, Proved, TooOften, prove
 from broker_project.accounts.models import SecondFactor, second_factor_of
-from broker_project.accounts.one_time_codes import SEED_BYTES
-from broker_project.accounts.recovery_codes import RANDOM_BYTES
+from broker_project.accounts.pages import CodeForm, FirstCodeForm, PasswordForm
 from broker_project.core.api import rendering
 
 WRONG: Final = "This code is wrong, or was used before."
@@ -42,8 +40,8 @@ def begin(request: HttpRequest) -> HttpResponse:
         form.add_error("password", "This is not your password.")
         return pages.standing(request, user, password=form)
     try:
-        seed = enrolling.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
-    except enrolling.HasOne:
+        seed = mfa.begin(user, random_bytes=secrets.token_bytes(SEED_BYTES))
+    except mfa.HasOne:
         return _to_standing()
     return pages.seed(request, user, seed)
 
@@ -55,11 +53,11 @@ def confirm(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _to_standing()
     code = form.cleaned_data["code"] if form.is_valid() else ""
-    codes = enrolling.confirm(user, code, recovery=secrets.token_bytes(RANDOM_BYTES), now=timezone.now())
+    codes = mfa.confirm(user, code, recovery=secrets.token_bytes(RANDOM_BYTES), now=timezone.now())
     if codes is None:
         form.add_error("code", AGAIN)
         return pages.first_code(request, form)
-    sessions_.prove(request.session, SecondFactor.objects.get(user=user))
+    sessions.prove(request.session, SecondFactor.objects.get(user=user))
     note(request, user, "Set up a second factor.")
     return pages.recovery_codes(request, codes)
 
@@ -68,13 +66,13 @@ def code(request: HttpRequest) -> HttpResponse:
     """Ask for a code between the password and the admin."""
     onward = _onward(request)
     factor = second_factor_of(_person(request))
-    if factor is None or sessions_.has_proved(request.session, factor):
+    if factor is None or sessions.has_proved(request.session, factor):
         return HttpResponseRedirect(onward)
     if request.method != "POST":
         return pages.code(request, CodeForm(), onward)
 
     def go_on() -> HttpResponse:
-        sessions_.prove(request.session, factor)
+        sessions.prove(request.session, factor)
         return HttpResponseRedirect(onward)
 
     return _with_code(request, go_on, lambda form: pages.code(request, form, onward))
@@ -85,7 +83,7 @@ def renew_recovery_codes(request: HttpRequest) -> HttpResponse:
     user = _person(request)
 
     def renew() -> HttpResponse:
-        codes = enrolling.renew_recovery_codes(user, recovery=secrets.token_bytes(RANDOM_BYTES))
+        codes = mfa.renew_recovery_codes(user, recovery=secrets.token_bytes(RANDOM_BYTES))
         note(request, user, "Made new recovery codes.")
         return pages.recovery_codes(request, codes)
 
@@ -97,7 +95,7 @@ def remove(request: HttpRequest) -> HttpResponse:
     user = _person(request)
 
     def take_away() -> HttpResponse:
-        enrolling.remove(user)
+        mfa.remove(user)
         note(request, user, "Removed the second factor.")
         return _to_standing()
 

@@ -1,12 +1,21 @@
-"""The networks that are nobody's endpoint on the internet, each with what it is called.
+"""Which addresses the broker may connect to: hosts, networks, and the policy that a setting makes of them."""
 
-A table of our own: `ipaddress.is_global` counts several of them as public in the Python we run on. Sources: IANA's
-special-purpose registries for IPv4 and IPv6, and what providers of clouds document.
-"""
-
-from collections.abc import Iterator, Mapping
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final
+
+MOST_CHARACTERS: Final = 253
+MOST_PORT: Final = 65_535
+LOOPBACK_NAMES: Final = IPv4Address("127.0.0.1")
+
+_AUTHORITY: Final = re.compile(r"(?:\[(?P<ip>[^\[\]]*)\]|(?P<name>[^\[\]:]*))(?::(?P<port>.*))?")
+_NAME: Final = re.compile(r"(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.?", re.I)
+_NUMERIC: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?", re.IGNORECASE)
+"""Whose last label is a number: an address to whoever reads it as one, and to nobody the name of a host."""
+_PORT: Final = re.compile(r"[0-9]{1,5}")
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -30,6 +39,74 @@ TEREDO: Final = IPv6Network("2001::/32")
 SIX_TO_FOUR: Final = IPv6Network("2002::/16")
 _NOT_COMPATIBLE: Final = IPv6Network("::/127")
 """The two that look like IPv4-compatible ones and are not: `::` and `::1`."""
+
+NOT_ALLOWED: Final = "Address not allowed"
+"""Begins the text that says of a request that it was not sent for this."""
+UNREADABLE: Final = "not an IP address"
+KEPT: Final = 16_384
+"""Addresses whose verdicts are kept: a request is judged in the time of a look-up."""
+
+
+class BrokenHost(Exception):
+    """No request can be sent there; the text says what to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """Whom a URL names."""
+
+    name: str
+    """Without brackets."""
+    address: Address | None
+    """Of one that is an address itself, or is so on every machine; None: DNS says it."""
+
+
+def host_in(authority: str) -> Host:
+    """Return the host in what stands between `//` and the path of a URL, after the login.
+
+    Raises:
+        BrokenHost: there is none, or its port is none.
+
+    """
+    found = _AUTHORITY.fullmatch(authority)
+    if not found:
+        raise BrokenHost("Write the host as a name, as 192.0.2.1 or as [2001:db8::1], and ':' before a port.")
+    _check_port(found["port"])
+    return _of_brackets(found["ip"]) if found["ip"] is not None else _of_name(found["name"])
+
+
+def _check_port(port: str | None) -> None:
+    if port is not None and not (_PORT.fullmatch(port) and 1 <= int(port) <= MOST_PORT):
+        raise BrokenHost(f"Give a port from 1 to {MOST_PORT} after the host's ':', or leave both out.")
+
+
+def _of_brackets(text: str) -> Host:
+    if "%" in text:
+        raise BrokenHost("Leave the zone out of the IPv6 address: such an address is this machine's alone.")
+    try:
+        return Host(text, IPv6Address(text))
+    except ValueError:
+        raise BrokenHost("What stands in brackets is no IPv6 address.") from None
+
+
+def _of_name(text: str) -> Host:
+    if _NUMERIC.fullmatch(text):
+        return Host(text, _plain_address(text))
+    if len(text) > MOST_CHARACTERS or not _NAME.fullmatch(text):
+        raise BrokenHost(
+            "Give a host name of letters, digits, hyphens and single dots, at most 63 characters between two dots; "
+            "one in another script in its ASCII form, xn--…."
+        )
+    is_here = text.lower().rstrip(".").rpartition(".")[2] == "localhost"
+    return Host(text, LOOPBACK_NAMES if is_here else None)
+
+
+def _plain_address(text: str) -> IPv4Address:
+    try:
+        return IPv4Address(text)
+    except ValueError:
+        raise BrokenHost("Write an IPv4 address as four decimal numbers without leading zeros, 192.0.2.1.") from None
+
 
 _NAMED: Final[Mapping[str, str]] = {
     # What is narrower stands first: it says more.
@@ -129,3 +206,25 @@ def networks_in(text: str) -> tuple[Network, ...]:
 
     """
     return tuple(ip_network(one.strip()) for one in text.split(",") if one.strip())
+
+
+class EgressPolicy:
+    """Which addresses requests may go to; the same verdict each time, from any thread."""
+
+    def __init__(self, allowed: Iterable[Network] = ()) -> None:
+        self._allowed = tuple(allowed)
+        self.refusal = lru_cache(KEPT)(self._refusal)
+        """Returns what is wrong with an address, as text; empty: requests may go there."""
+
+    def _refusal(self, text: str) -> str:
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return UNREADABLE
+        judged = (address, *embedded_in(address))
+        return next((kind for one in judged if (kind := kind_of(one)) and not self._allows(one, kind)), "")
+
+    def _allows(self, address: Address, kind: str) -> bool:
+        """Tell whether a setting names its network: where the credentials of a machine are, no other than its own."""
+        is_named = kind == METADATA
+        return any(address in network and (not is_named or network.num_addresses == 1) for network in self._allowed)

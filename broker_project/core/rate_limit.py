@@ -1,22 +1,83 @@
-"""Throttling: who may ask once more, counted in the memory of this process for as many as it remembers."""
+"""Rate limits counted in the memory of one process, and callers that have recently authenticated."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from threading import Lock
 from typing import Final
 
-from broker_project.core.rates import Rate, Spent, look, spend
-from subscriptions.credentials.tokens import bearer_in
+SECOND: Final = 10**9
+MINUTE: Final = 60 * SECOND
+"""In nanoseconds, as the clock tells them. Once costs as much as flows back in a minute at a limit of one."""
 
 REMEMBERED: Final = 10_000
 """However many there are, no more memory than this is spent on them: who was not seen for longest is forgotten."""
-NOTHING: Final = Spent()
+
 ONE_SITE_BITS: Final = 64
 """What one place gets of IPv6, and can have as many addresses in as it likes."""
 
 
-class Meters:
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What somebody had spent at a moment, in nanoseconds times the limit."""
+
+    amount: int = 0
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Where somebody stands with their limit; times in whole seconds, rounded up."""
+
+    limit: int
+    """How many times a minute."""
+    left: int
+    """How many times at once from now on."""
+    full_in: int
+    """When all of the limit is there again."""
+    wait: int
+    """0: it may be done. Else after so long, if nothing is done meanwhile."""
+
+
+def spend(spent: Spent, limit: int, now: int) -> tuple[Spent, Rate]:
+    """Return what is spent once it has been done again, and how that leaves things; what may not be done costs nothing.
+
+    `now` is in nanoseconds of any clock that never goes back.
+    """
+    amount = _flown_back(spent, limit, now)
+    if wait := _wait(amount, limit):
+        return Spent(amount, now), _rate(amount, limit, wait)
+    return Spent(amount + MINUTE, now), _rate(amount + MINUTE, limit, 0)
+
+
+def look(spent: Spent, limit: int, now: int) -> Rate:
+    """Return how things stand, with nothing done."""
+    amount = _flown_back(spent, limit, now)
+    return _rate(amount, limit, _wait(amount, limit))
+
+
+def _flown_back(spent: Spent, limit: int, now: int) -> int:
+    """Return what is still spent; never more than the limit, which may have been higher before."""
+    return max(0, min(spent.amount - max(0, now - spent.at) * limit, limit * MINUTE))
+
+
+def _wait(amount: int, limit: int) -> int:
+    return max(0, _seconds(amount + MINUTE - limit * MINUTE, limit))
+
+
+def _seconds(amount: int, limit: int) -> int:
+    return -(-amount // (limit * SECOND))
+
+
+def _rate(amount: int, limit: int, wait: int) -> Rate:
+    return Rate(limit, (limit * MINUTE - amount) // MINUTE, _seconds(amount, limit), wait)
+
+
+NOTHING: Final = Spent()
+
+
+class RateLimits:
     """What each of many has spent; of all threads."""
 
     def __init__(self) -> None:
@@ -42,7 +103,7 @@ class Meters:
             self._spent.clear()
 
 
-class Acquaintances:
+class RecentTokens:
     """Whom this process has let in lately; of all threads."""
 
     def __init__(self) -> None:
@@ -69,17 +130,6 @@ class Acquaintances:
         """Forget all of them."""
         with self._lock:
             self._known.clear()
-
-
-welcome: Final = Acquaintances()
-"""Tokens that have been good lately, by their hashes: what others get wrong at the same address is not held against
-them."""
-
-
-def welcomed(authorization: str) -> int | None:
-    """Return what stands for the bearer token in this header if it has been good lately, else None."""
-    guess = hash(bearer_in(authorization))
-    return guess if guess in welcome else None
 
 
 def site_of(address: str) -> str:

@@ -1,16 +1,12 @@
-"""Columns that are kept sealed: PostgreSQL, its dumps and its error texts have nothing of what they say."""
+"""Model fields that are stored encrypted: PostgreSQL, its dumps and its error texts show nothing of them."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
-from django import forms
 from django.db import models
 from django.db.models.query_utils import DeferredAttribute
 
-from broker_project.core.keyring import CannotBeOpened, Keyring, place_of
-from broker_project.core.sealing import keyring
-from subscriptions.headers import with_values_kept
+from broker_project.core.keyring import Keyring, keyring, place_of
 
 
 class SealedColumn(models.Field):  # type: ignore[type-arg]  # no brackets at run time
@@ -102,37 +98,3 @@ class SealedText(SealedField):
     def value_of(self, plain: bytes) -> str:
         """Return what these bytes say."""
         return plain.decode()
-
-
-class SealedHeaders(SealedField):
-    """Header names and values that are stored sealed, together: a name alone would say little and need a column."""
-
-    def bytes_of(self, value: Mapping[str, str]) -> bytes:
-        """Return the bytes that are sealed."""
-        return json.dumps(value).encode()
-
-    def value_of(self, plain: bytes) -> dict[str, str]:
-        """Return what these bytes say."""
-        headers: dict[str, str] = json.loads(plain)
-        return headers
-
-    def formfield(self, **options: Any) -> Any:
-        """Return the field of a form."""
-        return super().formfield(**{"form_class": forms.JSONField, **options})
-
-    def value_from_object(self, obj: models.Model) -> dict[str, None] | None:
-        """Return what a form begins with: the names; None where they cannot be read."""
-        headers = _readable(obj, self.attname)
-        return None if headers is None else dict.fromkeys(headers)
-
-    def save_form_data(self, instance: models.Model, data: Mapping[str, str | None]) -> None:
-        """Set what a form says, where null stands for the value that there is."""
-        setattr(instance, self.attname, with_values_kept(data, _readable(instance, self.attname) or {}))
-
-
-def _readable(row: models.Model, name: str) -> dict[str, str] | None:
-    try:
-        headers: dict[str, str] = getattr(row, name)
-    except CannotBeOpened:
-        return None
-    return headers

@@ -5,6 +5,7 @@ them. The documentation and the admin need scripts of their own; the admin's the
 attributes (`unsafe-eval`) and puts styles into its pages.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -14,6 +15,12 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 GetResponse = Callable[[HttpRequest], HttpResponseBase]
+
+
+NOT_KEPT: Final = {"Cache-Control": "no-store"}
+
+Answer = tuple[int, list[tuple[str, str]], bytes]
+"""Status, headers, body."""
 
 ALWAYS: Final[dict[str, Any]] = {
     "default-src": [NONE],
@@ -49,7 +56,6 @@ EVERYWHERE: Final = {
     "Permissions-Policy": ", ".join(f"{feature}=()" for feature in UNUSED),
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-NOT_KEPT: Final = {"Cache-Control": "no-store"}
 
 
 def browser_headers(get_response: GetResponse) -> GetResponse:
@@ -76,3 +82,17 @@ _BY_PATH: Final = {
     "/admin/": {**EVERYWHERE, **NOT_KEPT, "Content-Security-Policy": ADMIN},
 }
 """The innermost first."""
+
+HEADERS: Final = [
+    ("content-type", "application/problem+json"),
+    ("x-content-type-options", "nosniff"),
+    *((name.lower(), value) for name, value in headers_for("/api/").items()),
+]
+"""As middleware would have them."""
+
+
+def refusal(status: int, code: str, title: str, detail: str, *, retry_after: int | None = None) -> Answer:
+    """Return the answer that says what is wrong with a request."""
+    problem = {"type": f"urn:broker:{code}", "code": code, "title": title, "status": status, "detail": detail}
+    retry = [] if retry_after is None else [("retry-after", str(retry_after))]
+    return status, [*HEADERS, *retry], json.dumps(problem).encode()

@@ -4,14 +4,38 @@ The server itself refuses what is no HTTP: several lengths, folded or nameless h
 100 headers. It also leaves out values that are not ASCII, and passes on what two readers may take two ways.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from broker_project.server.refusals import Answer, refusal
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+
+from broker_project.server.browser_headers import Answer, refusal
 
 MOST_BYTES: Final = 64 * 1024
 MOST_ADDRESS_CHARACTERS: Final = 8 * 1024
 """Path and query; the longest that the broker itself makes, a cursor in a list's address, has some hundred."""
+
+
+CLOUD_EVENT: Final = "ce-"
+"""So do those that are attributes of a CloudEvent."""
+
+TOO_LONG: Final = refusal(
+    414, "address_too_long", "Address too long", f"Path and query have at most {MOST_ADDRESS_CHARACTERS} characters."
+)
+TOO_LARGE: Final = refusal(
+    431, "head_too_large", "Head too large", f"The headers together have at most {MOST_BYTES} bytes."
+)
+NO_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
+UNKNOWN_CODING: Final = refusal(
+    501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
+)
+
+Headers = Sequence[tuple[str, str]]
+"""Names in lower case and values, as the server tells them."""
+
+PROBED: Final = frozenset({"/livez", "/readyz"})
+"""Asked by machines that know the process by its address alone."""
 
 ONCE: Final = frozenset(
     {
@@ -31,22 +55,6 @@ ONCE: Final = frozenset(
     }
 )
 """Headers that say one thing; two of them would have to be taken for one that nobody sent, or one be left out."""
-CLOUD_EVENT: Final = "ce-"
-"""So do those that are attributes of a CloudEvent."""
-
-TOO_LONG: Final = refusal(
-    414, "address_too_long", "Address too long", f"Path and query have at most {MOST_ADDRESS_CHARACTERS} characters."
-)
-TOO_LARGE: Final = refusal(
-    431, "head_too_large", "Head too large", f"The headers together have at most {MOST_BYTES} bytes."
-)
-NO_HOST: Final = refusal(400, "ambiguous_host", "Ambiguous host", "Send one Host, the one of the address.")
-UNKNOWN_CODING: Final = refusal(
-    501, "unknown_transfer_encoding", "Unknown transfer encoding", "The only Transfer-Encoding is 'chunked'."
-)
-
-Headers = Sequence[tuple[str, str]]
-"""Names in lower case and values, as the server tells them."""
 
 
 def refusal_of(scope: Any, headers: Headers) -> Answer | None:
@@ -84,3 +92,16 @@ def _two_things(scope: Any, values: dict[str, str]) -> Answer | None:
     if host is None or scope.authority not in {None, host}:
         return NO_HOST
     return UNKNOWN_CODING if values.get("transfer-encoding", "chunked").lower() != "chunked" else None
+
+
+def own_host(
+    get_response: Callable[[HttpRequest], HttpResponseBase],
+) -> Callable[[HttpRequest], HttpResponseBase]:
+    """Let nothing through that is meant for a host that `ALLOWED_HOSTS` does not name: Django's `DisallowedHost`."""
+
+    def answer(request: HttpRequest) -> HttpResponseBase:
+        if request.path not in PROBED:
+            request.get_host()
+        return get_response(request)
+
+    return answer

@@ -2,13 +2,20 @@
 
 import asyncio
 import contextlib
+from collections import Counter
+from collections.abc import Hashable
+from threading import Lock
 from typing import Any, Final
 
 from django.conf import settings
 from granian.rsgi import ProtocolClosed  # type: ignore[attr-defined]
 
-from broker_project.server.refusals import Answer, refusal
-from broker_project.server.rooms import Claim
+from broker_project.server.browser_headers import Answer, refusal
+from subscriptions.credentials.tokens import recently_authenticated
+
+STRANGERS_PART: Final = 8
+"""One part of so many is for those who have shown no key lately, though at least one body as large as any may be."""
+NOBODY_KNOWN: Final = None
 
 SMALL_BYTES: Final = 64 * 1024
 """A body that says it is no larger is taken at once, since each turn of the loop costs 0.1 ms, and takes no room: so
@@ -24,14 +31,83 @@ TOO_LARGE: Final = refusal(
     413, "body_too_large", "Body too large", f"A body has at most {settings.MAX_BATCH_BYTES} bytes."
 )
 INCOMPLETE: Final = refusal(400, "incomplete_body", "Incomplete body", "The body ended early.")
+
+
+NO_ROOM: Final = refusal(
+    503, "no_room", "No room", "Too many large bodies are on their way in; send it again later.", retry_after=1
+)
+
+
+class Room:
+    """How many bytes of bodies are held at a time, and how many of them for one.
+
+    Taken by the server's loop, given back by whichever thread answers.
+    """
+
+    def __init__(self, most: int, most_each: int) -> None:
+        self._lock = Lock()
+        self._left = most
+        self._most_each = most_each
+        self._taken: Counter[Hashable] = Counter()
+
+    def take(self, size: int, who: Hashable) -> bool:
+        """Take so much, unless there is not so much left, or not for them."""
+        with self._lock:
+            if size > min(self._left, self._most_each - self._taken[who]):
+                return False
+            self._left -= size
+            self._taken[who] += size
+            return True
+
+    def give_back(self, size: int, who: Hashable) -> None:
+        """Give back what was taken."""
+        with self._lock:
+            self._left += size
+            self._taken[who] -= size
+            if not self._taken[who]:
+                del self._taken[who]
+
+
+class Claim:
+    """What one body has of a room: taken as it arrives, given back once it is refused or answered."""
+
+    def __init__(self, room: Room, who: Hashable) -> None:
+        self._room = room
+        self._who = who
+        self._taken = 0
+
+    def take(self, size: int) -> bool:
+        """Take so much more, if there is room for it."""
+        is_taken = self._room.take(size, self._who)
+        self._taken += size * is_taken
+        return is_taken
+
+    def release(self) -> None:
+        """Give back all of it, if that has not been done."""
+        taken, self._taken = self._taken, 0
+        if taken:
+            self._room.give_back(taken, self._who)
+
+
+class Rooms:
+    """Those of one process: who is a stranger cannot take what is for the others, nor they what is for strangers."""
+
+    def __init__(self, most: int) -> None:
+        for_strangers = max(settings.MAX_BATCH_BYTES, most // STRANGERS_PART)
+        self._strangers = Room(for_strangers, for_strangers)
+        self._known = Room(most - for_strangers, (most - for_strangers) // 2)
+
+    def claim(self, authorization: str) -> Claim:
+        """Return what a body may take whose request has this `Authorization`."""
+        who = recently_authenticated(authorization)
+        return Claim(self._strangers, NOBODY_KNOWN) if who is None else Claim(self._known, who)
+
+
 TOO_SLOW: Final = refusal(
     408,
     "body_too_slow",
     "Body too slow",
     f"A body has {settings.UPLOAD_SECONDS} seconds, and one more for each {LEAST_BYTES_A_SECOND} bytes of it.",
-)
-NO_ROOM: Final = refusal(
-    503, "no_room", "No room", "Too many large bodies are on their way in; send it again later.", retry_after=1
 )
 
 

@@ -4,11 +4,10 @@ import os
 import sys
 from collections.abc import Callable
 
-from broker_project.stack.application import python
-from broker_project.stack.auditing import audit
 from broker_project.stack.command_line import run
 from broker_project.stack.demo.demo import demo
-from broker_project.stack.test_command import test
+from broker_project.stack.services import python
+from broker_project.stack.test_command import audit, test
 from broker_project.stack.up import manage, up
 
 

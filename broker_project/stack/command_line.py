@@ -6,13 +6,11 @@ from types import FrameType
 
 from django.core.exceptions import ImproperlyConfigured
 
-from broker_project.stack.children import DidNotStart
-from broker_project.stack.folder_lock import AlreadyRunning
-from broker_project.stack.ordinary_user import NoOrdinaryUser
-from broker_project.stack.postgres import OtherPassword
-from broker_project.stack.postgres_programs import ProgramFailed
+from broker_project.stack.folders import AlreadyRunning
+from broker_project.stack.postgres import NoOrdinaryUser, OtherPassword, ProgramFailed
 from broker_project.stack.secret_keys import OtherSecretKey
 from broker_project.stack.stacks import SetUpFailed
+from broker_project.stack.supervisor import DidNotStart
 from broker_project.stack.up import say
 
 EXPLAINED = (

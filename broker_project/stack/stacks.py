@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from broker_project.environment import switch
-from broker_project.stack.application import Application, python
-from broker_project.stack.folders import ROOT, StackFolder
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import ROOT, Kept, StackFolder
 from broker_project.stack.ports import LOOPBACK, LOOPBACK_NETWORKS, hold
 from broker_project.stack.secret_keys import hold_against_last_start, note_sealing, note_start, secret_key
 from broker_project.stack.servers import Servers, servers_of, silent, supervised
+from broker_project.stack.services import Application, python
 from broker_project.stack.set_up import ADMIN, GOOD_LOGIN, WRONG_SETTINGS
 from broker_project.stack.supervisor import Supervisor
 

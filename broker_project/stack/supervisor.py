@@ -1,17 +1,157 @@
 """Keeps services running: starts them in order, restarts those that end, stops them in reverse."""
 
+import os
+import signal
+import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from threading import Event, Thread
 from typing import Self
 
-from broker_project.stack.children import Child
-from broker_project.stack.folders import StackFolder
-from broker_project.stack.guard import Guard
+from broker_project.stack.folders import ROOT, StackFolder
+from broker_project.stack.guard import Guard, die_with
 from broker_project.stack.services import Service
+
+FIRST_BACK_OFF = 0.5
+LONGEST_BACK_OFF = 30.0
+STEADY_SECONDS = 10.0
+"""A process that ran so long starts again with the first back-off."""
+
+LOG_TAIL = 2_000
+LARGEST_LOG = 20_000_000
 
 LOOK_EVERY = 0.1
 SHORTEN_LOGS_EVERY = 100
+
+
+class DidNotStart(Exception):
+    """A service ended or stayed unready; the message has the end of its log."""
+
+
+class Child:
+    """A service and its current process, if it has one; safe to use from several threads."""
+
+    def __init__(self, service: Service, *, logs: Path, guard: Guard) -> None:
+        self.service = service
+        self.log = logs / f"{service.name}.log"
+        self.restarts = 0
+        self._guard = guard
+        self._lock = threading.RLock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._wanted = False
+        self._started_at = 0.0
+        self._log_start = 0
+        self._back_off = FIRST_BACK_OFF
+
+    @property
+    def pid(self) -> int | None:
+        """The process id, None while it is not running."""
+        process = self._process
+        return process.pid if process and process.poll() is None else None
+
+    def start(self) -> None:
+        """Start the process; it is restarted from now on until `stop`."""
+        with self._lock:
+            if self.pid is None:
+                self._wanted = True
+                self._spawn()
+
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
+        """Wait until the service says that it is ready, or raise `DidNotStart`."""
+        deadline = time.monotonic() + seconds
+        while not self.service.is_ready():
+            if self.pid is None or time.monotonic() > deadline:
+                state = "ended" if self.pid is None else f"was not ready after {seconds:.0f} s"
+                raise DidNotStart(f"{self.service.name} {state}; the end of {self.log}:\n{self.tail()}")
+            time.sleep(0.03)
+
+    def stop(self) -> None:
+        """Ask the process to end, wait, then kill whatever is left of its group."""
+        with self._lock:
+            self._wanted = False
+            process = self._process
+        if process and process.poll() is None:
+            process.send_signal(self.service.stop_signal)
+            try:
+                process.wait(self.service.stop_seconds)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._clear()
+
+    def kill(self) -> None:
+        """Kill the process group at once, as a crash would; a supervisor restarts it."""
+        process = self._process
+        if process and process.poll() is None:
+            _kill_group(process.pid)
+            process.wait()
+
+    def take_down(self) -> None:
+        """Kill the process group at once; nobody restarts it until `start`."""
+        with self._lock:
+            self._wanted = False
+        self.kill()
+        self._clear()
+
+    def restart_if_ended(self) -> bool:
+        """Start the process again if it ended by itself and its back-off is over; say whether it did."""
+        with self._lock:
+            if not self._wanted or self.pid is not None:
+                return False
+            ran = time.monotonic() - self._started_at
+            if ran < self._back_off:
+                return False
+            self._back_off = FIRST_BACK_OFF if ran > STEADY_SECONDS else min(self._back_off * 2, LONGEST_BACK_OFF)
+            self.restarts += 1
+            self._clear()
+            self._spawn()
+            return True
+
+    def tail(self) -> str:
+        """Return the end of what the current process has logged."""
+        with self.log.open("rb") as log:
+            log.seek(max(self._log_start, self.log.stat().st_size - LOG_TAIL))
+            return log.read().decode(errors="replace")
+
+    def shorten_log(self) -> None:
+        """Keep one older log once the current one is large."""
+        if self.log.exists() and self.log.stat().st_size > LARGEST_LOG:
+            self.log.with_suffix(".log.1").write_bytes(self.log.read_bytes())
+            os.truncate(self.log, 0)
+
+    def _spawn(self) -> None:
+        self._started_at = time.monotonic()
+        self.service.prepare()
+        supervisor = os.getpid()
+        with self.log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(  # noqa: S603 - our own command
+                [str(word) for word in self.service.command],
+                env=os.environ | self.service.environment,
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=lambda: die_with(supervisor, self.service.death_signal),  # noqa: PLW1509 - two system calls
+            )
+        self._guard.watch(self._process.pid, self.service.death_signal)
+
+    def _clear(self) -> None:
+        """End what the process left behind in its group, and tell the guard."""
+        if self._process:
+            _kill_group(self._process.pid)
+            self._guard.forget(self._process.pid)
+            self._process = None
+
+
+def _kill_group(group: int) -> None:
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
 
 
 class Supervisor:

@@ -8,9 +8,7 @@ import sys
 import time
 
 from broker_project.stack import servers, stacks
-from broker_project.stack.folder_lock import AlreadyRunning, is_locked
-from broker_project.stack.folders import ROOT, STATE, StackFolder
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import ROOT, STATE, AlreadyRunning, Kept, StackFolder, is_locked
 from broker_project.stack.ports import LOOPBACK
 from broker_project.stack.secret_keys import hold_against_running, hold_against_stopped
 

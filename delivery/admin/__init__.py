@@ -9,7 +9,6 @@ and `filter_lab` (why filters hold or not), `releasing`, `resubmitting`, `republ
 """
 
 from delivery.admin import (
-    announcements,
     attempts,
     callbacks,
     configuration,
@@ -21,11 +20,9 @@ from delivery.admin import (
     messages,
     queue_groups,
     replays,
-    volatile_counts,
 )
 
 __all__ = [
-    "announcements",
     "attempts",
     "callbacks",
     "configuration",
@@ -37,5 +34,4 @@ __all__ = [
     "messages",
     "queue_groups",
     "replays",
-    "volatile_counts",
 ]

@@ -1,5 +1,6 @@
 """Attempts in the admin: one request and its answer."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from django.contrib import admin
@@ -7,12 +8,51 @@ from django.contrib.admin.views.main import ChangeList
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
 from broker_project.core.admin.theme import display, preformatted, table
-from delivery.admin.addressees import addressee_of, keep_callbacks
 from delivery.admin.contents import HIDDEN, ContentsAdmin, text_of
-from delivery.models import Attempt, Delivery
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, yes_or_no
+from delivery.models import Attempt, Callback, Delivery
 from delivery.outcomes import Meaning
+
+CALLBACK: Final = "_callback"
+"""Where the delivery of a reply keeps its callback once that is known."""
+
+
+def keep_callbacks(deliveries: Iterable[Delivery | None]) -> None:
+    """Let those that are replies know their callbacks: one query for all of them, none where there are none."""
+    replies = [one for one in deliveries if one and one.subscription_id is None]
+    if not replies:
+        return
+    found = Callback.objects.filter(reply__in={one.message_id for one in replies}, delivery_id__isnull=False)
+    by_delivery = {callback.delivery_id: callback for callback in found.select_related("event_type")}
+    for delivery in replies:
+        vars(delivery)[CALLBACK] = by_delivery.get(delivery.pk)
+
+
+def addressee_of(delivery: Delivery | None) -> SafeString | str:
+    """Return who gets it; a dash where that is gone."""
+    if delivery and delivery.subscription:
+        return str(delivery.subscription.subscriber)
+    callback = _callback_of(delivery)
+    return link_to("delivery_callback", callback.pk, callback) if callback else "-"
+
+
+def events_of(delivery: Delivery) -> str:
+    """Return what its subscription is for, an event type or a pattern, or the event type that a reply answers."""
+    if delivery.subscription:
+        return delivery.subscription.events
+    callback = _callback_of(delivery)
+    return str(callback.event_type) if callback and callback.event_type else "-"
+
+
+def _callback_of(delivery: Delivery | None) -> Callback | None:
+    if delivery is None or delivery.subscription_id is not None:
+        return None
+    if CALLBACK not in vars(delivery):
+        keep_callbacks([delivery])
+    callback: Callback | None = vars(delivery)[CALLBACK]
+    return callback
+
 
 MEANINGS: Final[dict[str, str]] = {
     Meaning.HOLD: "its line was held",

@@ -11,9 +11,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import instant, is_id, link_to
 from broker_project.core.admin.theme import AutocompleteSelectFilter, display, table
 from delivery.admin.contents import HIDDEN, ContentsAdmin, payload_of
+from delivery.admin.read_only import instant, is_id, link_to
 from delivery.models import Callback, Message
 from delivery.status.callback_status import CallbackNow, CallbackState, callbacks_now, in_state
 

@@ -5,8 +5,8 @@ from typing import ClassVar, Final
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import ReadOnlyAdmin, Record
 from broker_project.core.admin.theme import display, preformatted
+from delivery.admin.read_only import ReadOnlyAdmin, Record
 from delivery.models import Message
 
 SHOWN_BYTES: Final = 64 * 1024

@@ -9,14 +9,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import STATUS_COLOURS, is_id, link_to
 from broker_project.core.admin.theme import AutocompleteSelectFilter, display
-from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
+from delivery.admin.attempts import addressee_of, events_of, keep_callbacks
 from delivery.admin.line_work import counted
-from delivery.admin.narrowing import searched
-from delivery.admin.replayable import ReplayableAdmin
+from delivery.admin.read_only import STATUS_COLOURS, is_id, link_to
+from delivery.admin.replayable import ReplayableAdmin, searched
 from delivery.models import OPEN_SHELF, DeadLetter, MessageOutcome
-from delivery.status.dead_letters_ import REASONS, counts_of, dead_letters
+from delivery.status.dead_letters import REASONS, counts_of, dead_letters
 from delivery.status.line_status import COUNTED_AT_MOST
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 

@@ -1,25 +1,200 @@
 """Deliveries in the admin: one message on its way to one subscription."""
 
-from django.contrib import admin
+from typing import Any, ClassVar, Final
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, instant, is_id, link_to, yes_or_no
-from broker_project.core.admin.theme import AutocompleteSelectFilter, display
-from delivery.admin.addressees import addressee_of, events_of, keep_callbacks
-from delivery.admin.attempts import attempts_table
-from delivery.admin.narrowing import narrowed, searched
+from broker_project.core.admin.theme import (
+    ActionVariant,
+    AutocompleteSelectFilter,
+    UnfoldAdminTextareaWidget,
+    action,
+    after_dialog,
+    dialog,
+    display,
+    for_code,
+    page_of,
+)
+from delivery.admin.attempts import addressee_of, attempts_table, events_of, keep_callbacks
+from delivery.admin.contents import SHOWN_BYTES, may_see_contents
 from delivery.admin.queue_groups import mates_table
-from delivery.admin.replayable import ReplayableAdmin
-from delivery.admin.resubmitting import ResubmittingAdmin
-from delivery.models import Delivery, standing
+from delivery.admin.read_only import SHOWN_AT_MOST, STATUS_COLOURS, ReadOnlyAdmin, instant, is_id, link_to, yes_or_no
+from delivery.admin.replayable import ReplayableAdmin, narrowed, searched
+from delivery.models import Delivery, Message, standing
+from delivery.operations import release
+from delivery.publish.errors import Refusal
+from delivery.replay.eligibility import RESUBMITTABLE
+from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
 from delivery.status.dead_letters import in_group
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import GROUP_ID_PREFIX, WEBHOOK_ID_PREFIX
+
+RELEASING: Final = "It is sent in its place among what waits, whatever its filter says; a script runs again."
+RELEASED_AT_ONCE: Final = 500
+"""A form has at most 1,000 fields."""
+
+REFUSED: Final = (NotResubmittable, NoLongerKept, Refusal)
+BODY_HELP: Final = "As it is: sent again. Changed: judged as if it were published, and stored as a message of its own."
+
+
+class ReleasingAdmin(ReadOnlyAdmin[Delivery]):
+    """Deliveries, of which those that are HELD can be released."""
+
+    actions = ("release_chosen",)
+    actions_detail: ClassVar[tuple[str, ...]] = ("release",)
+
+    def has_release_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may change deliveries, which is only ever to release them."""
+        return request.user.has_perm("delivery.change_delivery")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Offer releasing only of what is HELD."""
+        offered: list[Any] = super().get_actions_detail(request, object_id)
+        if Delivery.objects.filter(pk=object_id, status=DeliveryStatus.HELD).exists():
+            return offered
+        return [one for one in offered if one.path != "release"]
+
+    @action(
+        description="Release",
+        permissions=["release"],
+        icon="play_arrow",
+        variant=ActionVariant.SUCCESS,
+        dialog=dialog("Release?", RELEASING, "Release"),
+    )
+    def release(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Release one."""
+        self._release(request, Delivery.objects.filter(pk=object_id))
+        return after_dialog(request, reverse("admin:delivery_delivery_change", args=[object_id]))
+
+    @admin.action(description="Release", permissions=["release"])
+    def release_chosen(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> HttpResponse | None:
+        """Ask, then release those of the chosen that are HELD."""
+        held = chosen.filter(status=DeliveryStatus.HELD).order_by("pk")[:RELEASED_AT_ONCE]
+        if "confirmed" in request.POST:
+            self._release(request, held)
+            return None
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{_question(len(held))} {RELEASING}",
+            "chosen": held,
+            "action": request.POST["action"],
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "subscriptions/confirm.html", context)
+
+    def _release(self, request: HttpRequest, chosen: QuerySet[Delivery]) -> None:
+        released = release([one.pk for one in chosen])
+        for delivery in Delivery.objects.open().filter(pk__in=released):
+            self.log_change(request, delivery, "Released.")
+        level = messages.SUCCESS if released else messages.WARNING
+        self.message_user(request, f"Released {_deliveries(len(released))}.", level)
+
+
+def _question(number: int) -> str:
+    return "Release this HELD delivery?" if number == 1 else f"Release these {number} HELD deliveries?"
+
+
+def _deliveries(number: int) -> str:
+    return "1 delivery" if number == 1 else f"{number} deliveries"
+
+
+class BodyForm(forms.Form):
+    """The body that is sent."""
+
+    body = forms.CharField(required=False, strip=False, widget=UnfoldAdminTextareaWidget({"rows": 16}))
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.fields["body"].help_text = BODY_HELP
+        for_code(self.fields["body"].widget)
+
+
+class ResubmittingAdmin(ReleasingAdmin):
+    """Deliveries, of which those that came to nothing can be sent again."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = (*ReleasingAdmin.actions_detail, "resubmit")
+
+    def has_resubmit_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may send things again."""
+        return request.user.has_perm("delivery.replay")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Offer it only of what can be."""
+        offered: list[Any] = super().get_actions_detail(request, object_id)
+        if Delivery.objects.filter(pk=object_id, status__in=RESUBMITTABLE).exists():
+            return offered
+        return [one for one in offered if one.path != "resubmit"]
+
+    @action(description="Resubmit", permissions=["resubmit"], icon="replay")
+    def resubmit(self, request: HttpRequest, object_id: str) -> HttpResponse:  # noqa: ARG002 - unfold's signature
+        """Lead to the form."""
+        return HttpResponseRedirect(reverse("admin:delivery_delivery_resubmission", args=[object_id]))
+
+    def get_urls(self) -> list[URLPattern]:
+        """Return the form's address too."""
+        view = self.admin_site.admin_view(self.resubmission)
+        return [path("<int:pk>/resubmission/", view, name="delivery_delivery_resubmission"), *super().get_urls()]
+
+    def resubmission(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Show the body, and send it again once that is confirmed."""
+        if not self.has_resubmit_permission(request) or not self.has_view_permission(request):
+            raise PermissionDenied
+        old = get_object_or_404(Delivery, pk=pk)
+        text = _text_of(old) if may_see_contents(request) else None
+        form = BodyForm(request.POST or None, initial={"body": text})
+        if request.method == "POST" and form.is_valid():
+            try:
+                return self._resubmit(request, old, _edit(text, form.cleaned_data["body"]))
+            except REFUSED as refused:
+                form.add_error(None, str(refused))
+        context = {
+            **self.admin_site.each_context(request),
+            **page_of(self, f"Resubmit delivery {pk}"),
+            "form": form,
+            "delivery": old,
+            "is_editable": text is not None,
+        }
+        return TemplateResponse(request, "delivery/resubmission.html", context)
+
+    def _resubmit(self, request: HttpRequest, old: Delivery, edit: Edit | None) -> HttpResponse:
+        new_id = resubmit(old.pk, edit=edit, most_bytes=settings.MAX_BODY_BYTES, senders=settings.QUEUE_SENDERS)
+        self.log_change(request, old, f"Resubmitted as {new_id}{', its body edited' if edit else ''}.")
+        self.message_user(request, f"This delivery repeats {old.pk}.", messages.SUCCESS)
+        return HttpResponseRedirect(reverse("admin:delivery_delivery_change", args=[new_id]))
+
+
+def _text_of(delivery: Delivery) -> str | None:
+    """Return the body as it can be edited in a browser; None where it cannot."""
+    message = Message.objects.only("body", "size").filter(pk=delivery.message_id or 0).first()
+    if message is None or message.size > SHOWN_BYTES:
+        return None
+    try:
+        return bytes(message.body).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _edit(text: str | None, given: str) -> Edit | None:
+    """Return what was changed, None for nothing: browsers send other ends of lines than they were given."""
+    return None if text is None or _lines(given) == _lines(text) else Edit(_lines(given).encode())
+
+
+def _lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 class StatusFilter(admin.SimpleListFilter):

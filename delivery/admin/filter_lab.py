@@ -1,5 +1,6 @@
-"""The filter lab: a filter, a stored message, and what the one makes of the other, term by term."""
+"""The filter lab: see what a filter makes of a stored message, term by term."""
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from django import forms
@@ -8,8 +9,9 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import MAX_ID_DIGITS
 from broker_project.core.admin.theme import (
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
@@ -17,22 +19,67 @@ from broker_project.core.admin.theme import (
     UnfoldAdminTextInputWidget,
     action,
     for_code,
+    label,
     page_of,
+    table,
 )
 from delivery.admin.contents import ContentsAdmin, may_see_contents, payload_of
-from delivery.admin.verdicts import terms_table, verdict_label
+from delivery.admin.read_only import MAX_ID_DIGITS
 from delivery.models import Message
-from delivery.playground.trials_ import newest_of, try_filters
+from delivery.playground.trials import newest_of, try_filters
 from delivery.status.explain_message import shown_of
-from subscriptions.filter_verdict import judge
-from subscriptions.filters import parse_filter, validate_filter
+from subscriptions.filter_verdict import Verdict, judge
+from subscriptions.filters import Explanation, Result, TermResult, parse_filter, validate_filter
 from subscriptions.models import EventType, Subscription
-from subscriptions.models.wanting import MAX_FILTER_STRING_LENGTH
+from subscriptions.models.subscriptions import MAX_FILTER_STRING_LENGTH
+
+COLOURS: Final = {Result.TRUE: "success", Result.FALSE: "danger", Result.NULL: "warning", Result.FAILED: "danger"}
+NOTHING: Final = "nothing"
 
 LARGEST_ID: Final = 10**MAX_ID_DIGITS - 1
 LANGUAGE: Final = (
     "$$->'Body'->>'state' = 'open' AND $$->'Header'->'X-Team'->>0 = 'blue'; all of it: docs/reference/filters.md"
 )
+
+
+def verdict_label(verdict: Verdict) -> SafeString:
+    """Return whether a message qualifies."""
+    if verdict.is_unknown:
+        return label("held", "warning")
+    return label("gets it", "success") if verdict.qualifies else label("does not", "danger")
+
+
+def result_label(result: Result) -> SafeString:
+    """Return what a filter or a term of it is."""
+    return label(result.value, COLOURS[result])
+
+
+def terms_table(explanation: Explanation) -> SafeString:
+    """Return the terms of a filter, one a row."""
+    rows = [[_code(term.text), result_label(term.result), _found(term)] for term in explanation.terms]
+    return table(["term", "is", "found in the message"], rows)
+
+
+def terms_list(explanation: Explanation | None) -> SafeString:
+    """Return the terms of a filter within one cell."""
+    terms = explanation.terms if explanation else ()
+    rows = ((result_label(term.result), _code(term.text), _found(term)) for term in terms)
+    return format_html_join("", '<div class="py-1">{} {} — {}</div>', rows)
+
+
+def _found(term: TermResult) -> SafeString:
+    """Return the values a term looked at, which path had which where there are two; or why it failed."""
+    return format_html("{}", term.reason) if term.reason else format_html_join(" ", "{}", zip(_values(term)))
+
+
+def _values(term: TermResult) -> Iterator[SafeString]:
+    for found in term.values:
+        value = format_html("<em>{}</em>", NOTHING) if found.value is None else _code(found.value)
+        yield format_html("<div>{} is {}</div>", _code(found.path), value) if len(term.values) > 1 else value
+
+
+def _code(text: str) -> SafeString:
+    return format_html('<code class="font-mono text-xs" style="overflow-wrap: anywhere">{}</code>', text)
 
 
 class LabForm(forms.Form):

@@ -10,13 +10,12 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import SHOWN_AT_MOST
 from broker_project.core.admin.theme import table
+from delivery.admin.read_only import SHOWN_AT_MOST
 from delivery.models import Delivery, Lane, Line, LineEvent
 from delivery.models.deliveries import DeliveryQuerySet
-from delivery.status.line_status import COUNTED_AT_MOST
-from delivery.status.queue_status import SenderStanding, senders
-from delivery.status.standing import Standing, held_lines, lines_with_some_apart, standings_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineStatus, held_lines, line_statuses, lines_with_some_apart
+from delivery.status.queue_status import SenderStatus, senders
 from subscriptions.models import Subscriber
 
 STANDING: Final = "_standing"
@@ -66,24 +65,24 @@ class LaneFilter(admin.SimpleListFilter):
         return queryset.filter(lane=self.value())
 
 
-def keep_standing(line: Line, standing: Standing) -> None:
+def keep_standing(line: Line, standing: LineStatus) -> None:
     """Let a line know how it stands, so that it is not asked for each of its columns."""
     vars(line)[STANDING] = standing
 
 
-def standing_of(line: Line) -> Standing:
+def standing_of(line: Line) -> LineStatus:
     """Return how a line stands: as its list has read it, or read once for its page."""
     if STANDING not in vars(line):
-        keep_standing(line, standings_of([line.pk])[line.pk])
-    standing: Standing = vars(line)[STANDING]
+        keep_standing(line, line_statuses([line.pk])[line.pk])
+    standing: LineStatus = vars(line)[STANDING]
     return standing
 
 
-def sender_of(line: Line) -> SenderStanding | None:
+def sender_of(line: Line) -> SenderStatus | None:
     """Return how the QUEUE sender stands whose line this is, read once; None for another line."""
     if SENDER not in vars(line):
         vars(line)[SENDER] = next((one for one in senders() if one.line_id == line.pk), None)
-    sender: SenderStanding | None = vars(line)[SENDER]
+    sender: SenderStatus | None = vars(line)[SENDER]
     return sender
 
 

@@ -1,17 +1,92 @@
 """Lines in the admin: why one is held, until when, who drives it, and what waits in it."""
 
+from typing import Final
+
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import instant, link_to, link_to_list
 from broker_project.core.admin.theme import display
-from delivery.admin.line_work import HeldFilter, LaneFilter, history_of, keep_standing, oldest_of, sender_of, sister_of
-from delivery.admin.standing_columns import StandingColumns
+from delivery.admin.line_work import (
+    HeldFilter,
+    LaneFilter,
+    counted,
+    history_of,
+    keep_standing,
+    oldest_of,
+    sender_of,
+    sister_of,
+    standing_of,
+)
+from delivery.admin.read_only import ReadOnlyAdmin, instant, link_to, link_to_list
 from delivery.models import Lane, Line
-from delivery.status.standing import standings_of
+from delivery.status.line_status import LineState, line_statuses
+
+STATE_COLOURS: Final = {
+    LineState.HELD: "danger",
+    LineState.SENDING: "info",
+    LineState.WAITING: "info",
+    LineState.DEFERRED: "warning",
+    LineState.PAUSED: "warning",
+    LineState.AWAITING_RELEASE: "danger",
+    LineState.DELAYED: "info",
+    LineState.INACTIVE: "warning",
+    LineState.IDLE: "success",
+}
+
+
+class StandingColumns(ReadOnlyAdmin[Line]):
+    """What is told of lines of every kind: their state, what waits in them, and what for."""
+
+    @display(description="state", label=STATE_COLOURS)
+    def state(self, line: Line) -> str:
+        """Return what it is doing."""
+        return str(standing_of(line).state)
+
+    @display(description="waiting")
+    def waiting(self, line: Line) -> str:
+        """Return how many deliveries are unfinished, or groups of a sender, counted no further than needed."""
+        return counted(standing_of(line).waiting)
+
+    @display(description="deferred")
+    def set_aside(self, line: Line) -> str:
+        """Return how many of them failed before and are tried again later."""
+        return counted(standing_of(line).set_aside)
+
+    @display(description="next of those due")
+    def set_aside_due(self, line: Line) -> str:
+        """Return when the next one that was set aside is due."""
+        return instant(standing_of(line).set_aside_due_at)
+
+    @display(description="delayed")
+    def delayed(self, line: Line) -> str:
+        """Return how many of them are not to be sent before a moment of their own."""
+        return counted(standing_of(line).delayed)
+
+    @display(description="to release")
+    def awaiting_release(self, line: Line) -> str:
+        """Return how many of them are HELD until somebody releases them."""
+        return counted(standing_of(line).awaiting_release)
+
+    @display(description="held since")
+    def hold_since(self, line: Line) -> str:
+        """Return since when it waits for its endpoint."""
+        hold = standing_of(line).hold
+        return instant(hold.since if hold else None)
+
+    @display(description="held because", empty_value="-")
+    def hold_reason(self, line: Line) -> str | None:
+        """Return why it waits for its endpoint."""
+        hold = standing_of(line).hold
+        return hold.reason if hold else None
+
+    @display(description="next try")
+    def next_try(self, line: Line) -> str:
+        """Return when a held line tries again."""
+        hold = standing_of(line).hold
+        return instant(hold.next_try_at if hold else None)
 
 
 @admin.register(Line)
@@ -50,7 +125,7 @@ class LineAdmin(StandingColumns):
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Return a page of lines, with how they all stand read at once."""
         page = super().get_changelist_instance(request)
-        standings = standings_of([line.pk for line in page.result_list])
+        standings = line_statuses([line.pk for line in page.result_list])
         for line in page.result_list:
             keep_standing(line, standings[line.pk])
         return page

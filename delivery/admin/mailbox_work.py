@@ -8,13 +8,13 @@ from django.db.models.functions import Now
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import SHOWN_AT_MOST, instant, link_to
 from broker_project.core.admin.theme import link, table
-from delivery.admin.addressees import events_of
+from delivery.admin.attempts import events_of
 from delivery.admin.line_work import counted
-from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, MailboxStanding, mailboxes_of
+from delivery.admin.read_only import SHOWN_AT_MOST, instant, link_to
+from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, MailboxStatus, mailboxes_of
 from delivery.models import Delivery, Mailbox
-from delivery.status.handed_out import in_flight_of
+from delivery.status.in_flight import in_flight_of
 from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 STANDING: Final = "_standing"
@@ -34,11 +34,11 @@ def keep_standings(boxes: Sequence[Mailbox]) -> None:
         vars(box)[STANDING] = standings[box.pk]
 
 
-def standing_of(box: Mailbox) -> MailboxStanding:
+def standing_of(box: Mailbox) -> MailboxStatus:
     """Return how a mailbox stands: as its list has read it, or read once for its page."""
     if STANDING not in vars(box):
         keep_standings([box])
-    standing: MailboxStanding = vars(box)[STANDING]
+    standing: MailboxStatus = vars(box)[STANDING]
     return standing
 
 

@@ -1,19 +1,26 @@
-"""Mailboxes in the admin: what waits to be fetched, since when, and what clients have."""
+"""Mailboxes in the admin: what waits, what clients hold, and how to return or purge it."""
 
+import re
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from http import HTTPStatus
+from typing import Any, ClassVar, Final, NamedTuple
 
-from django.contrib import admin
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import instant, link_to, link_to_list, yes_or_no
-from broker_project.core.admin.theme import STATUS_COLOURS, display
-from delivery.admin.emptying import EmptyingAdmin
+from broker_project.core.admin.theme import STATUS_COLOURS, ActionVariant, action, display
 from delivery.admin.line_work import main_line_of
 from delivery.admin.mailbox_work import (
+    handed_out,
     in_flight_table,
     keep_standings,
     link_to_return,
@@ -21,12 +28,154 @@ from delivery.admin.mailbox_work import (
     standing_of,
     with_mailbox,
 )
-from delivery.models import Mailbox
+from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, link_to_list, yes_or_no
+from delivery.mailbox.acknowledge import MOST_RECEIPTS, give_back
+from delivery.mailbox.available import end_in_vain
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.unread import PURGE_SECONDS, purge
+from delivery.models import Delivery, Mailbox
+from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode
+
+CHOSEN: Final = re.compile(r"(\d{1,18})\.(\d{1,9})", re.ASCII)
+"""A delivery, and the number of the hand-out."""
+WHY: Final = {DeliveryStatus.CANCELLED: "as was asked", DeliveryStatus.FAILED: "its redeliveries are used up"}
 
 RETURNABLE: Final = "returnable"
 LOOKED_AT: Final = "looked_at"
 COUNTS: Final = ("available", "oldest", "in_flight", "waiting", "redelivered", "expired")
+
+
+class HandOut(NamedTuple):
+    """A hand-out that may be returned, as a form shows and sends it: only the newest of a delivery counts."""
+
+    pk: str
+    text: str
+    ends: str
+    """As what its delivery ends if it is returned; empty: it is available again."""
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        return f"{self.text}: {self.ends}" if self.ends else self.text
+
+
+def wanted_of(box: Mailbox, asked: str) -> list[HandOut]:
+    """Return what may be returned: the delivery that is asked for, or what is next to time out, as much as is shown."""
+    return [_hand_out(box, one) for one in handed_out(box, only=int(asked) if is_id(asked) else None)]
+
+
+def none_of(asked: str) -> str:
+    """Return what is said where nothing of it is in flight."""
+    return f"Delivery {asked} is not in flight." if is_id(asked) else "Nothing of it is in flight."
+
+
+def question_of(box: Mailbox, chosen: Sequence[HandOut], asked: str) -> str:
+    """Return what is asked before these are returned: how many of how many, and how many of them end by it."""
+    ending = sum(bool(one.ends) for one in chosen)
+    if is_id(asked):
+        then = "It ends by that." if ending else "Whoever fetches next gets it."
+        return f"Return this? Its client may be at work on it, and its receipt counts no more. {then}"
+    then = (
+        f"{len(chosen) - ending} will be available again, {ending} will end."
+        if ending
+        else "Whoever fetches next gets them."
+    )
+    which = _so_many_of(box, len(chosen))
+    return f"Return {which}? Clients may be at work on them, and their receipts count no more. {then}"
+
+
+def _so_many_of(box: Mailbox, shown: int) -> str:
+    out = standing_of(box).in_flight
+    return f"all {shown} in flight" if out <= shown else f"the {shown} next to time out, of {so_many(out)} in flight"
+
+
+def given_back(box: Mailbox, chosen: Sequence[str]) -> tuple[str, int]:
+    """Return what was shown and is in flight still; say what became of it, and at which level."""
+    named = filter(None, map(CHOSEN.fullmatch, chosen[:MOST_RECEIPTS]))
+    receipts = [Receipt(*map(int, one.groups())) for one in named]
+    done = Counter(one.code for one in give_back(box.pk, receipts).values() if one.status == HTTPStatus.OK)
+    failed, cancelled = done[ReceiptCode.FAILED], done[ReceiptCode.CANCELLED]
+    note = f"Returned {done[ReceiptCode.RETURNED]} of {len(receipts)}"
+    note += f"; {failed} {'has' if failed == 1 else 'have'} FAILED, redeliveries used up" if failed else ""
+    note += f"; {cancelled} {'is' if cancelled == 1 else 'are'} CANCELLED, as was asked" if cancelled else ""
+    return f"{note}.", messages.SUCCESS if done else messages.WARNING
+
+
+def _hand_out(box: Mailbox, one: Delivery) -> HandOut:
+    times = "once" if one.fetches == 1 else f"{one.fetches} times"
+    end = end_in_vain(cancel_requested=one.cancel_requested, fetches=one.fetches, limit=box.max_redeliveries)
+    ends = f"ends as {end}, {WHY[end]}" if end else ""
+    return HandOut(f"{one.pk}.{one.fetches}", f"delivery {one.pk}, handed out {times}", ends)
+
+
+class EmptyingAdmin(ReadOnlyAdmin[Mailbox]):
+    """Mailboxes, from which clients' hand-outs can be taken back and which can be emptied."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = ("give_back", "purge")
+
+    def has_empty_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may change mailboxes, which is only ever to take things out of them."""
+        return request.user.has_perm("delivery.change_mailbox")
+
+    @action(description="Return what is in flight", permissions=["empty"], icon="undo", variant=ActionVariant.WARNING)
+    def give_back(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then make available at once what is in flight, or the one delivery that is asked for."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            return self._done(request, box, *given_back(box, request.POST.getlist(ACTION_CHECKBOX_NAME)))
+        asked = request.GET.get("delivery", "")
+        chosen = wanted_of(box, asked)
+        if not chosen:
+            return self._done(request, box, none_of(asked), messages.WARNING)
+        return self._asked(request, box, question_of(box, chosen, asked), chosen)
+
+    @action(description="Purge", permissions=["empty"], icon="delete_sweep", variant=ActionVariant.DANGER)
+    def purge(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask, then end as CANCELLED all that is in it."""
+        box = get_object_or_404(self.get_queryset(request), pk=object_id)
+        if request.method == "POST":
+            return self._done(request, box, *_purged(box))
+        return self._asked(request, box, _question(box), [box])
+
+    def _asked(self, request: HttpRequest, box: Mailbox, question: str, chosen: list[Any]) -> HttpResponse:
+        context: dict[str, Any] = {
+            **self.admin_site.each_context(request),
+            "title": question,
+            "chosen": chosen,
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "back": _page_of(box),
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "subscriptions/confirm.html", context)
+
+    def _done(self, request: HttpRequest, box: Mailbox, note: str, level: int) -> HttpResponse:
+        if level == messages.SUCCESS:
+            self.log_change(request, box, note)
+        self.message_user(request, note, level)
+        return HttpResponseRedirect(_page_of(box))
+
+
+def _page_of(box: Mailbox) -> str:
+    return reverse("admin:delivery_mailbox_change", args=[box.pk])
+
+
+def _question(box: Mailbox) -> str:
+    standing = standing_of(box)
+    there = f"{so_many(standing.available)} available, {so_many(standing.waiting)} waiting"
+    out = f"{so_many(standing.in_flight)} in flight, unless acknowledged"
+    return (
+        f"Cancel all that is in this mailbox: {there}, and {out}?"
+        " None of it is handed out again; this cannot be undone."
+    )
+
+
+def _purged(box: Mailbox) -> tuple[str, int]:
+    done = purge(box.pk, seconds=PURGE_SECONDS)
+    ended = f"Cancelled {done.cancelled} {'delivery' if done.cancelled == 1 else 'deliveries'}"
+    out = f"; {done.in_flight} in flight end so unless they are acknowledged" if done.in_flight else ""
+    more = "" if done.is_complete else "; there is more: purge it again"
+    return f"{ended}{out}{more}.", messages.SUCCESS
 
 
 @admin.register(Mailbox)

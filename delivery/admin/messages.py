@@ -1,23 +1,68 @@
 """Messages in the admin: what was published, and to whom it went."""
 
-from django.contrib import admin
+from typing import Any, ClassVar, Final
+
+from django.conf import settings
+from django.contrib import admin, messages
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
-from broker_project.core.admin.theme import AutocompleteSelectFilter, display, table
+from broker_project.core.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, display, table
 from delivery.admin.callbacks import callbacks_table
 from delivery.admin.contents import HIDDEN, payload_of
+from delivery.admin.filter_lab import FilterLabAdmin, terms_list, verdict_label
 from delivery.admin.queue_groups import SHOWN_WITH, group_link, groups_table
-from delivery.admin.republishing import RepublishingAdmin
-from delivery.admin.verdicts import terms_list, verdict_label
+from delivery.admin.read_only import SHOWN_AT_MOST, link_to, link_to_list, status_badge, subscription_link
+from delivery.callbacks.address import callback_terms
 from delivery.models import Delivery, Message
-from delivery.status.explain_message import EXPLAINED_AT_MOST, explain
+from delivery.publish.errors import Refusal
+from delivery.replay.resubmit import NotResubmittable, nobody_got, republish
+from delivery.status.explain_message import EXPLAINED_AT_MOST, explain_message
+
+AGAIN: Final = "As a message of its own, a copy of this one, to whoever qualifies now; this one stays as it is."
 
 OUTCOME_COLOURS = {"ROUTED": "success", "UNROUTED": "warning", "DISCARDED": "warning", "DEAD_LETTERED": "danger"}
+
+
+class RepublishingAdmin(FilterLabAdmin):
+    """Messages, of which those that nobody got can be published again."""
+
+    actions_detail: ClassVar[tuple[str, ...]] = (*FilterLabAdmin.actions_detail, "resubmit")
+
+    def has_resubmit_permission(self, request: HttpRequest, object_id: object = None) -> bool:  # noqa: ARG002 - unfold's
+        """Tell whether the user may send things again."""
+        return request.user.has_perm("delivery.replay")
+
+    def get_actions_detail(self, request: HttpRequest, object_id: int) -> list[Any]:
+        """Offer it only of what went to nobody."""
+        offered: list[Any] = super().get_actions_detail(request, object_id)
+        message = Message.objects.defer("body").filter(pk=object_id).first()
+        return offered if message and nobody_got(message) else [one for one in offered if one.path != "resubmit"]
+
+    @action(
+        description="Resubmit",
+        permissions=["resubmit"],
+        icon="replay",
+        dialog=dialog("Publish it again?", AGAIN, "Publish"),
+    )
+    def resubmit(self, request: HttpRequest, _form: object, object_id: str) -> HttpResponse:
+        """Publish it again, and lead to the copy."""
+        try:
+            accepted = republish(
+                int(object_id),
+                key_hours=settings.IDEMPOTENCY_KEY_HOURS,
+                senders=settings.QUEUE_SENDERS,
+                callbacks=callback_terms(),
+            )
+        except (NotResubmittable, Refusal) as refused:
+            self.message_user(request, str(refused), messages.WARNING)
+            return after_dialog(request, reverse("admin:delivery_message_change", args=[object_id]))
+        self.log_change(request, Message.objects.only("pk").get(pk=object_id), f"Resubmitted as {accepted.id}.")
+        self.message_user(request, f"This message is a copy of {object_id}.", messages.SUCCESS)
+        return after_dialog(request, reverse("admin:delivery_message_change", args=[accepted.id]))
 
 
 @admin.register(Message)
@@ -107,7 +152,7 @@ class MessageAdmin(RepublishingAdmin):
     @display(description="who gets it, and why")
     def explanation_table(self, message: Message) -> SafeString:
         """Return every subscription that its event type reaches, by the configuration that is now in force."""
-        explanations = explain(message)
+        explanations = explain_message(message)
         rows: list[list[object]] = [
             [
                 subscription_link(one.subscription),

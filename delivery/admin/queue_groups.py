@@ -8,7 +8,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import (
+from broker_project.core.admin.theme import AutocompleteSelectFilter, display, label, table
+from delivery.admin.read_only import (
     SHOWN_AT_MOST,
     ReadOnlyAdmin,
     instant,
@@ -18,9 +19,8 @@ from broker_project.core.admin.read_only import (
     subscription_link,
     yes_or_no,
 )
-from broker_project.core.admin.theme import AutocompleteSelectFilter, display, label, table
 from delivery.models import Delivery, QueueGroup
-from delivery.status.queue_status import GroupStanding, GroupState, groups_of, state_of
+from delivery.status.queue_status import GroupState, GroupStatus, groups_of, state_of
 from delivery.webhook.parts import GROUP_ID_PREFIX
 
 SHOWN_WITH: Final = ("subscription__subscriber", "subscription__event_type")
@@ -111,7 +111,7 @@ def groups_table(deliveries: Iterable[Delivery]) -> SafeString | str:
     return table(headers, rows) if rows else "-"
 
 
-def _row(group: GroupStanding) -> list[object]:
+def _row(group: GroupStatus) -> list[object]:
     return [
         group_link(group.id),
         label(group.state, COLOURS[group.state]),

@@ -1,20 +1,77 @@
-"""Lists of deliveries, from which one gets to a replay of what they show."""
+"""Lists of deliveries: found along an index, with a way to replay what they show."""
 
 from typing import Any, ClassVar, Final, TypeVar
 from urllib.parse import urlencode
 
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.urls import reverse
 
-from broker_project.core.admin.read_only import ReadOnlyAdmin, is_id
 from broker_project.core.admin.theme import action
-from delivery.models import Delivery, Line
+from delivery.admin.read_only import ReadOnlyAdmin, is_id
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.replay.eligibility import REPLAYABLE
+from delivery.status.dead_letters import apart_in, deliveries_of
+from delivery.status.in_flight import under_way
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX
+from subscriptions.models import Subscription
 
 Listed = TypeVar("Listed", bound=Delivery)
 
 STATUS: Final = ("status__exact", "reason")
 """What lists are narrowed by to some statuses."""
+
+
+def narrowed(rows: QuerySet[Delivery], asked: QueryDict) -> QuerySet[Delivery]:
+    """Return of `rows` at least those that a list is asked for, as many as are shown; its own filters do the rest."""
+    status = asked.get("status__exact")
+    if status == DeliveryStatus.HELD:
+        rows = rows.filter(due_at=UNTIL_RELEASED)
+    if not _is_looked_up(asked) and (newest := _newest(asked, status)) is not None:
+        return rows.filter(pk__in=newest)
+    if status in FINAL:
+        return rows.filter(closed_on__lt=OPEN_SHELF)
+    return rows.filter(closed_on=OPEN_SHELF) if status in UNFINISHED else rows
+
+
+def searched(term: str) -> str:
+    """Return a search term without what its subscriber received an id with."""
+    return term.strip().removeprefix(WEBHOOK_ID_PREFIX)
+
+
+def _is_looked_up(asked: QueryDict) -> bool:
+    """Tell whether an id is asked for, which the database finds among whatever there is."""
+    return bool(searched(asked.get("q", "")) or asked.get("message__id"))
+
+
+def _newest(asked: QueryDict, status: str | None) -> list[int] | None:
+    """Return the newest of the subscription or line that is asked for; None where none is, or it has no subscriber.
+
+    What is under way is found in any case.
+    """
+    subscription, line_id = _id_of_search(asked, "subscription__id__exact"), _id_of_search(asked, "line__id__exact")
+    line = Line.objects.filter(pk=line_id).first() if line_id else None
+    wanted = [subscription] if subscription else _subscriptions_of(line)
+    if status == DeliveryStatus.IN_FLIGHT:
+        return under_way(wanted or None, key=None, downwards=True, limit=COUNTED_AT_MOST)
+    if not wanted:
+        return None
+    if line and line.lane == Lane.RETRY and status not in FINAL:
+        return apart_in(line.pk, wanted, limit=COUNTED_AT_MOST)
+    return deliveries_of(wanted, status, key=None, downwards=True, limit=COUNTED_AT_MOST)
+
+
+def _subscriptions_of(line: Line | None) -> list[int]:
+    if line is None or line.subscriber_id is None:
+        return []
+    return [*Subscription.objects.filter(subscriber=line.subscriber_id).values_list("pk", flat=True)]
+
+
+def _id_of_search(asked: QueryDict, name: str) -> int | None:
+    text = asked.get(name) or ""
+    return int(text) if is_id(text) else None
 
 
 class ReplayableAdmin(ReadOnlyAdmin[Listed]):

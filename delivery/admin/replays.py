@@ -1,20 +1,176 @@
 """Replays and backfills in the admin."""
 
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
 
+from django import forms
 from django.contrib import admin, messages
+from django.core import signing
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from broker_project.core.admin.read_only import ReadOnlyAdmin, is_id
-from broker_project.core.admin.theme import ActionVariant, action, after_dialog, dialog, display, page_of, progress
-from delivery.admin.replay_form import Asked, ReplayForm
-from delivery.admin.selections import selection_table
+from broker_project.core.admin.row_ids import AutocompleteSelect
+from broker_project.core.admin.theme import (
+    ActionVariant,
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminTextInputWidget,
+    action,
+    after_dialog,
+    dialog,
+    display,
+    page_of,
+    progress,
+    table,
+)
+from delivery.admin.read_only import ReadOnlyAdmin, instant, is_id, link_to, subscription_link
 from delivery.models import Replay, ReplayKind, ReplayState
 from delivery.replay import replay_job
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE
 from delivery.replay.replay_job import ReplayFinished
+from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
+from subscriptions.models import EventType, Subscriber, Subscription
+
+SEALED_SECONDS: Final = 3600
+"""What was counted longer ago has to be counted again."""
+SALT: Final = "delivery.admin.replays"
+
+SHOWN_AT_MOST: Final = 20
+MOMENTS: Final = ("from", "to", "since")
+
+ENDING = (ReplayState.CANCELLING, ReplayState.FAILING)
+CANCELLING = (
+    "What a replay has made by then is sent all the same. After a backfill its subscription is INACTIVE again, and all"
+    " that it has is cancelled."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayQuestion:
+    """What somebody wants made again."""
+
+    selection: Selection
+    subscription_id: int | None
+    """The one that was named, if it was one."""
+    pace: int | None
+
+    def sealed(self) -> str:
+        """Return it as text that a page carries and nobody changes."""
+        return signing.dumps([self.selection.kept(), self.subscription_id, self.pace], salt=SALT)
+
+    @classmethod
+    def unsealed(cls, text: str) -> Self | None:
+        """Return what was sealed; None for what was not, or too long ago."""
+        try:
+            kept, subscription_id, pace = signing.loads(text, salt=SALT, max_age=SEALED_SECONDS)
+        except signing.BadSignature:
+            return None
+        return cls(Selection.of(kept), subscription_id, pace)
+
+
+def _found_by(model: Any, field: str) -> AutocompleteSelect:
+    """Return what finds one of those that `model`'s link refers to by what is typed."""
+    return AutocompleteSelect(model._meta.get_field(field), admin.site)  # noqa: SLF001 - documented by Django
+
+
+class ReplayForm(forms.Form):
+    """Which deliveries are to be made again, and how fast."""
+
+    subscription = forms.ModelChoiceField(
+        Subscription.objects.all(), required=False, widget=_found_by(Replay, "subscription")
+    )
+    subscriber = forms.ModelChoiceField(
+        Subscriber.objects.all(),
+        required=False,
+        widget=_found_by(Subscription, "subscriber"),
+        help_text="Or a subscriber: all its subscriptions.",
+    )
+    event_type = forms.ModelChoiceField(
+        EventType.objects.all(),
+        required=False,
+        widget=_found_by(Subscription, "event_type"),
+        help_text="If only what was published as that is wanted.",
+    )
+    statuses = forms.MultipleChoiceField(
+        choices=[(status, status) for status in sorted(REPLAYABLE)],
+        initial=sorted(RESUBMITTABLE),
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+    )
+    begin = forms.DateTimeField(
+        required=False,
+        label="From",
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Made then or later (UTC), such as 2026-11-22 14:30.",
+    )
+    end = forms.DateTimeField(
+        required=False, label="To", widget=UnfoldAdminTextInputWidget, help_text="Made before (UTC)."
+    )
+    pace = forms.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MOST_PACE,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text="New deliveries a second at most; empty: as fast as it goes.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
+        given: dict[str, Any] = self.cleaned_data
+        if not self.errors and bool(given["subscription"]) == bool(given["subscriber"]):
+            raise forms.ValidationError("Give a subscription or a subscriber.")
+        if given.get("begin") and given.get("end") and given["begin"] >= given["end"]:
+            self.add_error("end", "This is not after the beginning.")
+        return given if self.errors else {**given, "selection": self._selection(given)}
+
+    def asked(self) -> ReplayQuestion:
+        """Return what the form says, once it is valid."""
+        given = self.cleaned_data
+        return ReplayQuestion(given["selection"], given["subscription"] and given["subscription"].pk, given["pace"])
+
+    def _selection(self, given: dict[str, Any]) -> Selection | None:
+        one: Subscription | None = given["subscription"]
+        try:
+            return Selection.among(
+                [one] if one else given["subscriber"].subscriptions.all(),
+                statuses=given["statuses"],
+                event_type_id=given["event_type"] and given["event_type"].pk,
+                begin=given["begin"],
+                end=given["end"],
+            )
+        except NothingToReplay as nothing:
+            self.add_error("subscription" if one else "subscriber", str(nothing))
+            return None
+
+
+def selection_table(replay: Replay) -> SafeString:
+    """Return what was asked for; what is gone meanwhile is left out."""
+    asked = replay.selection
+    found = {
+        "subscriber": _link(Subscriber, asked.get("subscriber")),
+        "subscriptions": _links(asked.get("subscriptions", [])),
+        "event type": _link(EventType, asked.get("event_type")),
+        "statuses": ", ".join(asked.get("statuses", [])),
+        **{name: instant(parse_datetime(asked[name])) for name in MOMENTS if asked.get(name)},
+    }
+    return table([], [(name, value) for name, value in found.items() if value])
+
+
+def _link(model: type[Subscriber] | type[EventType], pk: int | None) -> SafeString | str:
+    found = model.objects.filter(pk=pk or 0).first()
+    return link_to(f"subscriptions_{model._meta.model_name}", found.pk, found) if found else ""  # noqa: SLF001
+
+
+def _links(ids: list[int]) -> SafeString:
+    found = Subscription.objects.filter(pk__in=ids[:SHOWN_AT_MOST]).select_related("subscriber", "event_type")
+    shown: list[object] = [subscription_link(one) for one in found.order_by("pk")]
+    if len(ids) > SHOWN_AT_MOST:
+        shown.append(f"and {len(ids) - SHOWN_AT_MOST} more")
+    return format_html_join("", "<div>{}</div>", zip(shown, strict=True))
+
 
 STATE_COLOURS = {
     **dict.fromkeys(map(str, ReplayState), "info"),
@@ -22,12 +178,6 @@ STATE_COLOURS = {
     **dict.fromkeys(("FAILING", "FAILED"), "danger"),
     "DONE": "success",
 }
-
-ENDING = (ReplayState.CANCELLING, ReplayState.FAILING)
-CANCELLING = (
-    "What a replay has made by then is sent all the same. After a backfill its subscription is INACTIVE again, and all"
-    " that it has is cancelled."
-)
 
 
 @admin.register(Replay)
@@ -74,7 +224,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
     def new_replay(self, request: HttpRequest) -> HttpResponse:
         """Ask which deliveries, count them, and make them again once that was seen."""
         if "counted" in request.POST:
-            return self._begin(request, Asked.unsealed(request.POST["counted"]))
+            return self._begin(request, ReplayQuestion.unsealed(request.POST["counted"]))
         form = ReplayForm(request.POST or None, initial=_initial(request.GET))
         context = {**self.admin_site.each_context(request), **page_of(self, "New replay"), "form": form}
         if form.is_valid():
@@ -99,7 +249,7 @@ class ReplayAdmin(ReadOnlyAdmin[Replay]):
             self.message_user(request, str(finished), messages.WARNING)
         return after_dialog(request, reverse("admin:delivery_replay_change", args=[object_id]))
 
-    def _begin(self, request: HttpRequest, asked: Asked | None) -> HttpResponse:
+    def _begin(self, request: HttpRequest, asked: ReplayQuestion | None) -> HttpResponse:
         if asked is None:
             self.message_user(request, "That was counted too long ago: count again.", messages.WARNING)
             return HttpResponseRedirect(reverse("admin:delivery_replay_new_replay"))

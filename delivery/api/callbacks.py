@@ -12,10 +12,9 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import OneOfField
+from broker_project.core.api.fields import OneOfField, QueryNumberField
 from broker_project.core.api.pagination import Order, PageQuery, page_response, query_of
-from broker_project.core.api.query_fields import QueryNumberField
-from delivery.api.attempts import AttemptSerializer
+from delivery.api.deliveries import AttemptSerializer
 from delivery.api.records import Records
 from delivery.api.replies import Reply
 from delivery.models import Callback, Delivery

@@ -14,11 +14,10 @@ from rest_framework.views import APIView
 
 from broker_project.core.api.fields import OneOfField, TextField
 from broker_project.core.api.pagination import Order, Page, PageQuery, Stretch, page_of
-from delivery.api.delivery_documents import DeliverySerializer
-from delivery.api.records import Records
-from delivery.api.visibility import deliveries_for
+from delivery.api.deliveries import DeliverySerializer
+from delivery.api.records import Records, deliveries_for
 from delivery.models import OPEN_SHELF, Delivery, MessageOutcome
-from delivery.status.dead_letters_ import REASONS, counts_of, dead_letters
+from delivery.status.dead_letters import REASONS, counts_of, dead_letters
 from delivery.status.line_status import COUNTED_AT_MOST
 from subscriptions.api.permissions import MayReceive, key_of
 from subscriptions.models import ApiKey, EventType, Scope, Subscription

@@ -1,10 +1,18 @@
 """What explanations look like over the API."""
 
+from django.shortcuts import get_object_or_404
+from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
 
-from delivery.status.explain_message import EXPLAINED_AT_MOST, Explanations
+from delivery.models import Message
+from delivery.status.explain_message import EXPLAINED_AT_MOST, Explanations, explain_message
+from subscriptions.api.permissions import MayManage
 from subscriptions.filter_verdict import HeaderFilterResult, Verdict
 from subscriptions.filters import Explanation, Found, Result, TermResult
+from subscriptions.models import Scope
 
 
 class FoundSerializer(serializers.Serializer[Found]):
@@ -64,3 +72,16 @@ class ExplanationSerializer(serializers.Serializer[Explanations]):
 
     subscriptions = ExplainedSerializer(source="found", many=True)
     is_cut = serializers.BooleanField(help_text=f"Whether there are more than these {EXPLAINED_AT_MOST}.")
+
+
+class ExplanationOfMessage(APIView):
+    """Who gets a message, and why."""
+
+    permission_classes = [MayManage]
+    needs = {"get": Scope.READ}
+
+    @extend_schema(operation_id="explain_message", responses=ExplanationSerializer)
+    def get(self, request: Request, id: int) -> Response:  # noqa: A002, ARG002 - the address names it so; DRF's signature
+        """Say which subscriptions such a message qualifies for now, and why: all their filters are asked anew."""
+        message = get_object_or_404(Message.objects.select_related("event_type"), pk=id)
+        return Response(ExplanationSerializer(explain_message(message)).data)

@@ -11,13 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Lane, Line, LineEvent
-from delivery.status.line_status import COUNTED_AT_MOST
-from delivery.status.standing import LineState, Standing, standings_of
-from subscriptions.api.noting import Noted
+from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, line_statuses
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.resources import refuse_body
+from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.api.visibility import subscribers_for, subscriptions_for
 from subscriptions.models import EventKind, Scope, Subscription
 
@@ -33,7 +31,7 @@ class LineEventSerializer(serializers.ModelSerializer[LineEvent]):
         fields = ("at", "kind", "sequence", "delivery_id", "reason")
 
 
-class RetrySerializer(serializers.Serializer[Standing]):
+class RetrySerializer(serializers.Serializer[LineStatus]):
     """What is tried again apart from the line, and holds up nothing in it."""
 
     state = serializers.ChoiceField(LineState.choices, read_only=True)
@@ -43,7 +41,7 @@ class RetrySerializer(serializers.Serializer[Standing]):
     )
 
 
-class PauseSerializer(serializers.ModelSerializer[Subscription]):
+class LinePauseSerializer(serializers.ModelSerializer[Subscription]):
     """A subscription that is not sent for the time being."""
 
     subscription_id = serializers.IntegerField(source="id", read_only=True)
@@ -59,8 +57,8 @@ class LineNow:
     """A line, how it stands, and how its sister does where deliveries are tried again apart."""
 
     line: Line
-    standing: Standing
-    retry: Standing
+    standing: LineStatus
+    retry: LineStatus
 
     @property
     def paused(self) -> "QuerySet[Subscription]":
@@ -100,7 +98,7 @@ class LineSerializer(serializers.Serializer[LineNow]):
     worker = serializers.CharField(source="line.worker", read_only=True)
     lease_until = serializers.DateTimeField(source="line.lease_until", read_only=True, allow_null=True)
     retry = RetrySerializer(read_only=True)
-    paused = PauseSerializer(many=True, read_only=True, help_text=f"The first {PAUSES_SHOWN} to have been paused.")
+    paused = LinePauseSerializer(many=True, read_only=True, help_text=f"The first {PAUSES_SHOWN} to have been paused.")
     history = serializers.SerializerMethodField()
 
     def get_history(self, now: LineNow) -> list[dict[str, Any]]:
@@ -119,12 +117,12 @@ class LineOfSubscriber(APIView):
         """Return how the line stands."""
         subscriber = get_object_or_404(subscribers_for(key_of(request)), name=name)
         lines = {line.lane: line for line in subscriber.lines.all()}
-        standings = standings_of([line.pk for line in lines.values()])
+        standings = line_statuses([line.pk for line in lines.values()])
         main, retry = lines[Lane.MAIN], lines[Lane.RETRY]
         return Response(LineSerializer(LineNow(main, standings[main.pk], standings[retry.pk])).data)
 
 
-class Cancelled(serializers.Serializer[Any]):
+class CancelledSerializer(serializers.Serializer[Any]):
     """What cancelling did."""
 
     cancelled = serializers.IntegerField(help_text="Ended as CANCELLED.")
@@ -137,7 +135,7 @@ class CancelDeliveries(Noted):
     permission_classes = [MayReceive]
     needs = {"post": Scope.OPERATE}
 
-    @extend_schema(operation_id="cancel_deliveries", request=None, responses=Cancelled)
+    @extend_schema(operation_id="cancel_deliveries", request=None, responses=CancelledSerializer)
     def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
         """End it all as CANCELLED, so that the subscription can be deleted."""
         subscription = get_object_or_404(subscriptions_for(key_of(request)), pk=id)

@@ -1,30 +1,127 @@
 """What subscribers fetch themselves: the next messages, how their mailbox stands, and emptying it (behaviour 9)."""
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
+from functools import cache
 from typing import Any, Final
 
+from django.conf import settings
+from django.http import Http404
 from django.urls import URLPattern, path
+from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.views import APIView
 
 from broker_project.core.api.fields import NumberField, StrictSerializer, WholeNumberField
-from delivery.api.fetched import MessagesSerializer
-from delivery.api.own_mailboxes import MailboxView, receipts_for
-from delivery.mailbox.documents import document
+from delivery.mailbox.fetch_messages import document
+from delivery.mailbox.long_poll import next_messages
+from delivery.mailbox.mailbox import Fetched, OpenedMailbox, Receipt, mailbox_named, read, receipt_key, written
 from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
-from delivery.mailbox.polling import next_messages
-from delivery.mailbox.purging import PURGE_SECONDS, purge
-from subscriptions.api.noting import Noted
-from subscriptions.api.resources import refuse_body
+from delivery.mailbox.unread import PURGE_SECONDS, purge
+from subscriptions.api.permissions import MayReceive, key_of
+from subscriptions.api.resources import Noted, refuse_body
+from subscriptions.credentials.authenticate import is_usable
 from subscriptions.models import Scope
 
 MOST_MESSAGES: Final = 100
 MESSAGES: Final = 10
 """Fetched at once unless the client says otherwise."""
 LONGEST_WAIT_SECONDS: Final = 20
+
+
+DEPARTURE: Final = "broker.departure"
+"""Where the web server tells how to watch a client that waits."""
+COUNTED: Final = f"counted to {COUNTED_AT_MOST}."
+
+
+class MailboxView(APIView):
+    """One of the calls that a mailbox takes."""
+
+    permission_classes = [MayReceive]
+    needs = {"post": Scope.RECEIVE}
+
+    def mailbox(self, request: Request, name: str) -> OpenedMailbox:
+        """Return the one of that name.
+
+        Raises:
+            Http404: there is none, or not for this key.
+
+        """
+        found = mailbox_named(name, key=key_of(request))
+        if found is None:
+            raise Http404
+        return found
+
+    def is_still_allowed(self, request: Request) -> Callable[[], bool]:
+        """Return what tells, later, whether the key that was good for the call is good still."""
+        return lambda: is_usable(key_of(request), now=timezone.now())
+
+    def given(self, request: Request, serializer_class: type[StrictSerializer]) -> dict[str, Any]:
+        """Return what the body says; an empty one says nothing.
+
+        Raises:
+            ValidationError: it says something else.
+
+        """
+        values: dict[str, Any] = _checking(serializer_class).run_validation(request.data)
+        return values
+
+
+@cache
+def _checking(serializer_class: type[StrictSerializer]) -> StrictSerializer:
+    """Return one for all calls: making one, with copies of all its fields, costs as much as what it checks."""
+    return serializer_class()
+
+
+def receipts_for(fetched: Sequence[Fetched], subscriber_id: int) -> list[str]:
+    """Return a receipt for each, as its client gets it."""
+    key = receipt_key(settings.SECRET_KEY)
+    return [written(one.receipt, subscriber_id=subscriber_id, key=key) for one in fetched]
+
+
+def receipts_in(texts: Sequence[str], subscriber_id: int) -> list[Receipt | None]:
+    """Return what each stands for; None: this mailbox has never given it out."""
+    keys = [receipt_key(secret) for secret in (settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS)]
+    return [read(text, subscriber_id=subscriber_id, keys=keys) for text in texts]
+
+
+class FetchedSerializer(serializers.Serializer[Any]):
+    """A message that is handed out."""
+
+    exactly_one_of = ("body", "body_base64")
+
+    receipt = serializers.CharField(help_text="Names this hand-out: acknowledge, return or prolong it by this.")
+    id = serializers.CharField(help_text="The same at every hand-out, and the `webhook-id` were it pushed.")
+    delivery_id = serializers.IntegerField()
+    message_id = serializers.IntegerField()
+    event_type = serializers.CharField()
+    subscription_id = serializers.IntegerField()
+    published_at = serializers.DateTimeField()
+    in_flight_until = serializers.DateTimeField(help_text="Then it is handed out again, unless it is acknowledged.")
+    in_flight_seconds = serializers.FloatField(
+        help_text="How long that is from when it was handed out, by no clock but the database's."
+    )
+    redeliveries = serializers.IntegerField(help_text="How often it had been handed out before.")
+    possible_duplicate = serializers.BooleanField(help_text="Whether its subscriber may have it already.")
+    content_type = serializers.CharField(allow_blank=True)
+    headers = serializers.DictField(child=serializers.CharField(), help_text="Those of the publisher's that go on.")
+    body = serializers.CharField(required=False, help_text="The exact bytes, where they are a text in UTF-8.")
+    body_base64 = serializers.CharField(required=False, help_text="The bytes in base64, where they are none.")
+
+
+class MessagesSerializer(serializers.Serializer[Any]):
+    """Messages, the oldest first."""
+
+    messages = FetchedSerializer(many=True)
+    waited_seconds = serializers.FloatField(
+        help_text="How long the call waited: so long after it was made, at least, they were handed out."
+    )
+
+
 RETRY_AFTER: Final = OpenApiParameter(
     "Retry-After",
     int,
@@ -32,9 +129,6 @@ RETRY_AFTER: Final = OpenApiParameter(
     description="Seconds until the next call, where others wait instead of this one.",
     response=[204],
 )
-DEPARTURE: Final = "broker.departure"
-"""Where the web server tells how to watch a client that waits."""
-COUNTED: Final = f"counted to {COUNTED_AT_MOST}."
 
 
 class NextSerializer(StrictSerializer):

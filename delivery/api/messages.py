@@ -12,11 +12,11 @@ from rest_framework.serializers import BaseSerializer
 from broker_project.core.api.fields import OneOfField, TextField
 from broker_project.core.api.pagination import Order, PageQuery
 from delivery.api.callbacks import CallbackSerializer, shown
-from delivery.api.delivery_documents import StatusField
+from delivery.api.deliveries import StatusField
 from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
 from delivery.models import Callback, Delivery, Message, MessageOutcome
-from delivery.reasons import told
+from delivery.outcomes import redact_reason
 from delivery.status.queue_status import groups_of
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import ApiKey, EventType, KeyKind
@@ -91,7 +91,7 @@ class DeliveryOfMessage(serializers.ModelSerializer[Delivery]):
 
     def get_reason(self, delivery: Delivery) -> str:
         """Return why it has not succeeded, in words that whoever asks may read."""
-        return delivery.reason if self.context["reads_reasons"] else told(delivery.reason)
+        return delivery.reason if self.context["reads_reasons"] else redact_reason(delivery.reason)
 
 
 class WholeMessageSerializer(MessageSerializer):

@@ -4,7 +4,7 @@ from typing import Final
 
 from broker_project.core.api.problems import ProblemType, register, type_of
 from delivery.callbacks.reply import CallbackAnswered, CallbackExpired, UnknownCallback
-from delivery.holding import NotHeld
+from delivery.operations import NotHeld
 from delivery.playground.trials import ScriptsBusy
 from delivery.publish import errors
 from delivery.publish.errors import SchemaViolated

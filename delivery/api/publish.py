@@ -1,32 +1,145 @@
-"""Publishing over HTTP: one event, or a batch (behaviour 2)."""
+"""Publish over HTTP: one event or a batch (contract 2)."""
 
 from collections.abc import Sequence
+from typing import Any, Final
 
 from django.conf import settings
 from django.http import HttpResponseBase
 from django.urls import reverse
-from drf_spectacular.utils import PolymorphicProxySerializer, extend_schema
-from rest_framework import status
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer, extend_schema
+from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from broker_project.core.api.parsing import RawParser
 from delivery.api import problems as _problems  # noqa: F401 - says what the use cases' exceptions mean
-from delivery.api.event_requests import HEADERS, ONE_EVENT, SEVERAL_EVENTS
 from delivery.api.publish_requests import cloud_events_in, content_type_of, event_in, events_in
-from delivery.api.published import AcceptedBatch, AcceptedEvent, answer_of
 from delivery.api.sync import answer_to, refuse_unsuitable
-from delivery.api.volatile import RESPONSES, answer_to_volatile, is_volatile, refuse_volatile_batch
-from delivery.callbacks.terms import callback_terms
+from delivery.api.volatile import DURABILITY, RESPONSES, answer_to_volatile, is_volatile, refuse_volatile_batch
+from delivery.callbacks.address import callback_terms
+from delivery.models import MessageOutcome
 from delivery.publish.accept import accept, checked
-from delivery.publish.cloud_events import is_batch, is_cloud_event
-from delivery.publish.draft import Draft
+from delivery.publish.attributes import OPTIONAL, REQUIRED, SPECVERSION
+from delivery.publish.cloud_events import BATCHED, JSON, STRUCTURED, is_batch, is_cloud_event
+from delivery.publish.draft import VOLATILE, Draft
 from delivery.publish.errors import Refusal, RefusedItems
 from delivery.publish.publish import publish
 from delivery.publish.store import Accepted, NewMessage
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import EventKind, Scope
+
+ANYTHING: Final = "*/*"
+
+ASTRAY: Final[dict[str, str]] = {
+    MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",
+    MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name: the message is kept, nobody gets it.",
+}
+"""What is said where a message's destination does not get it (behaviour 2.8)."""
+
+CLOUD_EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "A CloudEvent 1.0 in JSON; other members are extensions.",
+    "required": [*REQUIRED],
+    "properties": {
+        **{name: {"type": "string"} for name in (*REQUIRED, *OPTIONAL)},
+        "specversion": {"type": "string", "enum": [SPECVERSION]},
+        "data": {"description": "The payload, kept to the letter."},
+        "data_base64": {"type": "string", "description": "The payload's bytes, instead of `data`."},
+    },
+    "additionalProperties": {"type": ["string", "integer", "boolean"]},
+}
+
+ONE_EVENT: Final = {
+    JSON: OpenApiTypes.ANY,
+    STRUCTURED: CLOUD_EVENT,
+    ANYTHING: OpenApiTypes.BINARY,
+}
+"""What one event's type takes; a CloudEvent in binary mode is told by its headers."""
+
+
+class BatchItem(serializers.Serializer[Any]):
+    """One event of a batch."""
+
+    event = serializers.CharField(help_text="The event type's name.")
+    body = serializers.JSONField(required=False, help_text="The payload; its text is kept as it stands here.")
+    body_base64 = serializers.CharField(required=False, help_text="The payload's bytes, instead of `body`.")
+    content_type = serializers.CharField(required=False)
+    headers = serializers.DictField(child=serializers.CharField(), required=False)
+    filter_string = serializers.CharField(required=False)
+    idempotency_key = serializers.CharField(required=False)
+    callback_url = serializers.CharField(required=False, help_text="Where to post the result of a QUEUE event.")
+    destination = serializers.CharField(required=False, help_text="As `Broker-Destination` where it is sent alone.")
+    ttl = serializers.CharField(required=False, help_text="As `Broker-TTL`.")
+    not_before = serializers.CharField(required=False, help_text="As `Broker-Not-Before`.")
+
+
+class EventBatch(serializers.Serializer[Any]):
+    """Up to 1,000 events."""
+
+    events = BatchItem(many=True)
+
+
+SEVERAL_EVENTS: Final = {
+    JSON: EventBatch,
+    BATCHED: {"type": "array", "items": CLOUD_EVENT},
+    STRUCTURED: CLOUD_EVENT,
+    ANYTHING: OpenApiTypes.BINARY,
+}
+"""A batch of either form, or one CloudEvent of any mode."""
+
+
+def _header(name: str, text: str) -> OpenApiParameter:
+    return OpenApiParameter(name, OpenApiTypes.STR, OpenApiParameter.HEADER, description=text)
+
+
+HEADERS: Final = [
+    _header("FILTER_STRING", "Compared literally with the subscriptions' header filter; also as `Filter-String`."),
+    _header("Idempotency-Key", "The same publish under the same key gets the first answer for 24 h."),
+    _header("CallbackURL", "Where the result of a QUEUE event is to be posted."),
+    _header(
+        "Broker-Destination",
+        "TOPIC: the subscriber that alone gets it, by the first of its subscriptions that qualifies; `default`: each "
+        "subscriber once.",
+    ),
+    _header("Broker-TTL", "For how long it may be sent: seconds, or such as `15m`, `12h`, `4d`; up to 30 days."),
+    _header(DURABILITY, "TOPIC: `guaranteed`, which is meant without it, or `volatile`: stored nowhere, sent once."),
+    _header("Broker-Not-Before", "Before when it is not sent: RFC 3339, or an HTTP date; up to 30 days ahead."),
+]
+
+
+class AcceptedEvent(serializers.Serializer[Any]):
+    """What is answered to one event."""
+
+    id = serializers.IntegerField(allow_null=True, help_text="The message's id; null: volatile, it is stored nowhere.")
+    outcome = serializers.ChoiceField(MessageOutcome.choices)
+    deliveries = serializers.IntegerField(
+        help_text="TOPIC: how many subscriptions get it. QUEUE: how many may be asked, one of each group takes it."
+    )
+    detail = serializers.CharField(required=False, help_text="There: why its destination does not get it.")
+    durability = serializers.ChoiceField(
+        [VOLATILE], required=False, help_text="There: each of them is sent it once, and never again."
+    )
+    replayed = serializers.BooleanField(required=False, help_text="There: an earlier publish with this key is meant.")
+
+
+class AcceptedBatch(serializers.Serializer[Any]):
+    """What is answered to a batch: a result for each event, in order."""
+
+    results = AcceptedEvent(many=True)
+
+
+def answer_of(accepted: Accepted) -> dict[str, object]:
+    """Return what is answered for an accepted event."""
+    answer: dict[str, object] = {
+        "id": accepted.id,
+        "outcome": str(accepted.outcome),
+        "deliveries": accepted.deliveries,
+    }
+    if detail := ASTRAY.get(accepted.outcome):
+        answer["detail"] = detail
+    return {**answer, "replayed": True} if accepted.replayed else answer
 
 
 class Publish(APIView):

@@ -8,9 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.status.line_status import COUNTED_AT_MOST, LineState
 from delivery.status.queue_status import GroupState, senders
-from delivery.status.standing import LineState
 from subscriptions.api.permissions import MayManage
 from subscriptions.models import Scope
 

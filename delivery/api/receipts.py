@@ -1,21 +1,29 @@
-"""Receipts in and what became of them out: one, answered with its own status, or many, answered one by one."""
+"""Acknowledge, return and extend messages by receipt: one, or many answered one by one (contract 9.2, 9.4)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer
+from django.urls import URLPattern, path
+from drf_spectacular.utils import OpenApiResponse, PolymorphicProxySerializer, extend_schema
 from rest_framework import serializers
+from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.fields import StrictSerializer, TextField, TruthField, WholeNumberField
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem
-from delivery.api.own_mailboxes import receipts_in
-from delivery.mailbox.answering import MOST_RECEIPTS
+from delivery.api.mailboxes import MailboxView, receipts_in
+from delivery.mailbox.acknowledge import MOST_RECEIPTS, acknowledge, extend, give_back
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
 from delivery.statuses import DeliveryStatus
-from subscriptions.models.mailboxes import ACK_SECONDS
+from subscriptions.models.subscribers import ACK_SECONDS
+
+ENDED: Final = "Its delivery has ended otherwise."
+
+Say = Callable[[int, Sequence[Receipt]], Mapping[Receipt, Result]]
+"""Says something of a subscriber's receipts."""
 
 REFUSALS: Final[Mapping[ReceiptCode, str]] = {
     ReceiptCode.ACKNOWLEDGED: "Its message has been acknowledged.",
@@ -25,10 +33,6 @@ REFUSALS: Final[Mapping[ReceiptCode, str]] = {
     ReceiptCode.UNKNOWN: "This mailbox has given out no such receipt, or it was long ago.",
 }
 """What a single receipt is refused with; any other code: its delivery has ended."""
-ENDED: Final = "Its delivery has ended otherwise."
-
-Say = Callable[[int, Sequence[Receipt]], Mapping[Receipt, Result]]
-"""Says something of a subscriber's receipts."""
 
 
 class ReceiptsSerializer(StrictSerializer):
@@ -143,3 +147,41 @@ def _told(text: str, result: Result) -> dict[str, object]:
     }
     told = {"receipt": text, "status": int(result.status), "code": result.code}
     return told | {name: value for name, value in known.items() if value is not None}
+
+
+class Acknowledge(MailboxView):
+    """Messages that are done."""
+
+    @extend_schema(operation_id="acknowledge_messages", request=ReceiptsSerializer, responses=RESPONSES)
+    def post(self, request: Request, name: str) -> Response:
+        """End them as DELIVERED; doing so twice changes nothing, and is answered alike."""
+        mailbox, given = self.mailbox(request, name), self.given(request, ReceiptsSerializer)
+        return answer(given, mailbox.subscriber_id, acknowledge)
+
+
+class GiveBack(MailboxView):
+    """Messages that are not done."""
+
+    @extend_schema(operation_id="return_messages", request=ReturnedSerializer, responses=RESPONSES)
+    def post(self, request: Request, name: str) -> Response:
+        """Make them available again at once; end those whose redeliveries are used up, unless nobody has tried."""
+        mailbox, given = self.mailbox(request, name), self.given(request, ReturnedSerializer)
+        return answer(given, mailbox.subscriber_id, partial(give_back, not_attempted=given["not_attempted"]))
+
+
+class Prolong(MailboxView):
+    """Messages that take longer."""
+
+    @extend_schema(operation_id="prolong_messages", request=ProlongedSerializer, responses=RESPONSES)
+    def post(self, request: Request, name: str) -> Response:
+        """Keep them in flight for so many seconds from now on; never for less than they are anyway."""
+        mailbox, given = self.mailbox(request, name), self.given(request, ProlongedSerializer)
+        seconds = given.get("seconds", mailbox.ack_seconds)
+        return answer(given, mailbox.subscriber_id, partial(extend, seconds=seconds))
+
+
+urlpatterns: Final[list[URLPattern]] = [
+    path("mailboxes/<name:name>/ack", Acknowledge.as_view()),
+    path("mailboxes/<name:name>/nack", GiveBack.as_view()),
+    path("mailboxes/<name:name>/extend", Prolong.as_view()),
+]

@@ -1,4 +1,4 @@
-"""What has happened, to be read: lists a page at a time, newest first, and single records."""
+"""Read-only lists and records, and which of them a key can see (contract 1.2)."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -9,8 +9,9 @@ from rest_framework.response import Response
 from rest_framework.viewsets import GenericViewSet
 
 from broker_project.core.api.pagination import Order, Page, PageQuery, Pages, page_of, page_response, query_of
+from delivery.models import Delivery
 from subscriptions.api.permissions import Needs, key_of
-from subscriptions.models import ApiKey, Scope
+from subscriptions.models import ApiKey, KeyKind, Scope
 
 Record = TypeVar("Record", bound=Model)
 
@@ -50,3 +51,11 @@ class Records(GenericViewSet[Record], Generic[Record]):
     def retrieve(self, request: Request, **_: Any) -> Response:  # noqa: ARG002 - DRF's signature
         """Read one."""
         return Response(self.get_serializer(self.get_object()).data)
+
+
+def deliveries_for(key: ApiKey) -> QuerySet[Delivery]:
+    """Return what the key can see: management all, a subscriber its own."""
+    deliveries = Delivery.objects.select_related("subscription__subscriber", "line")
+    return (
+        deliveries if key.kind == KeyKind.MANAGEMENT else deliveries.filter(subscription__subscriber=key.subscriber_id)
+    )

@@ -1,7 +1,7 @@
-"""Sending many deliveries again, and a new subscription what was published before it (behaviour 5.8)."""
+"""Replays and backfills over the API (contract 5.8)."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from django.db.models import QuerySet
 from django.shortcuts import get_object_or_404
@@ -11,19 +11,124 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from broker_project.core.api.fields import OneOfField
+from broker_project.core.api.fields import (
+    MomentField,
+    NameField,
+    OneOfField,
+    StrictSerializer,
+    TruthField,
+    WholeNumberField,
+)
 from broker_project.core.api.pagination import Order, Page, PageQuery
 from broker_project.core.api.problems import ProblemType, register
-from delivery.api.new_replays import NewReplay, selection_of
 from delivery.api.records import Records
-from delivery.api.replay_selections import SelectionSerializer, keep_told, told_of
 from delivery.models import Replay, ReplayKind, ReplayState
-from delivery.replay import replay_job
+from delivery.replay import backfill_job, replay_job
+from delivery.replay.eligibility import REPLAYABLE, RESUBMITTABLE, NotBackfilled, NotInactive, NotNew, StillPaused
 from delivery.replay.replay_job import ReplayFinished
-from subscriptions.api.noting import Noted
+from delivery.replay.selection import MOST_PACE, NothingToReplay, Selection
 from subscriptions.api.permissions import MayReceive, key_of
-from subscriptions.api.resources import refuse_body
-from subscriptions.models import ApiKey, KeyKind, Scope
+from subscriptions.api.resources import Noted, refuse_body
+from subscriptions.api.visibility import OwnSubscriberField, OwnSubscriptionField, subscriptions_for
+from subscriptions.models import ApiKey, EventType, KeyKind, Scope, Subscriber, Subscription
+
+NAMED: Final[dict[str, type[Subscriber] | type[EventType]]] = {"subscriber": Subscriber, "event_type": EventType}
+"""What is stored as an id, and told as a name."""
+TOLD: Final = "_told"
+"""Where a replay keeps what is told of its selection, once that is known."""
+
+
+class SelectionSerializer(serializers.Serializer[Any]):
+    """Which deliveries, or of a backfill from when on."""
+
+    subscriber = serializers.CharField(allow_null=True, help_text="Its name; null once it is deleted.")
+    subscriptions = serializers.ListField(child=serializers.IntegerField(), help_text="Their ids.")
+    statuses = serializers.ListField(child=serializers.CharField(), required=False)
+    event_type = serializers.CharField(
+        required=False, allow_null=True, help_text="Its name; null: of whatever type, or it is deleted."
+    )
+    to = serializers.DateTimeField(required=False, allow_null=True)
+    since = serializers.DateTimeField(required=False, allow_null=True, help_text="Of a backfill.")
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, with the one that Python would take for a word of its own."""
+        return {**super().get_fields(), "from": serializers.DateTimeField(required=False, allow_null=True)}
+
+
+def keep_told(replays: Iterable[Replay]) -> None:
+    """Let replays know what is told of their selections: two queries for all of them."""
+    chosen = [*replays]
+    for replay in chosen:
+        vars(replay)[TOLD] = {**replay.selection}
+    for field, model in NAMED.items():
+        asked = [vars(replay)[TOLD] for replay in chosen if field in replay.selection]
+        ids = {told[field] for told in asked} - {None}
+        names = dict(model._default_manager.filter(pk__in=ids).values_list("pk", "name"))  # noqa: SLF001 - documented
+        for told in asked:
+            told[field] = names.get(told[field])
+
+
+def told_of(replay: Replay) -> dict[str, Any]:
+    """Return its selection as it is told: as its list has read it, or read for it alone."""
+    if TOLD not in vars(replay):
+        keep_told([replay])
+    told: dict[str, Any] = vars(replay)[TOLD]
+    return told
+
+
+class NewReplay(StrictSerializer):
+    """Which deliveries are to be made again, and how fast."""
+
+    subscription = OwnSubscriptionField(required=False)
+    subscriber: serializers.SlugRelatedField[Subscriber] = OwnSubscriberField(
+        required=False, queryset=Subscriber.objects.all(), help_text="Its name: all its subscriptions."
+    )
+    event_type: serializers.SlugRelatedField[EventType] = NameField(
+        required=False, queryset=EventType.objects.all(), help_text="Only what was published as that."
+    )
+    statuses = serializers.ListField(
+        child=OneOfField(sorted(REPLAYABLE)),
+        required=False,
+        allow_empty=False,
+        help_text=f"Without it: {', '.join(sorted(RESUBMITTABLE))}.",
+    )
+    to = MomentField(required=False, help_text="Only deliveries that were made before.")
+    pace = WholeNumberField(
+        required=False, min_value=1, max_value=MOST_PACE, help_text="New deliveries a second at most."
+    )
+    dry_run = TruthField(default=False, help_text="Only count.")
+
+    def get_fields(self) -> dict[str, Any]:
+        """Return the fields, with the one that Python would take for a word of its own."""
+        begin = MomentField(required=False, help_text="Only deliveries that were made then or later.")
+        return {**super().get_fields(), "from": begin}
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse both or none of a subscription and a subscriber, and a range that ends before it begins."""
+        if "subscription" in attrs and "subscriber" in attrs:
+            raise serializers.ValidationError("Give a subscription or a subscriber: one of them.")
+        if "subscription" not in attrs and "subscriber" not in attrs:
+            raise serializers.ValidationError("Give a subscription or a subscriber.")
+        if "from" in attrs and "to" in attrs and attrs["from"] >= attrs["to"]:
+            raise serializers.ValidationError({"to": ["This is not after `from`."]})
+        return attrs
+
+
+def selection_of(asked: Mapping[str, Any]) -> Selection:
+    """Return which deliveries are asked for; `ValidationError` where none of them could be sent again."""
+    one: Subscription | None = asked.get("subscription")
+    event_type: EventType | None = asked.get("event_type")
+    try:
+        return Selection.among(
+            [one] if one else asked["subscriber"].subscriptions.all(),
+            statuses=asked.get("statuses", ()),
+            event_type_id=event_type.pk if event_type else None,
+            begin=asked.get("from"),
+            end=asked.get("to"),
+        )
+    except NothingToReplay as nothing:
+        raise serializers.ValidationError({"subscription" if one else "subscriber": [str(nothing)]}) from nothing
+
 
 register({ReplayFinished: ProblemType(409, "finished", "Finished")})
 
@@ -143,3 +248,53 @@ urlpatterns = [
     path("replays/<int:id>", Replays.as_view({"get": "retrieve"}), name="replay"),
     path("replays/<int:id>/cancel", CancelReplay.as_view()),
 ]
+
+register(
+    {
+        NotBackfilled: ProblemType(400, "not_backfilled", "Not backfilled"),
+        NotInactive: ProblemType(409, "not_inactive", "Not inactive"),
+        NotNew: ProblemType(409, "not_new", "Not new"),
+        StillPaused: ProblemType(409, "still_paused", "Still paused"),
+    }
+)
+
+
+class NewBackfill(StrictSerializer):
+    """From when on."""
+
+    since = MomentField(required=False, help_text="Only what was published then or later.")
+    dry_run = TruthField(default=False, help_text="Only count.")
+
+
+class MessagesCounted(serializers.Serializer[Any]):
+    """What a backfill would look at."""
+
+    count = serializers.IntegerField(help_text="Before any filter.")
+    complete = serializers.BooleanField(help_text="Where there is very much, only the oldest is counted: false.")
+
+
+class BackfillSubscription(Noted):
+    """A subscription that is INACTIVE and never had a delivery."""
+
+    permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
+
+    @extend_schema(
+        operation_id="backfill_subscription",
+        request=NewBackfill,
+        responses={200: OpenApiResponse(MessagesCounted, "With `dry_run`."), 202: ReplaySerializer},
+    )
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Activate it; send it what is kept of before, and then what is published."""
+        related = subscriptions_for(key_of(request)).select_related("event_type", "subscriber")
+        subscription = get_object_or_404(related, pk=id)
+        serializer = NewBackfill(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        since = serializer.validated_data.get("since")
+        if self.note_dry_run(serializer.validated_data):
+            found = backfill_job.count(subscription, since)
+            return Response({"count": found.messages, "complete": found.complete})
+        backfill = backfill_job.begin(subscription.pk, since=since, created_by=str(key_of(request)))
+        location = reverse("replay", args=[backfill.pk])
+        answer = ReplaySerializer(backfill, context={"request": request}).data
+        return Response(answer, status.HTTP_202_ACCEPTED, headers={"Location": location})

@@ -1,10 +1,11 @@
-"""Sending one delivery, or one message, again (behaviour 5.8)."""
+"""Resubmit one delivery or message, or release a HELD delivery (contract 3.6, 5.8)."""
 
 import base64
 import binascii
 from typing import Any
 
 from django.conf import settings
+from django.db import transaction
 from django.shortcuts import get_object_or_404
 from django.urls import path, reverse
 from drf_spectacular.utils import extend_schema
@@ -14,17 +15,16 @@ from rest_framework.response import Response
 
 from broker_project.core.api.fields import StrictSerializer, TextField
 from broker_project.core.api.problems import ProblemType, register
-from delivery.api.delivery_documents import DeliverySerializer
-from delivery.api.messages_to_try import AS_TEXT
-from delivery.api.published import AcceptedEvent, answer_of
-from delivery.api.visibility import deliveries_for
-from delivery.callbacks.terms import callback_terms
+from delivery.api.deliveries import DeliverySerializer
+from delivery.api.publish import AcceptedEvent, answer_of
+from delivery.api.records import deliveries_for
+from delivery.api.trials import AS_TEXT
+from delivery.callbacks.address import callback_terms
 from delivery.models import Message
-from delivery.replay.republishing import republish
-from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, resubmit
-from subscriptions.api.noting import Noted
+from delivery.operations import release_one
+from delivery.replay.resubmit import Edit, NoLongerKept, NotResubmittable, republish, resubmit
 from subscriptions.api.permissions import MayPublish, MayReceive, key_of
-from subscriptions.api.resources import refuse_body
+from subscriptions.api.resources import Noted, refuse_body
 from subscriptions.models import KeyKind, Scope
 
 register(
@@ -124,3 +124,21 @@ urlpatterns = [
     path("deliveries/<int:id>/resubmit", ResubmitDelivery.as_view()),
     path("messages/<int:id>/resubmit", ResubmitMessage.as_view()),
 ]
+
+
+class ReleaseDelivery(Noted):
+    """A delivery whose filter or script failed."""
+
+    permission_classes = [MayReceive]
+    needs = {"post": Scope.OPERATE}
+
+    @extend_schema(operation_id="release_delivery", request=None, responses=DeliverySerializer)
+    def post(self, request: Request, id: int) -> Response:  # noqa: A002 - the address names it so
+        """Let it be sent, whatever its filter says; answered with the delivery, which is PENDING now."""
+        visible = deliveries_for(key_of(request))
+        delivery = get_object_or_404(visible, pk=id)
+        refuse_body(request)
+        with transaction.atomic():  # its line is locked: nobody sends it before it is read
+            release_one(delivery.pk)
+            released = visible.get(pk=id)
+        return Response(DeliverySerializer(released).data)

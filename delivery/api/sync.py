@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, problem_response, register
 from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import NewMessage
-from delivery.sync import failures
+from delivery.sync import answer
+from delivery.sync.answer import CallFailed
 from delivery.sync.call import Called, call
 from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE, running_caller
-from delivery.sync.failures import CallFailed
 
 OUTCOME: Final = "Broker-Outcome"
 """Tells the endpoint's answer from the broker's own: `answered`, `unrouted`, or the problem's code."""
@@ -32,14 +32,14 @@ UNSUITABLE: Final = {
 
 register(
     {
-        failures.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
-        failures.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
-        failures.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
-        failures.EndpointNotAllowed: ProblemType(502, "endpoint_not_allowed", "Endpoint not allowed"),
-        failures.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
-        failures.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
-        failures.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
-        failures.CallUndecided: ProblemType(500, "filter_failed", "Filter failed"),
+        answer.TooManyCalls: ProblemType(503, "too_many_calls", "Too many calls", retry_after=1),
+        answer.EndpointTimedOut: ProblemType(504, "endpoint_timed_out", "Endpoint timed out"),
+        answer.EndpointUnreachable: ProblemType(502, "endpoint_unreachable", "Endpoint unreachable"),
+        answer.EndpointNotAllowed: ProblemType(502, "endpoint_not_allowed", "Endpoint not allowed"),
+        answer.AnswerTooLarge: ProblemType(502, "answer_too_large", "Answer too large"),
+        answer.ScriptFailed: ProblemType(500, "script_failed", "Script failed"),
+        answer.ScriptNotRun: ProblemType(503, "script_not_run", "Script not run", retry_after=1),
+        answer.CallUndecided: ProblemType(500, "filter_failed", "Filter failed"),
     }
 )
 

@@ -2,26 +2,25 @@
 
 from django.urls import path
 
-from delivery.api import dead_letters, mailbox_receipts, mailboxes, pauses, replays, resubmit
-from delivery.api.backfills import BackfillSubscription
+from delivery.api import dead_letters, mailboxes, pauses, receipts, replays, resubmit
 from delivery.api.callbacks import Callbacks
 from delivery.api.deliveries import Deliveries
-from delivery.api.explained_messages import ExplanationOfMessage
-from delivery.api.filter_tests import AnyFilters, FiltersOfSubscription
+from delivery.api.explanations import ExplanationOfMessage
 from delivery.api.lines import CancelDeliveries, LineOfSubscriber
 from delivery.api.messages import Messages
+from delivery.api.pauses import SendTestEvent
 from delivery.api.publish import Publish, PublishBatch
 from delivery.api.queues import Senders
-from delivery.api.releases import ReleaseDelivery
+from delivery.api.replays import BackfillSubscription
 from delivery.api.replies import Reply
-from delivery.api.test_events import SendTestEvent
-from delivery.api.trials import AnyScript, ScriptOfSubscription
+from delivery.api.resubmit import ReleaseDelivery
+from delivery.api.trials import AnyFilters, AnyScript, FiltersOfSubscription, ScriptOfSubscription
 
 urlpatterns = [
     path("events", PublishBatch.as_view()),
     path("events/<str:event_type>", Publish.as_view()),
     *mailboxes.urlpatterns,
-    *mailbox_receipts.urlpatterns,
+    *receipts.urlpatterns,
     path("messages", Messages.as_view({"get": "list"})),
     path("messages/<int:id>", Messages.as_view({"get": "retrieve"}), name="message"),
     path("messages/<int:id>/explanation", ExplanationOfMessage.as_view()),

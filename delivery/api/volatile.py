@@ -10,15 +10,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from broker_project.core.api.problems import PROBLEM_JSON, ProblemType, register
-from broker_project.core.sealing import keyring
+from broker_project.core.keyring import keyring
 from delivery.api import sync
 from delivery.models import MessageOutcome
+from delivery.publish.draft import VOLATILE, durability_of
 from delivery.publish.errors import InvalidMetadata
 from delivery.publish.store import NewMessage
-from delivery.publish.terms import VOLATILE, durability_of
 from delivery.volatile.envelope import PURPOSE
-from delivery.volatile.publish_volatile import NotHandedOver, Pulled, hand_over
-from delivery.volatile.queueing import MOST_WAITING
+from delivery.volatile.publish_volatile import MOST_WAITING, NotHandedOver, Pulled, hand_over
 from subscriptions.models import EventKind
 
 DURABILITY: Final = "Broker-Durability"

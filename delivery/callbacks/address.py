@@ -1,17 +1,20 @@
-"""The addresses that endpoints reply to: their tokens, how those are kept, and which address is one of ours (6.10).
-
-A token is looked up by its hash and kept sealed, bound to that hash: what was stored for one token never opens as
-another.
-"""
+"""Callback addresses: their tokens, how those are stored, and which addresses are ours (contract 6.7, 6.10)."""
 
 import base64
 import hashlib
 import posixpath
 import re
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from broker_project.core.keyring import Keyring, place_of
+from django.conf import settings
+
+from broker_project.core.egress import EgressPolicy
+from broker_project.core.keyring import CALLBACK_TOKEN, Keyring, keyring, place_of
+
+MOST_DEPTH: Final = 10
+"""How long a chain of callbacks may be (behaviour 6.9)."""
 
 TOKEN_BYTES: Final = 32
 PATH: Final = "/api/v1/callbacks/"
@@ -20,6 +23,25 @@ PATH: Final = "/api/v1/callbacks/"
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 _TOKEN = re.compile(rf"{PATH}([A-Z0-9_-]{{43}})(?![A-Z0-9_-])", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackTerms:
+    """The terms of every callback."""
+
+    public_url: str
+    """What endpoints reach the broker by, without a slash at the end."""
+    keys: Keyring
+    """Tokens are sealed with."""
+    days: int
+    """How long an endpoint may take to reply, and the reply to be delivered."""
+    reach: EgressPolicy
+    """Where replies may go."""
+
+
+def callback_terms() -> CallbackTerms:
+    """Return the terms that the settings say; for interfaces, which hand them on."""
+    return CallbackTerms(settings.PUBLIC_URL, keyring(CALLBACK_TOKEN), settings.CALLBACK_DAYS, settings.REACH)
 
 
 def token_of(random_bytes: bytes) -> str:

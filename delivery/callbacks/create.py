@@ -8,8 +8,16 @@ from typing import Final, NamedTuple
 from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import TOKEN_BYTES, hash_of, is_own, sealed_token, token_in, token_of
-from delivery.callbacks.terms import MOST_DEPTH, CallbackTerms
+from delivery.callbacks.address import (
+    MOST_DEPTH,
+    TOKEN_BYTES,
+    CallbackTerms,
+    hash_of,
+    is_own,
+    sealed_token,
+    token_in,
+    token_of,
+)
 from delivery.publish.errors import KindNotServed, Refusal, RefusedItems, UnsuitableCallback
 from subscriptions.endpoints import check_reach
 
@@ -60,7 +68,7 @@ class _Ours(NamedTuple):
     is_answered: bool
 
 
-class Wanted(NamedTuple):
+class CallbackRequest(NamedTuple):
     """A stored message whose groups get callbacks."""
 
     event_type_id: int
@@ -92,7 +100,7 @@ def targets_of(urls: Mapping[int, str], terms: CallbackTerms, *, total: int) -> 
     return targets
 
 
-def make_callbacks(wanted: Mapping[int, Wanted], publisher_id: int | None, terms: CallbackTerms) -> None:
+def create_callbacks(wanted: Mapping[int, CallbackRequest], publisher_id: int | None, terms: CallbackTerms) -> None:
     """Make a callback for each group of the messages, by id, that this transaction has stored."""
     groups = rows(GROUPS, [sorted(wanted)]) if wanted else []
     if not groups:

@@ -8,8 +8,7 @@ import orjson
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.callbacks.address import hash_of
-from delivery.callbacks.terms import MOST_DEPTH
+from delivery.callbacks.address import MOST_DEPTH, hash_of
 from delivery.dispatch import notify
 from delivery.publish.draft import Draft, check_metadata
 from delivery.publish.idempotency import fingerprint_of

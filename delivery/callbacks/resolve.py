@@ -8,8 +8,7 @@ import structlog
 
 from broker_project.core.db import rows
 from broker_project.core.keyring import CannotBeOpened
-from delivery.callbacks.address import address_of, opened_token
-from delivery.callbacks.terms import CallbackTerms
+from delivery.callbacks.address import CallbackTerms, address_of, opened_token
 from delivery.retry import CALLBACK_POLICY
 from delivery.webhook.parts import Destination
 from delivery.worker.settlements import NEVER_CONFIGURED

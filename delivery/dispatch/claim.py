@@ -7,15 +7,9 @@ from typing import Final
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery.dispatch.recovery import SISTER, mend, mend_senders
+from delivery.dispatch.recovery import SISTER, recover_lines, recover_senders
+from delivery.limits import LEASE_SECONDS
 from delivery.models import Lane
-
-DEADLINE_SECONDS: Final = 15.0
-"""A request has ended after so long, whatever the endpoint does."""
-LEASE_SECONDS: Final = 20.0
-"""A line may be taken over so long after its last renewal."""
-MARGIN_SECONDS: Final = 2.0
-"""What a request may need beyond its deadline; a request starts only if it fits into the lease."""
 
 CAPACITY: Final = 500
 """How much a line that is no subscriber's has in hand at most."""
@@ -83,9 +77,9 @@ def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:
         taken = rows(CLAIM, [CAPACITY, sorted(line_ids), worker, LEASE_SECONDS])
         claims = {line_id: Claim(line_id, *columns) for line_id, *columns, _ in taken}
         abandoned = [(claims[line_id], lease_until) for line_id, *_, lease_until in taken if lease_until]
-        mend_senders([(one.line_id, one.epoch) for one, _ in abandoned if one.lane == Lane.QUEUE])
+        recover_senders([(one.line_id, one.epoch) for one, _ in abandoned if one.lane == Lane.QUEUE])
         others = [(one.line_id, one.epoch, since) for one, since in abandoned if one.lane != Lane.QUEUE]
-        for line_id, last_sequence, head_id in mend(others):
+        for line_id, last_sequence, head_id in recover_lines(others):
             claims[line_id] = replace(claims[line_id], last_sequence=last_sequence, head_id=head_id)
         return [*claims.values()]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times_ import ACTIVE, RELEASED
+from delivery.due_times import ACTIVE, RELEASED
 
 PUT_AWAY: Final = f"""
 WITH idle AS MATERIALIZED (

@@ -95,7 +95,7 @@ UPDATE delivery_queuegroup g SET uncertain = true, first_id = i.id
 """The same for QUEUE senders: each group that had a request under way begins with it, and says that it may be one."""
 
 
-def mend(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int, int | None]]:
+def recover_lines(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int, int | None]]:
     """Mend lines just claimed, given with their epoch and the lease that ran out; return last number and head of each.
 
     The head is the oldest of those that were under way; of a CONCURRENT subscriber there may be several.
@@ -106,7 +106,7 @@ def mend(abandoned: Sequence[tuple[int, int, datetime]]) -> list[tuple[int, int,
     return mended
 
 
-def mend_senders(abandoned: Sequence[tuple[int, int]]) -> None:
+def recover_senders(abandoned: Sequence[tuple[int, int]]) -> None:
     """Mend lines of QUEUE senders just claimed, given with their epoch."""
     if abandoned:
         rows(MEND_SENDERS, [[*column] for column in zip(*abandoned, strict=True)])

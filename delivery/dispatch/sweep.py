@@ -5,10 +5,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker_project.core.db import rows
+from delivery.dispatch import notify
 from delivery.dispatch.claim import LINE_IS_DUE
 from delivery.dispatch.parked_groups import take_back
+from delivery.due_times import DUE_LATER
 
 MOST_LINES_A_SWEEP: Final = 10_000
+
+
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
+"""What has expired is ended by the clock; until then its line would be woken in vain."""
+
+HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
+"""As the index says it, in which they stand by when they are due."""
+
+DELAYED_SLICE: Final = 2_000
 
 HAS_DUE_GROUPS: Final = """
   ((SELECT g.id FROM delivery_queuegroup g
@@ -22,11 +33,6 @@ HAS_DUE_GROUPS: Final = """
 `EXISTS` would forget the order, and by id alone the planner would look through whatever waits for another reason.
 """
 
-LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
-"""What has expired is ended by the clock; until then its line would be woken in vain."""
-
-HAS_REPLY: Final = "l.lane = 'callback' AND l.head_id IS NOT NULL"
-"""As the index says it, in which they stand by when they are due."""
 
 DUE: Final = f"""
 WITH RECURSIVE fresh AS (
@@ -116,3 +122,27 @@ def lines_with_due_work() -> list[int]:
 def still_due(line_ids: Sequence[int]) -> list[int]:
     """Return those of the lines just let go for which work has come meanwhile."""
     return [line_id for (line_id,) in rows(STILL_DUE, {"lines": sorted(line_ids)})] if line_ids else []
+
+
+BEGIN: Final = f"""
+WITH begun AS (
+  UPDATE delivery_open SET due_at = NULL
+   WHERE closed_on = '9999-12-31' AND status = 'PENDING' AND id = ANY (ARRAY(
+     SELECT id FROM delivery_open
+      WHERE due_at = {DUE_LATER} AND not_before <= (SELECT clock_timestamp())
+      ORDER BY not_before, id LIMIT {DELAYED_SLICE} FOR UPDATE SKIP LOCKED))
+  RETURNING line_id, subscription_id)
+SELECT b.line_id, s.delivery_mode = 'PUSH', count(*)
+  FROM begun b JOIN subscriptions_subscription s ON s.id = b.subscription_id GROUP BY 1, 2
+"""
+"""From then on they are as if published just now, but for their ids: these say their places."""
+
+
+def begin_delayed() -> int:
+    """Let those whose time has come, a slice of them, take their places, and wake their lines; return how many.
+
+    What is fetched from a mailbox is there for the next who asks.
+    """
+    begun = rows(BEGIN)
+    notify.wake(notify.TOPIC, sorted(line_id for line_id, is_pushed, _ in begun if is_pushed))
+    return sum(number for *_, number in begun)

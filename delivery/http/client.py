@@ -13,9 +13,8 @@ from typing import Any, Final
 import pycurl
 import requests
 
-from broker_project.core.reach import Reach
-from delivery.http.connections import Connections
-from delivery.http.sockets import Sockets
+from broker_project.core.egress import EgressPolicy
+from delivery.http.sockets import Connections, Sockets
 from delivery.http.transfer import MAX_ANSWER_BYTES, Answer, Transfer
 
 KEPT_CONNECTIONS: Final = 4_096
@@ -37,7 +36,9 @@ class HttpClient:
     Owned by one thread; only `interrupt` may be called from others. Create it after forking.
     """
 
-    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES) -> None:
+    def __init__(
+        self, *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int = MAX_ANSWER_BYTES
+    ) -> None:
         self._reach = reach
         self._deadline_seconds = deadline_seconds
         self._most_answer_bytes = most_answer_bytes

@@ -12,7 +12,7 @@ import pycurl
 import requests
 import structlog
 
-from broker_project.core.reach import NOT_ALLOWED, UNREADABLE, Reach
+from broker_project.core.egress import NOT_ALLOWED, UNREADABLE, EgressPolicy
 
 FAMILIES: Final = frozenset({socket.AF_INET, socket.AF_INET6})
 BAD: Final[int] = pycurl.SOCKET_BAD
@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 class Gate:
     """The addresses that one request was to go to, and what became of that; when it has ended, the next one's."""
 
-    def __init__(self, reach: Reach) -> None:
+    def __init__(self, reach: EgressPolicy) -> None:
         self._reach = reach
         self._lent: socket.socket | None = None
         """What libcurl has been handed and makes a copy of."""

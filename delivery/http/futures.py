@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 from requests import PreparedRequest
 
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from delivery.http.client import HttpClient
 from delivery.http.transfer import Answer, RequestNotCompleted
 from subscriptions.scripting.jobs import Job, Lost, Result
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 class CallLoop(threading.Thread):
     """Asks endpoints and runs scripts for any number of threads; what fails fails its own call only."""
 
-    def __init__(self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int) -> None:
+    def __init__(self, *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int) -> None:
         super().__init__(name="calls", daemon=True)
         self._reach = reach
         self._deadline_seconds = deadline_seconds

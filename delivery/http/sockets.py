@@ -5,13 +5,17 @@
 
 import os
 import select
+import socket
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 import pycurl
 
 EVENTS_AT_ONCE: Final = 1_024
+
+Address = tuple[str, int]
 
 
 class Sockets:
@@ -101,3 +105,34 @@ class Sockets:
 def _curl_events(events: int) -> int:
     readable = events & (select.EPOLLIN | select.EPOLLHUP | select.EPOLLERR)
     return (pycurl.CSELECT_IN if readable else 0) | (pycurl.CSELECT_OUT if events & select.EPOLLOUT else 0)
+
+
+class Connections:
+    """The sockets of one client's connections, by their local addresses; belongs to the client's thread."""
+
+    def __init__(self) -> None:
+        self._descriptors: dict[Address, int] = {}
+
+    def opened(self, local: Address, descriptors: Iterable[int]) -> None:
+        """Note that one of the sockets just opened has become the connection with this local address."""
+        _, port = local
+        for descriptor in descriptors:
+            if _port_of(descriptor) == port:
+                self._descriptors[local] = descriptor
+
+    def has_unread(self, local: Address) -> bool:
+        """Tell whether there is something to read on a kept connection, or its end, before anything was asked."""
+        poll = select.poll()
+        if local not in self._descriptors:
+            return True  # nobody knows
+        poll.register(self._descriptors[local], select.POLLIN)
+        return bool(poll.poll(0))
+
+
+def _port_of(descriptor: int) -> int | None:
+    try:
+        with socket.socket(fileno=os.dup(descriptor)) as looked_at:
+            port: int = looked_at.getsockname()[1]
+    except OSError:  # one of several that were tried, closed by now
+        return None
+    return port

@@ -10,10 +10,10 @@ import certifi
 import pycurl
 import requests
 
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from delivery.http.connection_gate import Gate
-from delivery.http.connections import Connections
 from delivery.http.headers import lines_of
+from delivery.http.sockets import Connections
 
 CONNECT_TIMEOUT_MS: Final = 5_000
 MAX_ANSWER_BYTES: Final = 65_536
@@ -68,7 +68,7 @@ class Transfer:
     until: float
     """Monotonic time at which it has to have ended."""
 
-    def __init__(self, connections: Connections, reach: Reach, *, most_answer_bytes: int) -> None:
+    def __init__(self, connections: Connections, reach: EgressPolicy, *, most_answer_bytes: int) -> None:
         self._connections = connections
         self._gate = Gate(reach)
         self._most_answer_bytes = most_answer_bytes

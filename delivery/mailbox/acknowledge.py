@@ -1,14 +1,27 @@
-"""The statements for what clients say of their receipts (behaviour 9.2, 9.4).
+"""Acknowledge, return and extend messages by receipt (contract 9.2, 9.4)."""
 
-Each returns, of every receipt whose delivery is handed out: the delivery, the number of the hand-out, that of
-the newest one, whether the receipt counted, where the delivery stands now, until when it is in flight if it was
-prolonged, how many seconds that is, and the line that has to be woken for it.
-"""
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, LiteralString
 
-from typing import Final
+from django.db import transaction
 
-from delivery.due_times_ import RETURNED
+from broker_project.core.db import rows
+from delivery.dispatch import notify
+from delivery.due_times import RETURNED
+from delivery.mailbox import long_poll, results
 from delivery.mailbox.available import BACK, ends, gone
+from delivery.mailbox.fetch_messages import LOCK
+from delivery.mailbox.mailbox import Receipt
+from delivery.mailbox.results import Filed, Open, Result
+from delivery.statuses import DeliveryStatus
+
+LIMIT: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
+"""Of what nobody has begun, none: a hand-out that was no try never ends a message."""
+
+MOST_RECEIPTS: Final = 1_000
+"""In one call."""
+
+Found = dict[Receipt, Open | Filed]
 
 FOUND: Final = """
 WITH asked AS MATERIALIZED (SELECT * FROM unnest(%(ids)s::bigint[], %(fetches)s::int[]) AS a (id, number)),
@@ -38,8 +51,6 @@ SELECT id, number, newest, counts, CASE WHEN counts THEN 'DELIVERED' ELSE status
 """
 """Their due time is carried along: it says that they have ended out of the mailbox, by that hand-out."""
 
-LIMIT: Final = "CASE WHEN NOT %(not_attempted)s THEN f.max_redeliveries END"
-"""Of what nobody has begun, none: a hand-out that was no try never ends a message."""
 
 GIVE_BACK: Final = f"""{FOUND},
 back AS MATERIALIZED (
@@ -79,3 +90,67 @@ hand-out; of what is finished, whether it ended out of the mailbox by that.
 Asked after the others, for it must see what whoever they have waited for has done. None of them counts: whatever is
 handed out again has another number.
 """
+
+
+def acknowledge(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[Receipt, Result]:
+    """End as DELIVERED what the receipts name, `MOST_RECEIPTS` at most."""
+    asked = _arguments(subscriber_id, receipts)
+    return _answered(receipts, _found(asked, _open(ACKNOWLEDGE, asked)), results.acknowledged)
+
+
+def give_back(subscriber_id: int, receipts: Sequence[Receipt], *, not_attempted: bool = False) -> dict[Receipt, Result]:
+    """Make available at once what the receipts name; or end it, if its redeliveries are used up or it is cancelled.
+
+    What is `not_attempted`, since its client has not begun it, is available again however often it was handed out.
+    """
+    asked = _arguments(subscriber_id, receipts)
+    open_ones = _open(GIVE_BACK, asked | {"uncertain": False, "not_attempted": not_attempted})
+    notify.wake(notify.TOPIC, sorted({one.woken_line for one in open_ones if one.woken_line}))
+    long_poll.hint([subscriber_id])
+    return _answered(receipts, _found(asked, open_ones), results.given_back)
+
+
+def extend(subscriber_id: int, receipts: Sequence[Receipt], *, seconds: int) -> dict[Receipt, Result]:
+    """Keep in flight what the receipts name for so many seconds from now on, if that is longer."""
+    asked = _arguments(subscriber_id, receipts)
+    with transaction.atomic():
+        rows(LOCK, [subscriber_id])
+        open_ones = _open(EXTEND, asked | {"seconds": seconds})
+    return _answered(receipts, _found(asked, open_ones), results.extended)
+
+
+def _arguments(subscriber_id: int, receipts: Sequence[Receipt]) -> dict[str, Any]:
+    asked = sorted({*receipts})
+    return {
+        "subscriber": subscriber_id,
+        "ids": [receipt.delivery_id for receipt in asked],
+        "fetches": [receipt.fetch for receipt in asked],
+    }
+
+
+def _open(statement: LiteralString, arguments: dict[str, Any]) -> list[Open]:
+    return [Open(*row)._replace(status=DeliveryStatus(row[4])) for row in rows(statement, arguments)]
+
+
+def _found(asked: dict[str, Any], handed_out: Sequence[Open]) -> Found:
+    """Look up whatever is handed out no more: it is finished, or waits, or is being sent."""
+    found = _by_receipt(handed_out)
+    if len(found) < len(asked["ids"]):
+        found = _by_receipt(_elsewhere(*row) for row in rows(ELSEWHERE, asked)) | found
+    return found
+
+
+def _by_receipt(known: Iterable[Open | Filed]) -> Found:
+    return {Receipt(one.delivery_id, one.fetch): one for one in known}
+
+
+def _elsewhere(delivery_id: int, fetch: int, newest: int, status: str, is_open: bool, was_out: bool) -> Open | Filed:
+    if is_open:
+        return Open(delivery_id, fetch, newest, counts=False, status=DeliveryStatus(status))
+    return Filed(delivery_id, fetch, newest, DeliveryStatus(status), was_out)
+
+
+def _answered(
+    receipts: Sequence[Receipt], found: Found, answer: Callable[[Open | Filed | None], Result]
+) -> dict[Receipt, Result]:
+    return {receipt: answer(found.get(receipt)) for receipt in receipts}

@@ -1,16 +1,17 @@
-"""Receipts: each names one hand-out of one delivery, to one subscriber (behaviour 9.1, 9.4).
-
-Nothing is stored of them: a receipt bears the delivery's id, the number of the hand-out and a proof that it was given
-out here, so that nobody makes one by counting, and another subscriber's says nothing.
-"""
+"""Whose mailbox it is, what it hands out, and the receipts for that (contract 9.1, 9.4)."""
 
 import base64
 import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from hmac import compare_digest
 from struct import Struct
 from typing import Final, NamedTuple
+
+from delivery.webhook.parts import Content
+from subscriptions.models import ApiKey, Subscriber
 
 PURPOSE: Final = b"broker.receipt"
 KEY_BYTES: Final = 32
@@ -20,12 +21,77 @@ _BOUND: Final = Struct(">QQI")
 _TEXT: Final = re.compile(r"[A-Za-z0-9_-]{27}")
 
 
+class Box(NamedTuple):
+    """A subscriber's mailbox: all its PULL subscriptions together."""
+
+    subscriber_id: int
+    is_ordered: bool
+    """Whether at most one of its messages is in flight (behaviour 9.7)."""
+
+
 class Receipt(NamedTuple):
     """One hand-out of a delivery."""
 
     delivery_id: int
     fetch: int
     """Its number: 1 is the first time that it was handed out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A delivery that is handed out: in flight until it is acknowledged, returned or timed out."""
+
+    delivery_id: int
+    fetch: int
+    """Which hand-out of it this is, from 1 on."""
+    subscription_id: int
+    until: datetime
+    seconds: float
+    """How long that is from when it was handed out: whoever gets it may have another clock."""
+    content: Content
+    """The message in the form that its subscription wants (behaviour 2.12)."""
+    is_uncertain: bool
+    """Whether the outcome of an earlier request is unknown: it was pushed before (behaviour 4.11)."""
+
+    @property
+    def receipt(self) -> Receipt:
+        """What names this hand-out."""
+        return Receipt(self.delivery_id, self.fetch)
+
+    @property
+    def redeliveries(self) -> int:
+        """How often it had been handed out before."""
+        return self.fetch - 1
+
+    @property
+    def possible_duplicate(self) -> bool:
+        """Whether its subscriber may have it already."""
+        return self.is_uncertain or self.redeliveries > 0
+
+
+class OpenedMailbox(NamedTuple):
+    """A subscriber's mailbox, and what it says of it."""
+
+    subscriber_id: int
+    is_ordered: bool
+    ack_seconds: int
+    max_redeliveries: int | None
+
+    @property
+    def box(self) -> Box:
+        """What is fetched from."""
+        return Box(self.subscriber_id, self.is_ordered)
+
+
+def mailbox_named(name: str, *, key: ApiKey) -> OpenedMailbox | None:
+    """Return the mailbox of the subscriber of that name; None: there is none, or it is not this key's.
+
+    Asks nothing where the key is a subscriber's own, as that of a client is: it came with its key.
+    """
+    owner = key.subscriber or Subscriber.objects.filter(name=name).first()
+    if owner is None or owner.name != name:
+        return None
+    return OpenedMailbox(owner.pk, owner.mailbox_ordered, owner.ack_seconds, owner.max_redeliveries)
 
 
 def receipt_key(secret: str) -> bytes:

@@ -6,15 +6,15 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times_ import DUE_LATER, RELEASED, RETURNED
-from delivery.mailbox.available_ import TIMED_OUT, available
+from delivery.due_times import DUE_LATER, RELEASED, RETURNED
+from delivery.mailbox.available import TIMED_OUT, available
 
 COUNTED_AT_MOST: Final = 10_000
 """Messages are counted no further: a million in a mailbox must cost no more to look at."""
 
 
 @dataclass(frozen=True, slots=True)
-class MailboxStanding:
+class MailboxStatus:
     """What is in a mailbox, each number counted to `COUNTED_AT_MOST`."""
 
     available: int
@@ -112,6 +112,6 @@ SELECT w.id, m.available, m.in_flight, LEAST(m.later + m.elsewhere, {COUNTED_AT_
 """What is in flight counts whatever its subscription is by now: it is acknowledged here."""
 
 
-def mailboxes_of(subscriber_ids: Sequence[int]) -> dict[int, MailboxStanding]:
+def mailboxes_of(subscriber_ids: Sequence[int]) -> dict[int, MailboxStatus]:
     """Return how each subscriber's mailbox stands; one without PULL subscriptions has an empty one."""
-    return {subscriber_id: MailboxStanding(*standing) for subscriber_id, *standing in rows(STANDINGS, [subscriber_ids])}
+    return {subscriber_id: MailboxStatus(*standing) for subscriber_id, *standing in rows(STANDINGS, [subscriber_ids])}

@@ -1,22 +1,25 @@
-"""Ending deliveries whose time to live is over (behaviour 2.10)."""
+"""End what is over: deliveries past their time to live, late replies, old callbacks (contract 2.10, 6.8)."""
 
 from typing import Final
 
 from broker_project.core.db import rows
 from delivery.due_times import CARRIED, FILE_GONE, IN_DOUBT, TOLD_BY
 
-SLICE: Final = 1_000
+OVERDUE_SLICE: Final = 1_000
 """Deliveries ended in one statement: none of their lines is locked for long."""
 
 EXPIRES: Final = "GREATEST(expires_at, fetched_until)"
 """What a mailbox has handed out does not end before it times out; an index says so too, and none in flight is met."""
 
-EXPIRE: Final = f"""
+SLICE: Final = 1_000
+"""Rows changed in one statement: none of them is locked for long."""
+
+EXPIRE_OVERDUE: Final = f"""
 WITH overdue AS MATERIALIZED (
   SELECT id, line_id, group_id FROM delivery_open
    WHERE expires_at IS NOT NULL AND {EXPIRES} <= (SELECT clock_timestamp())
      AND (status IN ('PENDING', 'HELD') OR fetched_until IS NOT NULL)
-   ORDER BY {EXPIRES} LIMIT {SLICE}),
+   ORDER BY {EXPIRES} LIMIT {OVERDUE_SLICE}),
 lines AS MATERIALIZED (
   SELECT l.id FROM (SELECT DISTINCT line_id FROM overdue ORDER BY line_id) o
    CROSS JOIN LATERAL (SELECT id FROM delivery_line WHERE id = o.line_id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) l),
@@ -62,5 +65,71 @@ Lines and deliveries that somebody is at are left to the next time, and groups i
 
 def expire_overdue() -> int:
     """End those whose time is over, a slice of them, and that are not under way as EXPIRED; return how many."""
-    ((expired,),) = rows(EXPIRE)
+    ((expired,),) = rows(EXPIRE_OVERDUE)
     return int(expired)
+
+
+EXPIRE: Final = f"""
+WITH late AS MATERIALIZED (
+  SELECT l.id, l.head_id
+    FROM delivery_line l JOIN delivery_callback c ON c.id = l.callback_id
+    JOIN delivery_open d ON d.id = l.head_id AND d.closed_on = '9999-12-31'
+   WHERE l.lane = 'callback' AND c.expires_at <= clock_timestamp() AND d.status = 'PENDING'
+   ORDER BY l.due_at LIMIT {SLICE} FOR NO KEY UPDATE OF l SKIP LOCKED),
+gone AS (
+  DELETE FROM delivery_open d USING late
+   WHERE d.id = late.head_id AND d.closed_on = '9999-12-31' AND d.line_id = late.id AND d.status = 'PENDING'
+  RETURNING d.id, d.message_id, d.line_id, d.subscription_id, d.group_id, 'EXPIRED' AS status, d.size, d.attempts,
+            d.times_set_aside, d.due_at, d.sequence, d.uncertain, d.cancel_requested,
+            concat_ws(': ', 'not taken in time', NULLIF(d.reason, '')) AS reason, d.created_at, {CARRIED}),
+filed AS ({FILE_GONE})
+UPDATE delivery_line l
+   SET head_id = NULL, due_at = NULL, held_since = NULL, held_reason = '', failures = 0
+  FROM gone WHERE l.id = gone.line_id
+RETURNING gone.id
+"""
+"""One under way is left alone until its answer is settled, or its line mended."""
+
+LET_GO: Final = f"""
+WITH ended AS MATERIALIZED (
+  SELECT id FROM delivery_line
+   WHERE id > %s AND lane = 'callback' AND head_id IS NULL AND lease_until IS NULL
+   ORDER BY id LIMIT {SLICE} FOR UPDATE SKIP LOCKED),
+forgotten AS (DELETE FROM delivery_pageread p USING ended WHERE p.line_id = ended.id),
+untold AS (DELETE FROM delivery_lineevent e USING ended WHERE e.line_id = ended.id)
+DELETE FROM delivery_line l USING ended WHERE l.id = ended.id RETURNING l.id
+"""
+
+FORGET: Final = f"""
+DELETE FROM delivery_callback WHERE id IN (
+  SELECT c.id FROM delivery_callback c
+   WHERE c.expires_at <= clock_timestamp() - make_interval(days => %s::int)
+     AND NOT EXISTS (SELECT FROM delivery_line l WHERE l.callback_id = c.id)
+   ORDER BY c.expires_at, c.depth DESC LIMIT {SLICE})
+RETURNING id
+"""
+"""Children first: none outlives the callback that it is passed on to."""
+
+
+def expire_replies() -> int:
+    """End as EXPIRED the replies that were not taken in time; return how many."""
+    expired = 0
+    while slice_expired := len(rows(EXPIRE)):
+        expired += slice_expired
+    return expired
+
+
+def remove_ended_lines() -> int:
+    """Remove the lines of replies that have ended; return how many."""
+    removed, last = 0, 0
+    while ended := [line_id for (line_id,) in rows(LET_GO, [last])]:
+        removed, last = removed + len(ended), max(ended)
+    return removed
+
+
+def forget_callbacks(*, keep_days: int) -> int:
+    """Delete the callbacks that ended so many days ago; return how many."""
+    forgotten = 0
+    while slice_forgotten := len(rows(FORGET, [keep_days])):
+        forgotten += slice_forgotten
+    return forgotten

@@ -10,9 +10,8 @@ from django.db import Error
 
 from broker_project.core.db import forget_connection
 from delivery.maintenance import partitions
-from delivery.maintenance.expiring import expire_replies, forget_callbacks, remove_ended_lines
-from delivery.maintenance.forgetting import forget
-from delivery.maintenance.retention import drop_past_days
+from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.maintenance.retention import drop_past_days, forget
 from subscriptions.credentials.rotate_secrets import forget_former_secrets
 
 EVERY_SECONDS: Final = 3600.0

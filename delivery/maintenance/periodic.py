@@ -15,13 +15,13 @@ import structlog
 from django.db import Error
 
 from broker_project.core.db import forget_connection
-from broker_project.core.reach import Reach
-from delivery import announcing, health_probe
-from delivery.dispatch import delaying
-from delivery.mailbox import returning, unread
+from broker_project.core.egress import EgressPolicy
+from delivery import announcements, health_probe
+from delivery.dispatch import sweep
+from delivery.health_probe import Monitors
+from delivery.mailbox import unread
 from delivery.maintenance import expiry
-from delivery.monitors import Monitors
-from delivery.replay import backfilling, replay_job
+from delivery.replay import backfill_job, replay_job
 
 EVERY_SECONDS: Final = 1.0
 SELDOM_SECONDS: Final = 5.0
@@ -31,14 +31,14 @@ Chore = Callable[[], int]
 """Does what is due, or a slice of it; returns how much that was, 0 only where nothing is left to it."""
 
 CHORES: Final[dict[str, Chore]] = {
-    "begin_delayed": delaying.begin_delayed,
+    "begin_delayed": sweep.begin_delayed,
     "expire_overdue": expiry.expire_overdue,
     "expire_unread": unread.expire_unread,
-    "return_overdue": returning.return_overdue,
-    "tell_of_held_lines": announcing.tell_of_held_lines,
-    "announce": announcing.announce,
+    "return_overdue": unread.return_overdue,
+    "tell_of_held_lines": announcements.tell_of_held_lines,
+    "announce": announcements.announce,
     "replay": replay_job.go_on,
-    "backfill": backfilling.go_on,
+    "backfill": backfill_job.go_on,
 }
 
 PROBE: Final = "probe"
@@ -47,7 +47,7 @@ SELDOM: Final = frozenset({"expire_unread", "tell_of_held_lines"})
 log = structlog.get_logger(__name__)
 
 
-def attend(
+def run_periodic_jobs(
     *,
     but: Container[str] = (),
     own: Mapping[str, Chore] = MappingProxyType({}),
@@ -77,14 +77,14 @@ def _done(name: str, chore: Chore, on_failure: Callable[[str], object]) -> int:
     return 0
 
 
-class Attendant(threading.Thread):
+class PeriodicJobs(threading.Thread):
     """A thread that attends every second, and again at once while there is more to do: a slice of each in turn.
 
     It alone probes, since it remembers whom it has asked.
     """
 
     def __init__(
-        self, stopping: threading.Event, reach: Reach, on_failure: Callable[[str], object] = lambda _: None
+        self, stopping: threading.Event, reach: EgressPolicy, on_failure: Callable[[str], object] = lambda _: None
     ) -> None:
         super().__init__(name="attendant", daemon=True)
         self._own = {PROBE: partial(health_probe.probe, Monitors(reach))}
@@ -102,7 +102,7 @@ class Attendant(threading.Thread):
         forget_connection()
 
     def _attend(self, *, but: Container[str]) -> int:
-        return attend(but=but, own=self._own, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
+        return run_periodic_jobs(but=but, own=self._own, is_stopping=self._stopping.is_set, on_failure=self._on_failure)
 
     def wait_until_stopped(self) -> None:
         """Wait a little for what was begun: the database undoes it where the process ends before it."""

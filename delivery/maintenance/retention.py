@@ -1,4 +1,4 @@
-"""Keeping data for as long as it is wanted: what is past its time goes a day at once (behaviour 11.4)."""
+"""Drop days past their retention, but keep the messages that unfinished work needs (contract 11.4)."""
 
 import datetime as dt
 import time
@@ -9,11 +9,38 @@ from typing import Final
 import structlog
 from django.db import OperationalError, connection, transaction
 from django.db.backends.utils import CursorWrapper
+from django.db.models import Q
 
+from broker_project.core.db import rows
 from delivery.maintenance import partitions
-from delivery.maintenance.kept_days import warn_of
-from delivery.maintenance.kept_messages import copy_of_needed, is_well_kept, make_room, put_back
-from delivery.maintenance.partitions import ATTEMPTS, DAYS_AHEAD, DELIVERIES, MESSAGES, exists, leaf_of
+from delivery.maintenance.partitions import (
+    ATTEMPTS,
+    DAYS_AHEAD,
+    DELIVERIES,
+    MESSAGES,
+    attach,
+    exists,
+    ids_of,
+    leaf_of,
+    new_leaf,
+)
+from delivery.models import StorageDay
+
+REPLAYS: Final = "DELETE FROM delivery_replay WHERE finished_at < clock_timestamp() - make_interval(days => %s::int)"
+COUNTS: Final = "DELETE FROM delivery_volatilecount WHERE hour < clock_timestamp() - make_interval(days => %s::int)"
+
+HINT: Final = (
+    "past their time, but kept until they are summarized: the runs in the admin say why they are not; `manage.py"
+    " summarize` tries again, BROKER_SUMMARIES=0 drops them without"
+)
+
+log = structlog.get_logger(__name__)
+
+NEEDED: Final = """
+SELECT {columns} FROM {leaf} m
+ WHERE m.id IN (SELECT d.message_id FROM delivery_open d
+                 WHERE d.closed_on = '9999-12-31' AND d.message_id >= {low} AND d.message_id < {high})
+"""
 
 LOCK_WAIT: Final = "30ms"
 """Everybody else waits behind whoever waits for a lock: six of them, so nobody is held up for 200 ms."""
@@ -22,6 +49,106 @@ PAUSE_SECONDS: Final = 0.5
 """Between two tries, so that whoever waited gets on."""
 COPY_SECONDS: Final = 600
 """How long copying what is kept may take; nobody waits for it."""
+
+
+KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
+GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
+
+TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
+
+
+def forget(*, keep_days: int) -> None:
+    """Delete replays and backfills that ended, and counts of volatile messages, so many days ago."""
+    for statement in (REPLAYS, COUNTS):
+        rows(statement, [keep_days])
+
+
+def warn_of(waiting: list[dt.date], today: dt.date) -> None:
+    """Warn of those that wait for their own summary, of each once a day, whoever and how many look."""
+    missing = StorageDay.objects.filter(day__in=waiting, summarized_at=None)
+    unsaid = missing.filter(Q(kept_on=None) | ~Q(kept_on=today)).order_by("day")
+    days = [day for day in unsaid.values_list("day", flat=True) if unsaid.filter(day=day).update(kept_on=today)]
+    if days:
+        log.warning("storage_day.waits_for_summary", days=[str(day) for day in days], hint=HINT)
+
+
+def days_kept() -> list[dt.date]:
+    """Return the days that are kept so, the oldest first."""
+    kept = StorageDay.objects.filter(kept_on__isnull=False, summarized_at=None, dropped_at=None)
+    return [*kept.order_by("day").values_list("day", flat=True)]
+
+
+def make_room(cursor: CursorWrapper, day: dt.date) -> None:
+    """Make an empty table for what is to be kept of `day`, if anything; to be committed before it is filled.
+
+    What goes into a table that its own transaction made may be left out of the write-ahead log: then it must be on
+    disk before the commit ends, and everybody would wait for that.
+    """
+    kept = _room_of(day)
+    cursor.execute(f"DROP TABLE IF EXISTS {kept}")  # an earlier try may have left it
+    if exists(cursor, leaf_of(MESSAGES, day)) and _is_needed(cursor, day):
+        low, high = ids_of(day)
+        new_leaf(cursor, MESSAGES, kept)
+        # Says what attaching would have to look for.
+        cursor.execute(f"ALTER TABLE {kept} ADD CONSTRAINT {kept}_ids CHECK (id >= {low} AND id < {high})")
+
+
+def copy_of_needed(cursor: CursorWrapper, day: dt.date) -> str | None:
+    """Copy the messages of `day` that something unfinished needs into their table, while everybody goes on.
+
+    Until the end nobody can add a message to that day, nor lock one to make a new delivery of it.
+    """
+    leaf, kept = leaf_of(MESSAGES, day), _room_of(day)
+    if not exists(cursor, leaf):
+        return None
+    cursor.execute(f"LOCK TABLE ONLY {leaf} IN EXCLUSIVE MODE")
+    if not (exists(cursor, kept) and _is_needed(cursor, day)):
+        make_room(cursor, day)  # what is needed may have changed meanwhile
+    if not exists(cursor, kept):
+        return None
+    cursor.execute(f"INSERT INTO {kept} {_needed('m.*', day)}")
+    return kept
+
+
+def put_back(cursor: CursorWrapper, day: dt.date, kept: str) -> None:
+    """Make the copy the partition of its day; what was there must be gone."""
+    low, high = ids_of(day)
+    attach(cursor, MESSAGES, kept, str(low), str(high))
+    cursor.execute(f"ALTER TABLE {kept} DROP CONSTRAINT {kept}_ids")
+    cursor.execute(f"ALTER TABLE {kept} RENAME TO {leaf_of(MESSAGES, day)}")
+
+
+def is_well_kept(cursor: CursorWrapper, day: dt.date) -> bool:
+    """Tell whether what was kept is to stay as it is: some is needed still, and half of it or nobody looked lately.
+
+    Looking is dear where much is kept: once a day will do.
+    """
+    if not _is_needed(cursor, day):
+        return False
+    cursor.execute(
+        "UPDATE delivery_storageday SET dropped_at = clock_timestamp()"
+        " WHERE day = %s AND dropped_at < clock_timestamp() - interval '1 day' RETURNING day",
+        [day],
+    )
+    if not cursor.fetchone():
+        return True
+    cursor.execute(f"SELECT ({_needed('count(*)', day)}) * 2 >= count(*) FROM {leaf_of(MESSAGES, day)}")
+    return bool(cursor.fetchone()[0])
+
+
+def _room_of(day: dt.date) -> str:
+    return f"{leaf_of(MESSAGES, day)}_kept"
+
+
+def _is_needed(cursor: CursorWrapper, day: dt.date) -> bool:
+    cursor.execute(f"SELECT EXISTS ({_needed('', day)})")
+    return bool(cursor.fetchone()[0])
+
+
+def _needed(columns: str, day: dt.date) -> str:
+    low, high = ids_of(day)
+    return NEEDED.format(columns=columns, leaf=leaf_of(MESSAGES, day), low=low, high=high)
+
 
 PAST: Final = f"""
 WITH lived AS (
@@ -44,13 +171,6 @@ SELECT day, %s AND dropped_at IS NULL AND EXISTS (
 Says of each whether it waits for a summary: its own, or one of the days beside it. What began just before midnight may
 be filed under the day after; what came before ids were moved into a day stands among those of the last day that lived.
 """
-
-KEPT: Final = "UPDATE delivery_storageday SET dropped_at = COALESCE(dropped_at, clock_timestamp()) WHERE day = %s"
-GONE: Final = "DELETE FROM delivery_storageday WHERE day = %s"
-
-TABLES: Final = (MESSAGES, DELIVERIES, ATTEMPTS)
-
-log = structlog.get_logger(__name__)
 
 
 def drop_past_days(

@@ -4,7 +4,7 @@ import datetime as dt
 
 from django.db import migrations
 
-from delivery.maintenance import storage_days
+from delivery.maintenance import partitions
 from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED
 from subscriptions.names import OWN_EVENTS
 
@@ -186,7 +186,7 @@ LEGAL = array(f"{old}>{new}" for old, news in LEGAL_CHANGES.items() for new in n
 
 
 def open_today(apps, schema_editor):
-    storage_days.open_days(dt.datetime.now(dt.UTC).date())
+    partitions.open_days(dt.datetime.now(dt.UTC).date())
 
 
 class Migration(migrations.Migration):

@@ -4,8 +4,8 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from broker_project.core.keyring import CALLBACK_TOKEN
 from broker_project.core.sealed_fields import SealedColumn
-from broker_project.core.sealing import CALLBACK_TOKEN
 from delivery.models.messages import Message
 from subscriptions.models import EventType, Publisher
 

@@ -1,4 +1,4 @@
-"""A message on its way to one subscription."""
+"""Deliveries: messages on their way to a subscription, with their attempts."""
 
 import datetime as dt
 from typing import Final, Self
@@ -7,12 +7,11 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from delivery.due_times_ import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
-from delivery.models.lines import Line
+from delivery.due_times import UNTIL_ACTIVE, UNTIL_DUE, UNTIL_RETURNED
+from delivery.models.lines import Line, QueueGroup
 from delivery.models.messages import Message
-from delivery.models.queue_groups import QueueGroup
 from delivery.statuses import FINAL, UNFINISHED, DeliveryStatus
-from subscriptions.models import DeliveryMode, Subscription
+from subscriptions.models import DeliveryMode, Subscriber, Subscription
 
 OPEN_SHELF: Final = dt.date(9999, 12, 31)
 """Where unfinished deliveries stand; a date that PostgreSQL, psycopg and Python can all hold."""
@@ -131,3 +130,69 @@ class Delivery(models.Model):
             return None
         waiting = self.line if self.subscription_id is None and self.line else self
         return waiting.due_at
+
+
+class Attempt(models.Model):
+    """One request for one delivery and what came back; append-only, partitioned by `id` as messages are."""
+
+    delivery = models.ForeignKey(Delivery, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    number = models.IntegerField()
+    started_at = models.DateTimeField()
+    duration_ms = models.IntegerField()
+    status_code = models.IntegerField(null=True)
+    """None: no complete answer; `error` says why."""
+    error = models.TextField(blank=True, default="")
+    answer_headers = models.BinaryField(default=b"")
+    """Status line and headers as received, cut at 2 KiB: bytes, since endpoints send anything."""
+    answer_excerpt = models.BinaryField(default=b"")
+    """The answer body's first KiB, as bytes."""
+    meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
+    """What followed from it under its subscription's retry policy (`Meaning`, behaviour 5.1)."""
+
+    class Meta:
+        indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of delivery {self.delivery_id}"
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether somebody had this very request sent: the first of a delivery that was resubmitted (behaviour 5.2)."""
+        delivery = self.delivery
+        return bool(delivery and delivery.resubmit_of and not delivery.replay_id) and self.number == 1
+
+
+class DeadLetter(Delivery):
+    """A delivery that ended without success and that somebody might want to send again (behaviour 5.3, 5.8)."""
+
+    class Meta:
+        proxy = True
+        verbose_name = "dead letter"
+
+
+class Mailbox(Subscriber):
+    """What a subscriber fetches itself: its PULL subscriptions together (behaviour 9.1)."""
+
+    class Meta:
+        proxy = True
+        verbose_name_plural = "mailboxes"
+
+
+class StorageDay(models.Model):
+    """One day that messages, finished deliveries and attempts are filed under."""
+
+    day = models.DateField(primary_key=True)
+    dropped_at = models.DateTimeField(null=True)
+    """When retention dropped it, and last looked how much of what it kept is needed still.
+
+    The day stays listed while something unfinished needs messages of it.
+    """
+
+    summarized_at = models.DateTimeField(null=True)
+    """When all that is filed under it was summarized last; retention may wait for it."""
+
+    kept_on = models.DateField(null=True)
+    """On which day it was last said that it is past its time, and kept until it is summarized."""
+
+    def __str__(self) -> str:
+        return self.day.isoformat()

@@ -1,13 +1,15 @@
-"""Ordered work of one owner."""
+"""Lines: ordered work of one owner, their QUEUE groups, rates, page notes and announcements."""
 
 from typing import Final
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Case, Q, Value, When
 from django.db.models.functions import Cast, Concat, Now
 
 from delivery.models.callbacks import Callback
-from subscriptions.models import Subscriber
+from delivery.models.messages import Message
+from subscriptions.models import Subscriber, Subscription
 
 
 class Lane(models.TextChoices):
@@ -138,3 +140,88 @@ class LineEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.sequence}"
+
+
+class QueueGroup(models.Model):
+    """One message for one group of subscriptions, of which exactly one is to take it (behaviour 6.3, 6.4).
+
+    It is there as long as nobody has taken it: whoever deletes it has its one winner, and no other can come after it.
+    Its deliveries name it by `group`, also when it is gone. It has the id of the first of them, so that whoever has
+    the one finds the other.
+    """
+
+    message = models.ForeignKey(Message, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    """Its sender."""
+    delivery_ids = ArrayField(models.BigIntegerField())
+    """A delivery for each of the group's subscriptions."""
+    size = models.IntegerField()
+    """Of the message's body, in bytes."""
+    due_at = models.DateTimeField(null=True)
+    """When it is tried again; None: not tried to the end yet.
+
+    `UNTIL_RELEASED` while it is HELD, `UNTIL_ACTIVE` while it is parked.
+    """
+    cycles = models.PositiveIntegerField(default=0, db_default=0)
+    """How often all its endpoints were tried in vain; the pause grows with it (behaviour 6.5)."""
+    attempts = models.PositiveIntegerField(default=0, db_default=0)
+    """How many requests it has had, over all its endpoints."""
+    uncertain = models.BooleanField(default=False, db_default=False)
+    """Whether the outcome of any of them is unknown: whoever is asked next is told so (behaviour 4.11)."""
+    first_id = models.BigIntegerField(null=True)
+    """The delivery whose request was under way at an unclean end: it goes first, to the same endpoint."""
+    created_at = models.DateTimeField(db_default=Now())
+
+    def __str__(self) -> str:
+        return f"group {self.pk}"
+
+
+class Pace(models.Model):
+    """One row for each subscription that has a rate limit (behaviour 1.4), whoever sends it: a trigger gives it one.
+
+    Touched with each mark of such a delivery, or by a volatile message in its stead, and by no other. The database
+    deletes it with its subscription.
+    """
+
+    subscription = models.OneToOneField(Subscription, models.DO_NOTHING, primary_key=True, db_constraint=False)
+    last_at = models.DateTimeField(null=True)
+    """The slot in which its latest request was started; None: there was none yet."""
+
+    def __str__(self) -> str:
+        return f"pace of subscription {self.pk}"
+
+
+class PageRead(models.Model):
+    """One page that a line has read since it was claimed: whatever it marks as under way is in one of them.
+
+    Written with the read, once a page and not once a delivery, and forgotten by the next claim. So what a vanished
+    driver may have had under way is found without looking at what waits, however much that is.
+    """
+
+    line = models.ForeignKey(Line, models.DO_NOTHING, db_constraint=False)
+    delivery_ids = ArrayField(models.BigIntegerField())
+
+    def __str__(self) -> str:
+        return f"{len(self.delivery_ids)} deliveries of line {self.line_id}"
+
+
+class Announcement(models.Model):
+    """One thing that has gone wrong, or goes right again, to be published as a message (behaviour 5.7).
+
+    Written in the transaction of its cause and deleted in that of its message: each cause has exactly one, in order
+    of id.
+    """
+
+    kind = models.CharField(max_length=32)
+    """The event type's name: `Broker.…`."""
+    line = models.ForeignKey(Line, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    subscription = models.ForeignKey(Subscription, models.DO_NOTHING, null=True, db_constraint=False, db_index=False)
+    delivery_id = models.BigIntegerField(null=True)
+    """The delivery that has ended, or whose outcome has stopped the others."""
+    details = models.JSONField(default=dict, db_default={})
+    """What the event says beyond the names and ids: status, reason, number of attempts, times."""
+    at = models.DateTimeField(db_default=Now())
+    """When it happened."""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"

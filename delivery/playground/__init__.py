@@ -1,1 +1,1 @@
-
+"""Try filters, scripts and test events before they count."""

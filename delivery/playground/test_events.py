@@ -6,17 +6,17 @@ from datetime import datetime
 from typing import Final
 
 from broker_project.core.db import give_connection_back, rows
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.sync.answer import SUCCESSES
 from delivery.sync.caller import Caller, running_caller
-from delivery.sync.statements import REHEARSED
-from delivery.webhook.destinations_ import destination_now
+from delivery.sync.record import REHEARSED
+from delivery.webhook.destination import destination_now
 from delivery.webhook.parts import Content, Destination, Numbers
 from delivery.webhook.redact import LONGEST
 from delivery.webhook.request import webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed_content
-from delivery.worker.judging import KEPT_HEADER_BYTES
+from delivery.worker.topic import KEPT_HEADER_BYTES
 from subscriptions.endpoints import is_scripted
 from subscriptions.models import DeliveryMode, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made
@@ -57,7 +57,7 @@ class Rehearsed:
         return self.status_code in SUCCESSES
 
 
-def rehearsing_caller(reach: Reach) -> Caller:
+def rehearsing_caller(reach: EgressPolicy) -> Caller:
     """Return what sends this process's test events; for interfaces, which hand it on."""
     return running_caller(
         reach=reach,

@@ -1,22 +1,30 @@
-"""Trying a script on a message: what would be sent or answered, and nothing is (behaviour 8.1, 8.2)."""
+"""Try a filter on recent messages, or a script on one, before it is saved (contract 3, 8)."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from delivery.http.headers import EncodedRequest
 from delivery.models import Message
+from delivery.status.explain_message import shown_of
 from delivery.sync.answer import Ended, ended_by_script
 from delivery.webhook.headers_policy import Header, forwarded, merged
-from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.parts import Content, Destination, Numbers, Outgoing
 from delivery.webhook.request import webhook_request
 from delivery.webhook.transform import TransformRefused, job_for, transformed
-from delivery.worker.buffer import InHand
 from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
-from subscriptions.models import Subscription
+from subscriptions.filters import Filter, FilterFailed, Work
+from subscriptions.models import EventType, Subscription
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
-from subscriptions.scripting.once import run_once
+from subscriptions.scripting.runner import run_once
+
+TRIED_AT_MOST: Final = 500
+"""So many of the newest messages is a filter tried on,"""
+TRIED_BYTES: Final = 32 * 2**20
+"""with bodies of so many bytes together."""
+AT_ONCE: Final = 20
+"""So many messages are in memory at a time."""
 
 ANYWHERE: Final = Destination(0, 0, DEFAULT_METHOD, "https://endpoint.example/endpoint", {}, b"")
 """Where what no subscription wants yet would go."""
@@ -26,7 +34,55 @@ NO_DELIVERY: Final = 0
 NO_MESSAGE: Final = 0
 
 
-class ScriptFailed(Exception):
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """How many of the newest messages of an event type the filters of a subscription let through."""
+
+    tried: int
+    matching: int
+    failing: int
+
+
+def newest_of(event_type: EventType) -> Message | None:
+    """Return the newest message published of an event type, None where there is none."""
+    return Message.objects.filter(event_type=event_type, answers=None).order_by("-pk").first()
+
+
+def try_filters(wanted: Filter | None, event_type: EventType, *, header_filter_string: str = "") -> Trial:
+    """Return how many of the newest messages of an event type pass the filters; None or an empty one is not set.
+
+    What they may do together is what the filters of one publish may: then no older message is tried.
+    """
+    matching = failing = tried = 0
+    work = Work()
+    for message in _newest(event_type):
+        shown = shown_of(message)
+        shown.document.work = work
+        try:
+            if not header_filter_string or message.filter_string == header_filter_string:
+                matching += wanted is None or wanted.matches(shown.document)
+        except FilterFailed:
+            if work.is_used_up:
+                break
+            failing += 1
+        tried += 1
+    return Trial(tried, matching, failing)
+
+
+def _newest(event_type: EventType) -> Iterator[Message]:
+    """Yield the newest messages, few at a time: each may be as large as messages are."""
+    of_type = Message.objects.filter(event_type=event_type, answers=None).order_by("-pk")
+    ids, size = [], 0
+    for message_id, its_size in of_type.values_list("pk", "size")[:TRIED_AT_MOST]:
+        size += its_size
+        if size > TRIED_BYTES:
+            break
+        ids.append(message_id)
+    for first in range(0, len(ids), AT_ONCE):
+        yield from Message.objects.filter(pk__in=ids[first : first + AT_ONCE])
+
+
+class ScriptTrialFailed(Exception):
     """Nothing would be sent; the text says why, and in which line."""
 
 
@@ -83,7 +139,7 @@ def try_script(content: Content, destination: Destination) -> Outcome:
         request = _request_of(content, destination, made)
         return Outcome(request, answer if subscription_id == ANYWHERE.subscription_id else None)
     if answer.failure:
-        raise ScriptFailed(answer.reason)
+        raise ScriptTrialFailed(answer.reason)
     return Outcome(answer=answer)
 
 
@@ -92,13 +148,13 @@ def _result_of(job: Job) -> Made:
         case Made() as made:
             return made
         case Failed(reason) | Lost(reason):
-            raise ScriptFailed(reason)
+            raise ScriptTrialFailed(reason)
         case _:
             raise ScriptsBusy("Too many scripts are being tried; try again in a moment.")
 
 
 def _request_of(content: Content, destination: Destination, made: Made) -> EncodedRequest:
-    delivery = InHand(
+    delivery = Outgoing(
         NO_DELIVERY,
         content,
         destination,
@@ -112,6 +168,6 @@ def _request_of(content: Content, destination: Destination, made: Made) -> Encod
     try:
         ready = transformed(delivery, made)
     except TransformRefused as refused:
-        raise ScriptFailed(str(refused)) from None
+        raise ScriptTrialFailed(str(refused)) from None
     numbers = Numbers(NO_DELIVERY, sequence=None, attempt=1, possible_duplicate=False)
     return webhook_request(ready.content, destination, numbers, timestamp=0)

@@ -1,7 +1,5 @@
-"""Publishing: from what was sent in to a stored message with a delivery for everybody who is to get it.
+"""Publishing: from a request to a stored message with a delivery for each subscription that qualifies.
 
-`publishable` (which event types there are, and for whom) · `accepting` (what is sent in, checked against its own) ·
-`publishing` (in one transaction, once for a key) · `open_messages` (how many a publisher has that have not ended) ·
-`documents` (what filters see) · `routing` (for whom) · `queue_groups`, `placing` (in which groups, and in whose
-lines) · `store_statements`, `storing`.
+Read `draft` and `cloud_events` (what is sent in), `accept` (checks), `routing` (who gets it), `publish` with
+`idempotency`, then `store` (one statement).
 """

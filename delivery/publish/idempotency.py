@@ -79,7 +79,7 @@ def claim_keys(publisher_id: int | None, keys: Collection[str]) -> dict[str, Cla
     return {key: Claimed(bytes(fingerprint), Earlier(*answer)) for key, fingerprint, *answer in found}
 
 
-class Answered(NamedTuple):
+class RememberedAnswer(NamedTuple):
     """What is kept of a publish that carried a key."""
 
     key: str
@@ -87,7 +87,7 @@ class Answered(NamedTuple):
     answer: Earlier
 
 
-def remember(publisher_id: int | None, answered: Sequence[Answered], *, hours: int) -> None:
+def remember(publisher_id: int | None, answered: Sequence[RememberedAnswer], *, hours: int) -> None:
     """Keep what is answered, in the publish's own transaction."""
     if answered:
         kept = [{"key": one.key, "fingerprint": one.fingerprint.hex(), **one.answer._asdict()} for one in answered]

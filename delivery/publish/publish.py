@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from django.db import transaction
 
-from delivery.callbacks.create import CallbackTarget, Wanted, make_callbacks, targets_of
-from delivery.callbacks.terms import CallbackTerms
-from delivery.publish.idempotency import Answered, Earlier, claim_keys, remember
+from delivery.callbacks.address import CallbackTerms
+from delivery.callbacks.create import CallbackRequest, CallbackTarget, create_callbacks, targets_of
+from delivery.publish.idempotency import Earlier, RememberedAnswer, claim_keys, remember
 from delivery.publish.open_messages import room_for
 from delivery.publish.store import Accepted, NewMessage, store
 
@@ -49,8 +49,8 @@ def publish(
             accepted = store([messages[position] for position in new], publisher_id, senders)
             opened.update(one.id for one in accepted if one.deliveries)
         stored = dict(zip(new, accepted, strict=True))
-        wanted = {stored[n].id: Wanted(messages[n].event_type_id, target) for n, target in targets.items()}
-        make_callbacks(wanted, publisher_id, callbacks)
+        wanted = {stored[n].id: CallbackRequest(messages[n].event_type_id, target) for n, target in targets.items()}
+        create_callbacks(wanted, publisher_id, callbacks)
         remember(publisher_id, [*_answered(messages, stored)], hours=key_hours)
     return [
         stored[position] if position in stored else _replayed(known[position], stored)
@@ -86,9 +86,9 @@ def _replayed(known: Earlier | int, stored: dict[int, Accepted]) -> Accepted:
     return replace(stored[known], replayed=True)
 
 
-def _answered(messages: Sequence[NewMessage], stored: dict[int, Accepted]) -> Iterator[Answered]:
+def _answered(messages: Sequence[NewMessage], stored: dict[int, Accepted]) -> Iterator[RememberedAnswer]:
     for position, answer in stored.items():
         message = messages[position]
         if message.idempotency_key:
             earlier = Earlier(answer.id, answer.outcome, answer.deliveries)
-            yield Answered(message.idempotency_key, message.fingerprint, earlier)
+            yield RememberedAnswer(message.idempotency_key, message.fingerprint, earlier)

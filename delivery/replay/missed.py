@@ -1,4 +1,4 @@
-"""What was published before a subscription, and which of it the subscription would have got (behaviour 5.8)."""
+"""What was published before a subscription, and which of it the subscription would have received (contract 5.8)."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -6,12 +6,47 @@ from typing import Any, Final, NamedTuple
 
 from broker_project.core.db import rows
 from delivery.publish.document import document_of
-from delivery.replay.walking import LARGEST_ID, WALK, each_of, taken
-from subscriptions.candidates import Candidate
+from delivery.replay.job_steps import LARGEST_ID, WALK, each_of, taken
 from subscriptions.filters import Work
-from subscriptions.matching import qualified
+from subscriptions.matching import Candidate, qualified
 from subscriptions.models import EventKind, EventType, Subscription
-from subscriptions.patterns import patterns_of
+from subscriptions.names import patterns_of
+
+OLDER: Final = """
+SELECT id, published_at < %s::timestamptz FROM delivery_message WHERE id >= %s ORDER BY id LIMIT 1
+"""
+NEWEST: Final = "SELECT last_value FROM delivery_message_id_seq"
+
+SPREAD: Final = dt.timedelta(minutes=10)
+"""Messages are published in the order of their ids, but for what runs at once, or while a clock is set."""
+
+READ: Final = """
+SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
+  FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
+"""
+"""Locked: the day that they are of is not dropped before their deliveries are there to need them."""
+
+EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
+FILTERED_SLICE: Final = 50
+"""Messages whose bodies are read at once: each may have a megabyte."""
+
+
+def newest() -> int:
+    """Return the newest message, or one that is about to be."""
+    ((newest,),) = rows(NEWEST)
+    return int(newest)
+
+
+def published_before(since: dt.datetime | None) -> int:
+    """Return a message of before that moment, which all up to it are; one shortly before it, if there is any."""
+    low, high = 1, newest() + 1
+    while since and low < high:
+        middle = (low + high) // 2
+        found = rows(OLDER, [since - SPREAD, middle])
+        older = [one for one, is_older in found if is_older]
+        low, high = (older[0] + 1, high) if older else (low, middle)
+    return low - 1
+
 
 ARMS: Final = """
 SELECT e.place AS arm, x.*
@@ -29,15 +64,6 @@ A message that was published again is there itself; one with another body was fo
 KEPT: Final = WALK.format(arms=ARMS)
 COUNT: Final = f"{KEPT} SELECT count(*) FILTER (WHERE is_wanted), max(id), (SELECT is_end FROM horizon) FROM stretch"
 NEXT: Final = f"{KEPT} SELECT id, is_wanted FROM stretch ORDER BY id LIMIT %(limit)s"
-READ: Final = """
-SELECT m.id, m.headers, m.content_type, m.filter_string, CASE WHEN %(reads)s THEN m.body END
-  FROM delivery_message m WHERE m.id = ANY(%(messages)s::bigint[]) ORDER BY m.id FOR KEY SHARE
-"""
-"""Locked: the day that they are of is not dropped before their deliveries are there to need them."""
-
-EVER: Final = dt.datetime(1, 1, 2, tzinfo=dt.UTC)
-FILTERED_SLICE: Final = 50
-"""Messages whose bodies are read at once: each may have a megabyte."""
 
 
 class Looked(NamedTuple):
@@ -47,7 +73,7 @@ class Looked(NamedTuple):
     is_wanted: bool
 
 
-class Counted(NamedTuple):
+class MissedCount(NamedTuple):
     """Some of the messages on the way, counted."""
 
     messages: int
@@ -65,7 +91,7 @@ class Missed(NamedTuple):
     """Why its filter could not be evaluated: it is HELD."""
 
 
-class Stretch(NamedTuple):
+class MessageRange(NamedTuple):
     """Some messages, looked at in the order of publishing."""
 
     missed: list[Missed]
@@ -81,10 +107,10 @@ def event_types_of(subscription: Subscription) -> list[int]:
     return [pk for pk, name in names if subscription.event_pattern in patterns_of(name)]
 
 
-def counted(event_types: Sequence[int], *, cursor: int, since: dt.datetime | None, limit: int) -> Counted:
+def counted(event_types: Sequence[int], *, cursor: int, since: dt.datetime | None, limit: int) -> MissedCount:
     """Count, of about the next `limit` messages after `cursor`, those that are kept for who comes later."""
     ((messages, last_id, is_end),) = rows(COUNT, _arguments(event_types, cursor, LARGEST_ID, since, limit))
-    return Counted(messages, last_id or cursor, is_end)
+    return MissedCount(messages, last_id or cursor, is_end)
 
 
 def next_of(
@@ -95,14 +121,14 @@ def next_of(
     newest: int,
     since: dt.datetime | None,
     limit: int,
-) -> Stretch:
+) -> MessageRange:
     """Return which of the next messages after `cursor` the subscription would have got."""
     arguments = _arguments(event_types, cursor, newest, since, limit)
     met = [Looked(*one) for one in rows(NEXT, arguments | {"limit": limit})]
     reads = bool(subscription.filter)
     looked, last_id = taken(met, FILTERED_SLICE if reads else limit)
     found = rows(READ, {"messages": [one.met_id for one in looked], "reads": reads})
-    return Stretch(_missed(subscription, found), last_id)
+    return MessageRange(_missed(subscription, found), last_id)
 
 
 def _missed(subscription: Subscription, found: Sequence[tuple[Any, ...]]) -> list[Missed]:

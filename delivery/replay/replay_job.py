@@ -1,22 +1,29 @@
-"""Replays: many deliveries made again, a slice at a time (behaviour 5.8)."""
+"""Replays: count and resend many deliveries, a slice at a time (contract 5.8)."""
 
 import datetime as dt
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, LiteralString, NamedTuple
 
 from django.conf import settings
 
 from broker_project.core.db import rows
 from delivery.models import Replay, ReplayState
-from delivery.replay.families import ONE_AT_A_TIME
-from delivery.replay.job_steps import end
-from delivery.replay.resend import line_up
-from delivery.replay.selecting import Stretch, counted, next_of
+from delivery.replay.job_steps import DUE, FEWEST, WALK, each_of, end, step, taken
+from delivery.replay.resend import FAMILY, ONE_AT_A_TIME, Old, create_deliveries
 from delivery.replay.selection import Selection
-from delivery.replay.stepping import DUE, step
-from delivery.replay.walking import FEWEST, taken
+
+IN_TIME: Final = """
+       {row}.status = ANY(%(statuses)s::text[]) AND {row}.finished_at <= %(until)s::timestamptz
+       AND {row}.created_at >= %(begin)s::timestamptz AND {row}.created_at < %(end)s::timestamptz
+       AND NOT EXISTS (SELECT FROM delivery_delivery n WHERE n.resubmit_of = {row}.id)"""
+"""What has been made again is not, but what it was made into: else each replay that fails would double the next."""
+
+
+COLUMNS: Final = """d.id, d.message_id, d.subscription_id, d.group_id, d.status, d.resubmit_of, d.created_at,
+       d.finished_at"""
 
 SLICE: Final = 1000
 """Rows that one transaction meets and makes at most."""
@@ -30,6 +37,106 @@ BEHIND_SECONDS: Final = 2
 """A paced replay makes up for so much: what stood still for longer is not made up for in one go."""
 
 NOW: Final = "SELECT clock_timestamp()"
+
+WANTED: Final = f"""({IN_TIME.format(row="d")}
+       AND (%(event_type)s::bigint IS NULL
+            OR EXISTS (SELECT FROM subscriptions_subscription o
+                        WHERE o.id = d.subscription_id AND o.event_type_id = %(event_type)s)
+            OR EXISTS (SELECT FROM delivery_message m
+                        WHERE m.id = d.message_id AND m.event_type_id = %(event_type)s)))"""
+"""Of a subscription to a pattern, the message says of which event type it is."""
+
+
+BY_STATUS: Final = f"""
+SELECT s.place * 100 + t.place AS arm, x.*
+  FROM unnest(%(subscriptions)s::bigint[]) WITH ORDINALITY AS s (id, place)
+ CROSS JOIN unnest(%(statuses)s::text[]) WITH ORDINALITY AS t (status, place)
+ CROSS JOIN LATERAL (
+   SELECT {COLUMNS} FROM delivery_delivery d
+    WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND d.status = t.status AND d.status <> 'DELIVERED'
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+    ORDER BY d.subscription_id, d.status, d.id LIMIT %(each)s) x"""
+
+OF_ALL: Final = f"""
+SELECT s.place AS arm, x.*
+  FROM unnest(%(subscriptions)s::bigint[]) WITH ORDINALITY AS s (id, place)
+ CROSS JOIN LATERAL (
+   SELECT {COLUMNS} FROM delivery_delivery d
+    WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id
+      AND d.closed_on >= %(first_day)s::date AND d.closed_on < '9999-12-31' AND d.id > %(cursor)s
+    ORDER BY d.subscription_id, d.id LIMIT %(each)s) x"""
+"""No index is of DELIVERED ones alone: so all of them are met, and none is looked for."""
+
+NEXT: Final = (
+    f"""{WALK}
+SELECT d.id, d.message_id, d.subscription_id, COALESCE(family.asked_group, d.group_id), {WANTED},
+       family.is_open OR d.status <> 'DELIVERED' AND (family.is_taken OR family.is_anothers)
+  FROM (SELECT * FROM stretch ORDER BY id LIMIT %(limit)s) d
+"""
+    + FAMILY.format(
+        other=f"""f.id < d.id AND {IN_TIME.format(row="f")}
+           AND EXISTS (SELECT FROM subscriptions_subscription s
+                         JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+                        WHERE s.id = f.subscription_id AND s.id = ANY(%(subscriptions)s::bigint[])
+                          AND s.status = 'ACTIVE' AND u.status = 'ACTIVE')"""
+    )
+    + " ORDER BY d.id"
+)
+
+COUNT: Final = f"""{WALK}
+SELECT d.status, count(*) FILTER (WHERE {WANTED}), max(d.id), (SELECT is_end FROM horizon)
+  FROM stretch d GROUP BY d.status
+"""
+
+
+class MatchedDelivery(NamedTuple):
+    """One delivery on the way of a replay."""
+
+    old: Old
+    is_wanted: bool
+    is_anothers: bool
+    """Whether its QUEUE job is still under way, has been taken, or is given to another endpoint in its place."""
+
+    @property
+    def met_id(self) -> int:
+        """Return its id."""
+        return self.old.id
+
+
+class DeliveryRange(NamedTuple):
+    """Some of what a replay is of, counted."""
+
+    by_status: Mapping[str, int]
+    """How many there are to be made again; of a status without any, nothing."""
+    last_id: int
+    """Up to where."""
+    is_end: bool
+    """Whether there is nothing beyond."""
+
+
+def counted(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> DeliveryRange:
+    """Count, of about the next `limit` deliveries after `cursor`, those that had ended by then and are wanted."""
+    found = rows(_along(COUNT, selection), _arguments(selection, until, cursor, limit))
+    wanted = Counter({status: count for status, count, *_ in found if count})
+    last_id = max((last_id for _, _, last_id, _ in found), default=cursor)
+    return DeliveryRange(wanted, last_id, all(is_end for *_, is_end in found))
+
+
+def next_of(selection: Selection, until: dt.datetime, *, cursor: int, limit: int) -> list[MatchedDelivery]:
+    """Return the next deliveries after `cursor`, by id, wanted or not; none: there are no more."""
+    found = rows(_along(NEXT, selection), _arguments(selection, until, cursor, limit) | {"limit": limit})
+    return [MatchedDelivery(Old(*old), is_wanted, is_anothers) for *old, is_wanted, is_anothers in found]
+
+
+def _along(statement: LiteralString, selection: Selection) -> LiteralString:
+    return statement.format(arms=OF_ALL if selection.has_delivered else BY_STATUS)
+
+
+def _arguments(selection: Selection, until: dt.datetime, cursor: int, limit: int) -> dict[str, Any]:
+    arms = len(selection.subscription_ids) * (1 if selection.has_delivered else len(selection.statuses))
+    return {**selection.arguments(until), "cursor": cursor, "each": each_of(limit, arms)}
+
+
 TAKE: Final = f"""
 SELECT id, state, selection, until, cursor_id, total, filed + skipped, pace,
        LEAST(extract(epoch FROM clock_timestamp() - sliced_at), {BEHIND_SECONDS})::float8
@@ -64,7 +171,7 @@ class ReplayFinished(Exception):
     """There is nothing to cancel any more; the text says why."""
 
 
-class Counted(NamedTuple):
+class ReplayCount(NamedTuple):
     """What a replay would be of."""
 
     by_status: dict[str, int]
@@ -88,17 +195,17 @@ class _Job:
     may_make: int
 
 
-def count(selection: Selection) -> Counted:
+def count(selection: Selection) -> ReplayCount:
     """Count what a replay would be of, if it were asked for now."""
     ((until,),) = rows(NOW)
     found: Counter[str] = Counter()
-    stretch = Stretch({}, 0, is_end=False)
+    stretch = DeliveryRange({}, 0, is_end=False)
     for _ in range(MOST_COUNTED // COUNT_SLICE):
         stretch = counted(selection, until, cursor=stretch.last_id, limit=COUNT_SLICE)
         found.update(stretch.by_status)
         if stretch.is_end:
             break
-    return Counted(dict(found), stretch.is_end)
+    return ReplayCount(dict(found), stretch.is_end)
 
 
 def begin(selection: Selection, *, pace: int | None, subscription_id: int | None, created_by: str) -> Replay:
@@ -143,7 +250,7 @@ def _slice(job: _Job, senders: int) -> None:
     """Make new deliveries of what comes next, and say so, in the one transaction: neither is ever without the other."""
     limit = min(SLICE, LOOK_AHEAD * max(job.may_make, FEWEST))
     wanted, cursor = taken(next_of(job.selection, job.until, cursor=job.cursor, limit=limit), job.may_make)
-    made = line_up([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
+    made = create_deliveries([one.old for one in wanted if not one.is_anothers], senders=senders, replay_id=job.id)
     missing = job.total - job.done if cursor is None else 0
     gone = f"{missing} of those counted were past their time, or made again by somebody, before it came to them"
     moved = {"id": job.id, "cursor": cursor, "filed": len(made), "skipped": len(wanted) - len(made)}

@@ -1,4 +1,4 @@
-"""New deliveries of stored messages: the one statement that resubmitting and replays share (behaviour 5.8)."""
+"""Create new deliveries of stored messages: the statement that resubmitting and replays share (contract 5.8)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +10,34 @@ from django.db import transaction
 
 from broker_project.core.db import rows
 from delivery.dispatch import notify
-from delivery.publish.placing import sender_lines
+from delivery.publish.routing import sender_lines
+
+ONE_AT_A_TIME: Final = "hashtext('delivery.replay')"
+"""The advisory lock of whoever makes deliveries again: else two would do so at once, and neither see the other's."""
+
+FAMILY: Final = """
+LEFT JOIN LATERAL (
+  WITH RECURSIVE above AS (
+    SELECT d.id, d.message_id, d.group_id, d.resubmit_of WHERE d.group_id IS NOT NULL
+    UNION ALL
+    SELECT o.id, o.message_id, o.group_id, o.resubmit_of FROM above a JOIN delivery_delivery o ON o.id = a.resubmit_of),
+  family AS (
+    SELECT o.* FROM (SELECT * FROM above ORDER BY id LIMIT 1) a
+      JOIN delivery_delivery o ON o.message_id = a.message_id AND o.group_id = a.group_id
+    UNION ALL
+    SELECT o.* FROM family f JOIN delivery_delivery o ON o.resubmit_of = f.id)
+  SELECT COALESCE(bool_or(f.closed_on = '9999-12-31'), false) AS is_open,
+         COALESCE(bool_or(f.status = 'DELIVERED'), false) AS is_taken,
+         COALESCE(bool_or({other}), false) AS is_anothers,
+         (SELECT c.group_id FROM delivery_callback c
+           WHERE c.group_id = ANY (array_agg(f.group_id)) AND c.reply_id IS NULL LIMIT 1) AS asked_group
+    FROM family f) family ON true
+"""
+"""Of a delivery `d`: up to the first of what it repeats, to the others of that group, and down to what repeats those.
+
+A group that is made again is one delivery by itself, so this alone knows its mates. `other` is what is asked of each,
+`f`, beyond whether it waits or was taken; `asked_group` is the one of which a reply is still expected.
+"""
 
 LINE_UP: Final = """
 WITH kept AS MATERIALIZED (
@@ -76,7 +103,7 @@ class New(NamedTuple):
     """Whether it is fetched from a mailbox, so that its line is not to be woken."""
 
 
-def line_up(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -> list[New]:
+def create_deliveries(old: Sequence[Old], *, senders: int, replay_id: int | None = None) -> list[New]:
     """Store a new delivery of each, in this order, within the transaction that is open; wake the lines after it.
 
     Those that cannot be sent are left out. `senders` is the number of QUEUE senders.

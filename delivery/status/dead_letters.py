@@ -1,38 +1,25 @@
-"""Finding the newest deliveries of some kind along an index, however many there are of other kinds."""
+"""Find dead letters by how they ended, however many other deliveries there are (contract 5.3)."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from django.db.models import QuerySet
 
 from broker_project.core.db import rows
-from delivery.due_times_ import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
+from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 from delivery.models import Delivery
 from delivery.status.in_flight import HANDED_OUT, LARGEST_ID, TIMED_OUT, under_way
-from delivery.statuses import UNFINISHED, DeliveryStatus
+from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.statuses import DEAD, UNFINISHED, DeliveryStatus
 
-PART: Final = """
-(SELECT d.id FROM {source} d
-  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {shelf}
-    AND d.id {before} %(key)s
-  ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
-"""
-"""In the order of an index that begins with the subscription, and said so that no other will do.
-
-Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
-"""
 OF_SUBSCRIPTIONS: Final = """
 SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
   {parts}) d
  ORDER BY d.id {direction} LIMIT %(limit)s
 """
-APART: Final = """
-SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
-  SELECT d.id, d.due_at FROM delivery_open d
-   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
-   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
- ORDER BY d.due_at, d.id LIMIT %(limit)s
-"""
+
+
 WITH_STATUS: Final = "d.status = %(status)s"
 OF_EVENT_TYPE: Final = """
     (EXISTS (SELECT FROM subscriptions_subscription o WHERE o.id = s.id AND o.event_type_id = %(event_type)s)
@@ -48,6 +35,29 @@ WAITING: Final = [FRESH, ASIDE, DELAYED, PARKED]
 FILED: Final = ("delivery_delivery", "d.closed_on < '9999-12-31'")
 FILED_OTHERWISE: Final = ("delivery_delivery", "d.closed_on < '9999-12-31' AND d.status <> 'DELIVERED'")
 """As the partial index says it."""
+
+REASONS: Final = tuple(sorted(map(str, DEAD)))
+"""How a delivery may have ended; beside these there are messages to nobody, whose outcome is `DEAD_LETTERED`."""
+
+PART: Final = """
+(SELECT d.id FROM {source} d
+  WHERE d.subscription_id >= s.id AND d.subscription_id <= s.id AND {shelf}
+    AND d.id {before} %(key)s
+  ORDER BY d.subscription_id {direction}, d.id {direction} LIMIT %(limit)s)
+"""
+"""In the order of an index that begins with the subscription, and said so that no other will do.
+
+Else the planner may walk along the ids until it has met enough of this subscription's: for ever, where there are few.
+"""
+
+
+APART: Final = """
+SELECT d.id FROM unnest(%(subscriptions)s::bigint[]) AS s (id) CROSS JOIN LATERAL (
+  SELECT d.id, d.due_at FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.line_id = %(line)s AND d.due_at IS NOT NULL
+   ORDER BY d.due_at, d.id LIMIT %(limit)s) d
+ ORDER BY d.due_at, d.id LIMIT %(limit)s
+"""
 
 
 def in_group(deliveries: QuerySet[Delivery], group_id: int) -> QuerySet[Delivery]:
@@ -111,3 +121,65 @@ def _shelves(status: str | None) -> list[tuple[str, str]]:
     if status in UNFINISHED:
         return WAITING
     return [FILED if status == DeliveryStatus.DELIVERED else FILED_OTHERWISE]
+
+
+ALL_WITH_STATUS: Final = """
+SELECT d.id FROM unnest(%(statuses)s::text[]) AS s (status) CROSS JOIN LATERAL (
+  SELECT d.id FROM delivery_delivery d
+   WHERE d.status >= s.status AND d.status <= s.status AND d.status <> 'DELIVERED' AND d.closed_on < '9999-12-31'
+     AND d.id {before} %(key)s
+   ORDER BY d.status {direction}, d.id {direction} LIMIT %(limit)s) d
+ ORDER BY d.id {direction} LIMIT %(limit)s
+"""
+"""Along the index of what did not end as DELIVERED, said so that no other will do, each status for itself."""
+COUNTS: Final = """
+SELECT s.status, (SELECT count(*) FROM (
+         SELECT FROM delivery_delivery d
+          WHERE d.status = s.status AND d.status <> 'DELIVERED' AND d.closed_on < '9999-12-31' LIMIT %(most)s) c)
+  FROM unnest(%(statuses)s::text[]) AS s (status)
+UNION ALL
+SELECT 'DEAD_LETTERED', (SELECT count(*) FROM (
+         SELECT FROM delivery_message m WHERE m.outcome = 'DEAD_LETTERED' LIMIT %(most)s) c)
+"""
+
+
+def dead_letters(
+    statuses: Sequence[str],
+    subscription_ids: Sequence[int] | None,
+    *,
+    key: int | None,
+    downwards: bool,
+    limit: int,
+    event_type_id: int | None = None,
+) -> list[int]:
+    """Return the ids of deliveries that ended so, of these subscriptions, or of all; or of theirs of one event type.
+
+    As many as `limit`, the newest before `key` first; or, upwards, the oldest after it. None: from the end.
+    """
+    if subscription_ids is None:
+        return _of_all(statuses, key=key, downwards=downwards, limit=limit)
+    find = partial(
+        deliveries_of, subscription_ids, key=key, downwards=downwards, limit=limit, event_type_id=event_type_id
+    )
+    found = [delivery_id for status in statuses for delivery_id in find(status)]
+    return sorted(found, reverse=downwards)[:limit]
+
+
+def _of_all(statuses: Sequence[str], *, key: int | None, downwards: bool, limit: int) -> list[int]:
+    order = {"before": "<", "direction": "DESC"} if downwards else {"before": ">", "direction": "ASC"}
+    end = LARGEST_ID if downwards else 0
+    arguments = {"statuses": [*statuses], "key": end if key is None else key, "limit": limit}
+    return [delivery_id for (delivery_id,) in rows(ALL_WITH_STATUS.format(**order), arguments)]
+
+
+def counts_of(subscription_ids: Sequence[int] | None) -> dict[str, int]:
+    """Return how many there are by how they ended, counted to `COUNTED_AT_MOST`: of these subscriptions, or of all.
+
+    Of all, messages to a destination that nobody is are counted too.
+    """
+    if subscription_ids is None:
+        return dict(rows(COUNTS, {"statuses": [*REASONS], "most": COUNTED_AT_MOST}))
+    return {
+        status: len(deliveries_of(subscription_ids, status, key=None, downwards=True, limit=COUNTED_AT_MOST))
+        for status in REASONS
+    }

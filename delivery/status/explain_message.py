@@ -8,7 +8,7 @@ from delivery.publish.document import document_of
 from subscriptions.filter_verdict import Shown, Verdict, judge
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from subscriptions.models.subscribers import EACH_SUBSCRIBER
-from subscriptions.patterns import REACHED_KIND, patterns_of
+from subscriptions.names import REACHED_KIND, patterns_of
 
 EXPLAINED_AT_MOST: Final = 1000
 """So many subscriptions of a message's event type are looked at."""
@@ -38,7 +38,7 @@ def shown_of(message: Message) -> Shown:
     return Shown(message.filter_string, document)
 
 
-def explain(message: Message) -> Explanations:
+def explain_message(message: Message) -> Explanations:
     """Return why each subscription that the message's event type reaches gets it or does not, the oldest first.
 
     A reply to a callback goes to none.

@@ -1,16 +1,34 @@
-"""What is under way, or was and is there again, however much a mailbox has handed out (behaviour 9.2)."""
+"""What is in flight, or was and is available again (contract 9.2)."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from broker_project.core.db import rows
-from delivery.due_times_ import RETURNED
+from delivery.due_times import RETURNED
 from delivery.mailbox.available import walk
 
 FEW: Final = 1_000
 """So many of a subscription are sorted for a page; more are met often enough by whoever walks along all hand-outs."""
 
 LARGEST_ID: Final = 2**63 - 1
+
+HANDED_OUT_OF_MAILBOX: Final = """
+SELECT d.id FROM subscriptions_subscription s CROSS JOIN LATERAL (
+  SELECT d.id, d.fetched_until FROM delivery_open d
+   WHERE d.subscription_id = s.id AND d.fetched_until > (SELECT clock_timestamp())
+   ORDER BY d.fetched_until, d.id LIMIT %(limit)s) d
+ WHERE s.subscriber_id = %(subscriber)s
+ ORDER BY d.fetched_until, d.id LIMIT %(limit)s
+"""
+"""Of whatever subscription: one that was switched to push meanwhile may still have some."""
+
+
+def in_flight_of(subscriber_id: int, *, limit: int) -> list[int]:
+    """Return the ids of the deliveries that a subscriber's clients have, at most `limit`, next to time out first."""
+    return [
+        delivery_id for (delivery_id,) in rows(HANDED_OUT_OF_MAILBOX, {"subscriber": subscriber_id, "limit": limit})
+    ]
+
 
 PUSHED: Final = """
 SELECT d.id

@@ -1,11 +1,30 @@
-"""The statements that tell how lines stand, none of which reads further than it counts."""
+"""How lines stand: what waits in them, what is deferred and until when, and whether a hold still counts."""
 
-from typing import Final, LiteralString
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, LiteralString, NamedTuple
 
-from delivery.due_times_ import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
+from django.db.models.enums import TextChoices
+
+from broker_project.core.db import rows
+from delivery.due_times import ACTIVE, DUE_LATER, FIRST_SENTINEL, RELEASED
 
 COUNTED_AT_MOST: Final = 1000
 """Deliveries are counted no further: a backlog of a million must cost no more to look at."""
+
+
+FRESH: Final = "due_at IS NULL ORDER BY id"
+LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
+DELAYED: Final = f"due_at = {DUE_LATER} ORDER BY id"
+PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
+AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
+NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
+
+IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
+"""What waits in a mailbox is in no line (behaviour 9.1)."""
+SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
+"""A subscription on trial is tried by the main line alone."""
 
 HOLD_COUNTS: Final = """
   (l.held_since IS NOT NULL AND l.due_at IS NOT NULL AND EXISTS (
@@ -20,18 +39,6 @@ Nor does one that a suspended subscription is tried with.
 """
 
 HELD: Final = f"SELECT l.id FROM delivery_line l WHERE {HOLD_COUNTS}"
-
-FRESH: Final = "due_at IS NULL ORDER BY id"
-LATER: Final = f"due_at < {FIRST_SENTINEL} ORDER BY due_at, id"
-DELAYED: Final = f"due_at = {DUE_LATER} ORDER BY id"
-PARKED: Final = f"due_at = {ACTIVE} ORDER BY id"
-AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
-NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
-
-IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
-"""What waits in a mailbox is in no line (behaviour 9.1)."""
-SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
-"""A subscription on trial is tried by the main line alone."""
 
 
 def _waiting(which: LiteralString) -> LiteralString:
@@ -145,3 +152,127 @@ SELECT count(*) FROM (
       ORDER BY line_id, due_at, id LIMIT {COUNTED_AT_MOST})) d
    LIMIT {COUNTED_AT_MOST}) one
 """
+
+
+class LineState(TextChoices):
+    """What a line is doing."""
+
+    HELD = "HELD"
+    """Its head could not be sent; it waits for its endpoint (behaviour 4.7)."""
+
+    SENDING = "SENDING"
+    """A worker drives it."""
+
+    WAITING = "WAITING"
+    """Something can be sent, and no worker has taken it yet."""
+
+    DEFERRED = "DEFERRED"
+    """All that can be sent has failed before and waits until it is due again (behaviour 4.6, 5.3)."""
+
+    PAUSED = "PAUSED"
+    """Nothing can be sent, and something waits for a subscription that is paused (behaviour 1.6, 5.6)."""
+
+    AWAITING_RELEASE = "AWAITING_RELEASE"
+    """Nothing waits but what is HELD until somebody releases it (behaviour 3.6)."""
+
+    DELAYED = "DELAYED"
+    """Nothing else waits but what is not to be sent yet (behaviour 2.13)."""
+
+    INACTIVE = "INACTIVE"
+    """All else that waits belongs to something inactive, or of a sender paused: it is kept and skipped (1.6, 1.7)."""
+
+    IDLE = "IDLE"
+    """Nothing is unfinished."""
+
+
+@dataclass(frozen=True, slots=True)
+class LineHold:
+    """Since when a line waits for its endpoint, why, and when it tries again."""
+
+    since: datetime
+    reason: str
+    next_try_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LineStatus:
+    """How one line stands."""
+
+    state: LineState
+    hold: LineHold | None
+    waiting: int
+    """Unfinished deliveries, or a QUEUE sender's groups, `COUNTED_AT_MOST` or more of them if that many."""
+    set_aside: int
+    """Those of them that failed before and are tried again later, counted alike."""
+    set_aside_due_at: datetime | None
+    """When the next one that was set aside is due; None where none of them can be sent."""
+    awaiting_release: int = 0
+    """Those of the unfinished that are HELD, counted alike."""
+    delayed: int = 0
+    """Those of them that are not to be sent before a moment of their own, counted alike; groups are `set_aside`."""
+
+
+class _Found(NamedTuple):
+    """What the statements tell of a line, whatever its lane."""
+
+    is_held: bool
+    is_driven: bool
+    is_sendable: bool
+    is_paused: bool
+    fresh: int
+    aside: int
+    delayed: int
+    awaiting_release: int
+    aside_due_at: datetime | None
+    held_since: datetime
+    held_reason: str
+    held_until: datetime
+
+
+def line_statuses(line_ids: Sequence[int]) -> dict[int, LineStatus]:
+    """Return how each of the lines stands, in one query for those of subscribers and one for each other lane."""
+    found: dict[int, LineStatus] = {}
+    for statement in (STANDINGS, SENDER_STANDINGS, CALLBACK_STANDINGS):
+        if missing := [line_id for line_id in line_ids if line_id not in found]:
+            found |= {line_id: _standing(_Found(*columns)) for line_id, *columns in rows(statement, [missing])}
+    return found
+
+
+def held_lines() -> list[int]:
+    """Return the lines that are held."""
+    return [line_id for (line_id,) in rows(HELD)]
+
+
+def lines_with_some_apart() -> list[int]:
+    """Return the retry lines in which something waits, or is under way."""
+    return [line_id for (line_id,) in rows(APART)]
+
+
+def unfinished_of(subscription_ids: Sequence[int]) -> int:
+    """Return how many deliveries the subscriptions have unfinished, counted to `COUNTED_AT_MOST`."""
+    ((number,),) = rows(UNFINISHED, [[*subscription_ids]])
+    return int(number)
+
+
+def _standing(found: _Found) -> LineStatus:
+    waiting = min(found.fresh + found.aside + found.delayed + found.awaiting_release, COUNTED_AT_MOST)
+    states = {
+        LineState.HELD: found.is_held,
+        LineState.SENDING: found.is_driven,
+        LineState.WAITING: found.is_sendable,
+        LineState.DEFERRED: found.aside_due_at is not None,
+        LineState.PAUSED: found.is_paused,
+        LineState.AWAITING_RELEASE: 0 < waiting == found.awaiting_release,
+        LineState.DELAYED: 0 < waiting == min(found.delayed + found.awaiting_release, COUNTED_AT_MOST),
+        LineState.INACTIVE: waiting > 0,
+        LineState.IDLE: True,
+    }
+    return LineStatus(
+        state=next(state for state, applies in states.items() if applies),
+        hold=LineHold(found.held_since, found.held_reason, found.held_until) if found.is_held else None,
+        waiting=waiting,
+        set_aside=found.aside,
+        set_aside_due_at=found.aside_due_at,
+        awaiting_release=found.awaiting_release,
+        delayed=found.delayed,
+    )

@@ -9,8 +9,7 @@ from django.db.models.enums import TextChoices
 
 from broker_project.core.db import rows
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, QueueGroup
-from delivery.status.line_status import SENDERS
-from delivery.status.standing import Standing, standings_of
+from delivery.status.line_status import SENDERS, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 
 
@@ -40,10 +39,10 @@ class GroupState(TextChoices):
 
 
 @dataclass(frozen=True, slots=True)
-class SenderStanding:
+class SenderStatus:
     """How a QUEUE sender stands; what waits in it are groups."""
 
-    standing: Standing
+    standing: LineStatus
     sender: int
     line_id: int
     queue: str
@@ -57,7 +56,7 @@ class SenderStanding:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupStanding:
+class GroupStatus:
     """How one group of a message stands."""
 
     id: int
@@ -80,14 +79,14 @@ class GroupStanding:
         return sum(one.attempts for one in self.deliveries)
 
 
-def senders() -> list[SenderStanding]:
+def senders() -> list[SenderStatus]:
     """Return how the senders stand that have ever got something, in their order."""
     found = rows(SENDERS)
-    standings = standings_of([line_id for _, line_id, *_ in found])
-    return [SenderStanding(standings[columns[1]], *columns) for columns in found]
+    standings = line_statuses([line_id for _, line_id, *_ in found])
+    return [SenderStatus(standings[columns[1]], *columns) for columns in found]
 
 
-def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStanding]:
+def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStatus]:
     """Return how the groups stand that these deliveries are in, all of one message."""
     by_group: dict[int, list[Delivery]] = defaultdict(list)
     for delivery in deliveries:
@@ -97,11 +96,11 @@ def groups_of(deliveries: Iterable[Delivery]) -> list[GroupStanding]:
     return [_standing(group_id, waiting.get(group_id), its) for group_id, its in sorted(by_group.items())]
 
 
-def _standing(group_id: int, group: QueueGroup | None, deliveries: list[Delivery]) -> GroupStanding:
+def _standing(group_id: int, group: QueueGroup | None, deliveries: list[Delivery]) -> GroupStatus:
     state = state_of(group, {one.status for one in deliveries})
     taken_by = next((one for one in deliveries if one.status == DeliveryStatus.DELIVERED), None)
     next_try_at = group.due_at if group and state == GroupState.DEFERRED else None
-    return GroupStanding(group_id, state, deliveries, taken_by, group.cycles if group else None, next_try_at)
+    return GroupStatus(group_id, state, deliveries, taken_by, group.cycles if group else None, next_try_at)
 
 
 def state_of(group: QueueGroup | None, statuses: Collection[str] = ()) -> GroupState:

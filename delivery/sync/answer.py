@@ -7,20 +7,10 @@ from typing import Final
 
 from django.core.exceptions import ValidationError
 
-from delivery.http.answer_heads import values_in
+from delivery.http.headers import values_in
 from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.reasons import NO_ANSWER, kind_of
+from delivery.outcomes import NO_ANSWER, kind_of
 from delivery.statuses import DeliveryStatus
-from delivery.sync.failures import (
-    AnswerTooLarge,
-    CallFailed,
-    CallUndecided,
-    EndpointNotAllowed,
-    EndpointTimedOut,
-    EndpointUnreachable,
-    ScriptFailed,
-    ScriptNotRun,
-)
 from subscriptions.headers import validate_headers
 from subscriptions.scripting.jobs import Failed, Lost, Made, Result
 
@@ -35,6 +25,44 @@ MOST_COUNTED: Final = 2**63 - 1
 """The largest Content-Length that libcurl holds an answer to; it notices itself where less than that has come."""
 
 _STATUS = re.compile(r"[2-5][0-9]{2}")
+
+
+class CallFailed(Exception):
+    """Base: there is no answer to hand on; `message_id` is what the call is recorded under, 0 if it is not."""
+
+    message_id = 0
+
+
+class TooManyCalls(CallFailed):
+    """As many calls wait in this web process, for all endpoints or for one, as may; nothing was sent or stored."""
+
+
+class EndpointTimedOut(CallFailed):
+    """The endpoint got the request and has not answered within the deadline."""
+
+
+class EndpointUnreachable(CallFailed):
+    """No usable answer: no connection, a broken one, or something that is not HTTP."""
+
+
+class EndpointNotAllowed(CallFailed):
+    """Nothing was sent: the endpoint's address is one that requests do not go to."""
+
+
+class AnswerTooLarge(CallFailed):
+    """The endpoint answered, with more bytes than are passed on."""
+
+
+class ScriptFailed(CallFailed):
+    """The script that answers threw, broke a limit, was lost, or made what is no answer."""
+
+
+class ScriptNotRun(CallFailed):
+    """No process was free to run the script that answers."""
+
+
+class CallUndecided(CallFailed):
+    """The filter of the subscription that might have been the one failed; nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)

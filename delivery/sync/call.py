@@ -13,9 +13,8 @@ from delivery.publish.store import NewMessage
 from delivery.statuses import DeliveryStatus
 from delivery.sync.answer import Ended, ended_by, ended_by_script, undecided
 from delivery.sync.caller import Caller
-from delivery.sync.record import Call, record
-from delivery.sync.statements import BEGIN
-from delivery.webhook.destinations_ import destination_now
+from delivery.sync.record import BEGIN, Call, record
+from delivery.webhook.destination import destination_now
 from delivery.webhook.headers_policy import forwarded, merged
 from delivery.webhook.parts import Content, Numbers
 from delivery.webhook.request import webhook_request

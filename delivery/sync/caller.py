@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from requests import PreparedRequest
 
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from delivery.http.futures import CallLoop, Wanted, nothing
 from delivery.http.transfer import Answer
-from delivery.sync.failures import TooManyCalls
+from delivery.sync.answer import TooManyCalls
 from subscriptions.scripting.jobs import Job, Result
 
 MOST_WAITING: Final = 64
@@ -30,7 +30,7 @@ class Caller:
     """A process's calls: each in the thread of whoever waits for it, so many at a time."""
 
     def __init__(
-        self, *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+        self, *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
     ) -> None:
         self.most_answer_bytes = most_answer_bytes
         self._most_waiting = most_waiting
@@ -88,12 +88,12 @@ def _check_room(waiting: int, most: int, what: str) -> None:
         raise TooManyCalls(f"{most} calls are waiting for {what} in this process already; try again.")
 
 
-_callers: dict[tuple[int, Reach, float, int, int], Caller] = {}
+_callers: dict[tuple[int, EgressPolicy, float, int, int], Caller] = {}
 _start_lock: Final = threading.Lock()
 
 
 def running_caller(
-    *, reach: Reach, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
+    *, reach: EgressPolicy, deadline_seconds: float, most_answer_bytes: int, most_waiting: int = MOST_WAITING
 ) -> Caller:
     """Return this process's caller; made when first asked for, since no thread survives a fork."""
     key = (os.getpid(), reach, deadline_seconds, most_answer_bytes, most_waiting)

@@ -34,7 +34,7 @@ SELECT to_timestamp(hour), event_type_id, subscription_id, {", ".join(COLUMNS)}
 log = structlog.get_logger(__name__)
 
 
-class Counted(NamedTuple):
+class VolatileTally(NamedTuple):
     """Of what it is counted."""
 
     hour: int
@@ -44,16 +44,16 @@ class Counted(NamedTuple):
     """None: of the messages themselves."""
 
 
-class Tallies(threading.Thread):
+class VolatileCounters(threading.Thread):
     """A process's counts that are not written down yet, and the thread that does so."""
 
     def __init__(self) -> None:
         super().__init__(name="tallies", daemon=True)
-        self._counts: dict[Counted, Counter[str]] = defaultdict(Counter)
+        self._counts: dict[VolatileTally, Counter[str]] = defaultdict(Counter)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
 
-    def count(self, of: Counted, column: str, times: int = 1) -> None:
+    def count(self, of: VolatileTally, column: str, times: int = 1) -> None:
         """Count something; never waits for the database."""
         with self._lock:
             self._counts[of][column] += times
@@ -83,26 +83,26 @@ class Tallies(threading.Thread):
         finally:
             forget_connection()
 
-    def _take_back(self, counts: dict[Counted, Counter[str]]) -> None:
+    def _take_back(self, counts: dict[VolatileTally, Counter[str]]) -> None:
         with self._lock:
             for of, counted in counts.items():
                 self._counts[of] += counted
 
 
-def _row(of: Counted, counted: Counter[str]) -> dict[str, int | None]:
+def _row(of: VolatileTally, counted: Counter[str]) -> dict[str, int | None]:
     return of._asdict() | {column: counted[column] for column in COLUMNS}
 
 
-_tallies: dict[int, Tallies] = {}
+_tallies: dict[int, VolatileCounters] = {}
 """By process: no thread survives a fork."""
 _start_lock: Final = threading.Lock()
 
 
-def running_tallies() -> Tallies:
+def running_counters() -> VolatileCounters:
     """Return this process's counts; made when first asked for, and written down when it ends."""
     with _start_lock:
         if os.getpid() not in _tallies:
-            started = _tallies[os.getpid()] = Tallies()
+            started = _tallies[os.getpid()] = VolatileCounters()
             started.start()
             Finalize(None, stop, exitpriority=0)  # a web server's processes end without `atexit`
         return _tallies[os.getpid()]

@@ -24,7 +24,7 @@ MOST_SECONDS: Final = 3_600
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class Envelope:
     """A message, and for whom it is."""
 
     id: str

@@ -1,15 +1,20 @@
-"""Publishing a volatile message: matched like any other, handed to the workers, stored nowhere (behaviour 2.9)."""
+"""Publish a volatile message through Redis, stored nowhere (contract 2.9)."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from broker_project.core.keyring import Keyring
+from delivery.dispatch import notify
 from delivery.models import MessageOutcome, VolatileOutcome
-from delivery.publish.routing_ import Route, log_astray, routes_of
+from delivery.publish.routing import Route, log_astray, routes_of
 from delivery.publish.store import NewMessage
-from delivery.volatile.counters import ACCEPTED, Counted, running_tallies
-from delivery.volatile.envelope import Parcel
-from delivery.volatile.queueing import is_put
+from delivery.volatile.counters import ACCEPTED, VolatileTally, running_counters
+from delivery.volatile.envelope import MOST_SECONDS, Envelope
+
+TASK: Final = "delivery.send_volatile"
+MOST_WAITING: Final = 2_000
+"""Parcels that wait for a worker at most: of the largest ones so many take some 250 MB of Redis."""
 
 
 class NotHandedOver(Exception):
@@ -42,7 +47,7 @@ def hand_over(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> H
     if any(match.is_pulled and not match.failure for match in route.matches):
         raise Pulled
     wanting = [match.subscription_id for match in route.matches if not match.failure]
-    parcel = Parcel.of(message, wanting, key=key, now=now)
+    parcel = Envelope.of(message, wanting, key=key, now=now)
     if parcel.subscription_ids and not is_put(parcel, keys):
         raise NotHandedOver
     _count(parcel, route)
@@ -50,11 +55,35 @@ def hand_over(message: NewMessage, *, key: UUID, now: float, keys: Keyring) -> H
     return HandedOver(route.outcome, len(parcel.subscription_ids))
 
 
-def _count(parcel: Parcel, route: Route) -> None:
-    tallies = running_tallies()
-    tallies.count(Counted(parcel.hour, parcel.event_type_id, None), ACCEPTED)
+def _count(parcel: Envelope, route: Route) -> None:
+    tallies = running_counters()
+    tallies.count(VolatileTally(parcel.hour, parcel.event_type_id, None), ACCEPTED)
     for match in route.matches:
-        of = Counted(parcel.hour, parcel.event_type_id, match.subscription_id)
+        of = VolatileTally(parcel.hour, parcel.event_type_id, match.subscription_id)
         tallies.count(of, ACCEPTED)
         if match.failure:
             tallies.count(of, VolatileOutcome.FILTERED)
+
+
+def is_put(parcel: Envelope, keys: Keyring) -> bool:
+    """Hand a parcel to the workers, sealed; tell whether that was done: not where Redis is away, or too many wait."""
+    waiting = _asked(lambda: notify.redis_client().llen(notify.VOLATILE))
+    if waiting is None or waiting >= MOST_WAITING:
+        return False
+    return notify.hint(TASK, [parcel.id, parcel.sealed(keys)], notify.VOLATILE, shown=f"({parcel.id!r},)")
+
+
+def is_first(parcel: Envelope) -> bool | None:
+    """Tell whether nobody has taken this parcel before, None where Redis does not answer.
+
+    Celery brings a task again whose receipt Redis has not heard of; for longer than that is known nothing is sent.
+    """
+    key = f"broker:volatile:{parcel.id}"
+    found = _asked(lambda: int(bool(notify.redis_client().set(key, 1, nx=True, ex=MOST_SECONDS))))
+    return None if found is None else bool(found)
+
+
+def _asked(question: Callable[[], int]) -> int | None:
+    answers: list[int] = []
+    notify.guarded(lambda: answers.append(question()))
+    return answers[0] if answers else None

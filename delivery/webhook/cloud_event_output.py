@@ -16,7 +16,7 @@ from delivery.publish.attributes import PREFIX, REQUIRED, SPECVERSION, attribute
 from delivery.publish.cloud_events import STRUCTURED
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Headers
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 
 CONTENT_TYPE: Final = "datacontenttype"
 SOURCE: Final = "urn:broker:event:"
@@ -25,12 +25,12 @@ SOURCE: Final = "urn:broker:event:"
 
 def enveloped(content: Content, output: str, configured: Mapping[str, str]) -> Content:
     """Return what is sent of a message in the form that its subscription wants; `configured` are its own headers."""
-    if output == Output.AS_PUBLISHED:
+    if output == PayloadFormat.AS_PUBLISHED:
         return content
     headers = merged(dict(content.headers), configured)
     attributes = _attributes(content, headers)
     others = {name: value for name, value in headers.items() if not name.lower().startswith(PREFIX)}
-    if output == Output.CLOUDEVENTS_BINARY:
+    if output == PayloadFormat.CLOUDEVENTS_BINARY:
         own = {f"{PREFIX}{name}": header_value(value) for name, value in attributes.items()}
         return replace(content, headers=tuple({**others, **own}.items()))
     content_type = _content_type(others)

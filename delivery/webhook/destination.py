@@ -1,26 +1,43 @@
 """Loading where subscriptions' deliveries go, and how."""
 
+import json
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import structlog
+from django.core.exceptions import ValidationError
 
 from broker_project.core.db import rows
-from delivery.retry import TEAMFORGE_POLICY
-from delivery.webhook.destinations import FormerSecrets, Sealed, destination_of, is_usable
+from broker_project.core.keyring import (
+    FORMER_SECRET,
+    SIGNING_SECRET,
+    SUBSCRIBER_HEADERS,
+    SUBSCRIPTION_HEADERS,
+    CannotBeOpened,
+    keyring,
+    place_of,
+)
+from delivery.http.transfer import UNUSABLE
+from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
+from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Destination, Manner
-from delivery.webhook.policies import policies_of
+from subscriptions.credentials.tokens import key_of
+from subscriptions.endpoints import DEFAULT_METHOD, is_scripted, parse_endpoint
+from subscriptions.retry_policies import TERMS, terms_of
 
-DESTINATIONS: Final = """
-SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, 1 / s.rate_limit,
-       s.output, s.half_open, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
-       s.script <> '', s.overlap_ends_at > clock_timestamp(), p.id, p.version
-  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
-  LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
- WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
-"""
+FormerSecrets = tuple[tuple[int, bytes, int], ...]
+"""Of each: its id, itself, sealed, and until when it signs, in Unix seconds."""
+
+
+log = structlog.get_logger(__name__)
+
+_kept: dict[int, tuple[int, RetryPolicy]] = {}
+"""By id, with its version."""
 
 FORMER: Final = """
 SELECT subscription_id, id, secret, extract(epoch FROM signs_until)::bigint FROM subscriptions_formersecret
@@ -31,6 +48,98 @@ SCRIPTS: Final = "SELECT id, script FROM subscriptions_subscription WHERE id = A
 
 SCRIPT_CHARACTERS: Final = 8 * 1024 * 1024
 """Scripts kept although no line has them in hand."""
+
+
+class Sealed(NamedTuple):
+    """What is opened to make one, as it is stored."""
+
+    subscriber_id: int
+    subscriber_headers: bytes
+    own_headers: bytes
+    secret: bytes
+    former: FormerSecrets
+
+
+@lru_cache(maxsize=8192)
+def destination_of(
+    subscription_id: int,
+    stamp: int,
+    endpoint: str,
+    sealed: Sealed,
+    manner: Manner,
+) -> Destination:
+    """Return where a subscription's requests go, as it is configured at `stamp`: the same value each time."""
+    try:
+        parsed = parse_endpoint(endpoint)
+        theirs = json.loads(_opened(SUBSCRIBER_HEADERS, sealed.subscriber_headers, sealed.subscriber_id))
+        own = json.loads(_opened(SUBSCRIPTION_HEADERS, sealed.own_headers, subscription_id))
+        key = key_of(_opened(SIGNING_SECRET, sealed.secret, subscription_id).decode())
+    except ValidationError as refused:
+        return _unusable(subscription_id, stamp, " ".join(refused.messages), manner)
+    headers, former_keys = merged(theirs, own), tuple(_former_keys(subscription_id, sealed.former))
+    return Destination(
+        subscription_id, stamp, parsed.method, parsed.url, headers, key, "", *manner, former_keys=former_keys
+    )
+
+
+def is_usable(destination: Destination) -> bool:
+    """Tell whether anything can be sent there; where nothing can, no script is run for it either."""
+    return not destination.url.startswith(UNUSABLE)
+
+
+def _former_keys(subscription_id: int, former: FormerSecrets) -> Iterator[tuple[bytes, int]]:
+    """Return the keys of former secrets; one that cannot be opened has no say in whether the present one is used."""
+    for secret_id, sealed, until in former:
+        try:
+            yield key_of(_opened(FORMER_SECRET, sealed, secret_id).decode()), until
+        except ValidationError as refused:
+            why = " ".join(refused.messages)
+            log.error("subscription.former_secret_unusable", subscription_id=subscription_id, reason=why)  # noqa: TRY400
+
+
+def _opened(purpose: str, sealed: bytes, row_id: int) -> bytes:
+    try:
+        return keyring(purpose).open(sealed, place_of(row_id))
+    except CannotBeOpened:
+        raise ValidationError(f"the {purpose} cannot be opened: their secret key is gone; set them anew") from None
+
+
+def _unusable(subscription_id: int, stamp: int, why: str, manner: Manner) -> Destination:
+    """Return where nothing can be sent: whatever its retry policy, its line is held, and nothing is given up."""
+    log.error("subscription.unusable", subscription_id=subscription_id, reason=why)
+    plain = manner._replace(policy=TEAMFORGE_POLICY)
+    return Destination(subscription_id, stamp, DEFAULT_METHOD, f"{UNUSABLE}{why}", {}, b"", "", *plain)
+
+
+POLICIES: Final = """
+SELECT id, version, on_redirect, on_throttled, on_client_error, on_unavailable, on_server_error, on_no_answer,
+       initial_delay_seconds, factor, max_delay_seconds, jitter, schedule, respect_retry_after, max_retries,
+       on_exhausted, probe_seconds
+  FROM subscriptions_retrypolicy WHERE id = ANY(%s)
+"""
+"""After the version the columns are `TERMS`."""
+
+
+def policies_of(versions: Mapping[int, int]) -> dict[int, RetryPolicy]:
+    """Return the policies, given with their versions, by id; one that never was there is missing.
+
+    One that was changed just now may come newer than its version: the stamps of its subscriptions changed with it, and
+    nothing is sent after those that were read before.
+    """
+    unknown = [policy_id for policy_id, version in versions.items() if _kept.get(policy_id, (None,))[0] != version]
+    for policy_id, version, *columns in rows(POLICIES, [sorted(unknown)]) if unknown else ():
+        _kept[policy_id] = version, policy_of(terms_of(dict(zip(TERMS, columns, strict=True))))
+    return {policy_id: _kept[policy_id][1] for policy_id in versions if policy_id in _kept}
+
+
+DESTINATIONS: Final = """
+SELECT s.id, s.version + u.version, s.endpoint, u.id, u.headers, s.headers, s.signing_secret, 1 / s.rate_limit,
+       s.output, s.half_open, CASE u.processing WHEN 'CONCURRENT' THEN u.concurrency ELSE 1 END,
+       s.script <> '', s.overlap_ends_at > clock_timestamp(), p.id, p.version
+  FROM subscriptions_subscription s JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+  LEFT JOIN subscriptions_retrypolicy p ON p.id = s.retry_policy_id
+ WHERE s.id = ANY(%s) AND s.is_sending AND u.status = 'ACTIVE'
+"""
 
 
 def destinations_of(subscription_ids: Collection[int]) -> dict[int, Destination]:
@@ -104,3 +213,13 @@ class _Scripts:
 
 
 _scripts = _Scripts()
+
+
+def destination_now(subscription_id: int, stamp: int, endpoint: str, *others: Any) -> Destination:
+    """Return what the columns `CONFIGURED` say; its script is included where anything can be sent."""
+    *sealed, overlaps, output, script = others
+    if is_scripted(endpoint):
+        return Destination(subscription_id, stamp, DEFAULT_METHOD, endpoint, {}, b"", script)
+    former = former_secrets_of([subscription_id]).get(subscription_id, ()) if overlaps else ()
+    made = destination_of(subscription_id, stamp, endpoint, Sealed._make((*sealed, former)), Manner(output=output))
+    return replace(made, script=script) if script and is_usable(made) else made

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from delivery.retry import TEAMFORGE_POLICY, RetryPolicy
 from delivery.webhook.redact import without_credentials
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 
 WEBHOOK_ID_PREFIX: Final = "dlv_"
 GROUP_ID_PREFIX: Final = "grp_"
@@ -16,57 +16,6 @@ EMPTY_BYTES: Final = 512
 """What a content without body and headers takes, with its place among the others."""
 
 Headers = tuple[tuple[str, str], ...]
-
-
-class Manner(NamedTuple):
-    """How a subscription's deliveries are sent, beside where to: what the last fields of `Destination` say."""
-
-    policy: RetryPolicy = TEAMFORGE_POLICY
-    spacing: float | None = None
-    output: str = Output.AS_PUBLISHED
-    half_open: bool = False
-    strands: int = 1
-
-
-AS_USUAL: Final = Manner()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Destination:
-    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
-
-    subscription_id: int
-    stamp: int
-    """Sum of the subscription's and the subscriber's version: changes whenever either does."""
-    method: str
-    url: str
-    headers: Mapping[str, str]
-    """The subscriber's, overridden by the subscription's."""
-    signing_key: bytes
-    """Empty: not signed, as the replies to callbacks, whose URL is all that their receiver has given us."""
-    script: str = ""
-    """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
-    policy: RetryPolicy = TEAMFORGE_POLICY
-    """What is done about deliveries that are not taken."""
-    spacing: float | None = None
-    """Seconds between two requests at least; None: not limited (behaviour 1.4)."""
-    output: str = Output.AS_PUBLISHED
-    """In which form the message is sent (behaviour 2.12)."""
-    half_open: bool = False
-    """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
-    strands: int = 1
-    """How many requests its subscriber's main line may have under way (behaviour 4.13)."""
-    former_keys: tuple[tuple[bytes, int], ...] = ()
-    """What signs too, each until a time in Unix seconds."""
-
-    def keys_at(self, timestamp: int) -> list[bytes]:
-        """Return what signs a request that is sent at `timestamp`, the present key first."""
-        former = [key for key, until in self.former_keys if timestamp < until]
-        return [self.signing_key, *former] if self.signing_key else []
-
-    def without_secrets(self, answer: bytes, *, most: int) -> bytes:
-        """Return the first `most` bytes of an answer, without the credentials of configured headers that it repeats."""
-        return without_credentials(answer, self.headers, most=most)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -98,6 +47,77 @@ class Content:
             + len(self.stored_headers)
             + sum(len(name) + len(value) for name, value in self.headers)
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Destination:
+    """Where one subscription's deliveries go, as it was configured at `stamp`; equal only to itself."""
+
+    subscription_id: int
+    stamp: int
+    """Sum of the subscription's and the subscriber's version: changes whenever either does."""
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    """The subscriber's, overridden by the subscription's."""
+    signing_key: bytes
+    """Empty: not signed, as the replies to callbacks, whose URL is all that their receiver has given us."""
+    script: str = ""
+    """JavaScript that makes what is sent of the message; empty: it is sent as it is."""
+    policy: RetryPolicy = TEAMFORGE_POLICY
+    """What is done about deliveries that are not taken."""
+    spacing: float | None = None
+    """Seconds between two requests at least; None: not limited (behaviour 1.4)."""
+    output: str = PayloadFormat.AS_PUBLISHED
+    """In which form the message is sent (behaviour 2.12)."""
+    half_open: bool = False
+    """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
+    strands: int = 1
+    """How many requests its subscriber's main line may have under way (behaviour 4.13)."""
+    former_keys: tuple[tuple[bytes, int], ...] = ()
+    """What signs too, each until a time in Unix seconds."""
+
+    def keys_at(self, timestamp: int) -> list[bytes]:
+        """Return what signs a request that is sent at `timestamp`, the present key first."""
+        former = [key for key, until in self.former_keys if timestamp < until]
+        return [self.signing_key, *former] if self.signing_key else []
+
+    def without_secrets(self, answer: bytes, *, most: int) -> bytes:
+        """Return the first `most` bytes of an answer, without the credentials of configured headers that it repeats."""
+        return without_credentials(answer, self.headers, most=most)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A delivery that its line may send next."""
+
+    id: int
+    content: Content
+    destination: Destination
+    attempts: int
+    """How many requests it has had."""
+    sequence: int | None
+    uncertain: bool
+    size: int
+    is_aside: bool
+    """Whether it waits among those set aside."""
+    times_set_aside: int
+    group_id: int | None = None
+    """The QUEUE group it is one of; attempts and uncertainty are then the group's."""
+    callback_url: str = ""
+
+
+class Manner(NamedTuple):
+    """How a subscription's deliveries are sent, beside where to: what the last fields of `Destination` say."""
+
+    policy: RetryPolicy = TEAMFORGE_POLICY
+    spacing: float | None = None
+    output: str = PayloadFormat.AS_PUBLISHED
+    half_open: bool = False
+    strands: int = 1
+
+
+AS_USUAL: Final = Manner()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,9 @@
 """What is sent: the HTTP request of one delivery."""
 
+import base64
+import hashlib
+import hmac
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
@@ -7,11 +11,23 @@ from delivery.http.headers import EncodedRequest, header_line
 from delivery.webhook.cloud_event_output import enveloped
 from delivery.webhook.headers_policy import merged
 from delivery.webhook.parts import Content, Destination, Headers, Numbers
-from delivery.webhook.signatures import signatures
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 
 USER_AGENT: Final = "broker/0.1"
 CALLBACK_URL: Final = "CallbackURL"
+
+
+def signatures(keys: Iterable[bytes], *, webhook_id: str, timestamp: int, body: bytes) -> str:
+    """Return the `webhook-signature` value: a signature for each key, separated by blanks."""
+    return " ".join(signature(key, webhook_id=webhook_id, timestamp=timestamp, body=body) for key in keys)
+
+
+def signature(key: bytes, *, webhook_id: str, timestamp: int, body: bytes) -> str:
+    """Return one signature, `v1,` and base64, for a body sent at `timestamp` (Unix seconds)."""
+    signed = b"%s.%d.%s" % (webhook_id.encode(), timestamp, body)
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
 OWN: Final = frozenset(
     {
         "webhook-id",
@@ -59,6 +75,8 @@ def webhook_request(content: Content, destination: Destination, numbers: Numbers
 @lru_cache(maxsize=1024)
 def _lines_for_all(headers: Headers, destination: Destination) -> tuple[bytes, ...]:
     """Return the headers that do not vary between like messages of one subscription."""
-    configured = destination.headers if destination.output == Output.AS_PUBLISHED else {}  # enveloping has merged them
+    configured = (
+        destination.headers if destination.output == PayloadFormat.AS_PUBLISHED else {}
+    )  # enveloping has merged them
     layers = merged(dict(headers), configured, {"User-Agent": USER_AGENT})
     return tuple(header_line(name, value) for name, value in layers.items() if name.lower() not in OWN)

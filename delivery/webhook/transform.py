@@ -10,11 +10,10 @@ from urllib.parse import quote, unquote, urlsplit
 from django.core.exceptions import ValidationError
 
 from broker_project.core.media_types import is_json
-from delivery.pauses import aside_pause
+from delivery.retry import aside_pause
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.headers_policy import merged
-from delivery.webhook.parts import Content, Destination
-from delivery.worker.buffer import InHand
+from delivery.webhook.parts import Content, Destination, Outgoing
 from delivery.worker.settlements import Withheld
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.headers import validate_headers
@@ -34,7 +33,7 @@ class TransformRefused(Exception):
     """What the script made cannot be sent; the text says why."""
 
 
-def job_of(delivery: InHand) -> Job:
+def job_of(delivery: Outgoing) -> Job:
     """Return the job of running a delivery's script."""
     return job_for(delivery.id, delivery.content, delivery.destination)
 
@@ -55,7 +54,7 @@ def job_for(delivery_id: int, content: Content, destination: Destination) -> Job
     )
 
 
-def transformed(delivery: InHand, made: Made) -> InHand:
+def transformed(delivery: Outgoing, made: Made) -> Outgoing:
     """Return the delivery as it is sent after its script.
 
     Raises:
@@ -99,7 +98,7 @@ def with_param(url: str, param: str) -> str:
     return parse_endpoint(made).url
 
 
-def withheld(line_id: int, delivery: InHand, result: Failed | Lost) -> Withheld:
+def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withheld:
     """Return what becomes of a delivery whose script brought nothing to send (behaviour 8.3).
 
     It is held where the script would fail again, else set aside.

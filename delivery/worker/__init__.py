@@ -1,7 +1,6 @@
-"""The loop: one thread a process drives any number of lines side by side, a round at a time.
+"""Sends what lines hold: one event loop in each worker process.
 
-a round: `unsettled` (kept until the database has them), `batches` (what a round settles) · `lingering`, `pacing`,
-`resting` (strands that wait) · `paging` · `scripting` · `rounds`
-a worker: `releasing` (what follows when a line is let go) · `driver` · `turns` (from a Celery task to the driver) ·
-`attending` (what is due by the clock alone) · `running` (a worker process)
+Read `process` (the threads), `run_lines` (one turn), `line` and `steps` (what a line knows and asks for),
+`topic` and `queue` (the two kinds of line), `pages` (what to send next), `event_loop` with `waits`, then
+`pending_settles`, `settle` and `settle_sql` (recording outcomes).
 """

@@ -1,37 +1,25 @@
-"""What a line has in hand, and what it takes next (behaviour 4.2, 4.6)."""
+"""What a line holds and shares out: its page of deliveries, its slots, and when subscriptions may be sent to."""
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from delivery.webhook.parts import Content, Destination
+from delivery.limits import REFILL_LEVEL
+from delivery.webhook.parts import Destination
 
-REFILL_LEVEL: Final = 0.4
-"""The share of its last page at which a line reads on (behaviour 11.1)."""
-MAX_BYTES: Final = 1024 * 1024
-"""Bodies that a line has in hand at most; one delivery is always allowed."""
+SMALL_BODY: Final = 64 * 1024
+KEPT_FOR_SMALL: Final = 1 / 8
+"""The share of the budget that only small bodies may use, so that large ones under way cannot stop them all."""
 
+HANGING_SECONDS: Final = 1.0
+"""Once it has taken half of the strands for so long and answered none, what only it could take has to wait."""
 
-@dataclass(frozen=True, slots=True)
-class InHand:
-    """A delivery that its line may send next."""
-
-    id: int
-    content: Content
-    destination: Destination
-    attempts: int
-    """How many requests it has had."""
-    sequence: int | None
-    uncertain: bool
-    size: int
-    is_aside: bool
-    """Whether it waits among those set aside."""
-    times_set_aside: int
-    group_id: int | None = None
-    """The QUEUE group it is one of; attempts and uncertainty are then the group's."""
-    callback_url: str = ""
+ASKED_SECONDS: Final = 1.0
+"""How long at most nobody else asks before the database has answered whoever asked first."""
+LEAST_KEPT: Final = 1_000
+"""Subscriptions of which all that is known is kept; beyond, what is past is forgotten now and then."""
 
 
 class Bodied(Protocol):
@@ -50,7 +38,7 @@ def any_may(_one: object) -> bool:
 Work = TypeVar("Work", bound=Bodied)
 
 
-class Hand(Generic[Work]):
+class Buffer(Generic[Work]):
     """A page of deliveries, or of groups; gives them out in the line's order.
 
     The head, which must not be overtaken, goes first. Then those never sent, oldest first, and those set aside and
@@ -103,11 +91,6 @@ class Hand(Generic[Work]):
         return None
 
 
-SMALL_BODY: Final = 64 * 1024
-KEPT_FOR_SMALL: Final = 1 / 8
-"""The share of the budget that only small bodies may use, so that large ones under way cannot stop them all."""
-
-
 class BodyBudget:
     """The bodies that one process may hold at a time, in bytes, over all its lines; for any number of threads."""
 
@@ -129,3 +112,75 @@ class BodyBudget:
         """Return `size` bytes."""
         with self._lock:
             self._left += size
+
+
+@dataclass(slots=True)
+class FairShare:
+    """Who waits for which subscription, on one line; times are monotonic, in seconds."""
+
+    strands: int = 1
+    """How many the line has."""
+    _since: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """When each request to a subscription that is under way was decided on, oldest first."""
+    _answered_at: dict[int, float] = field(default_factory=dict)
+
+    def join(self, subscription_id: int, now: float) -> None:
+        """Note that a strand is going to wait for a subscription."""
+        self._since[subscription_id].append(now)
+
+    def leave(self, subscription_id: int, since: float, now: float, *, answered: bool) -> None:
+        """Note that a strand that joined at `since` does not wait any more, and whether it got an answer."""
+        self._since[subscription_id].remove(since)
+        if answered:
+            self._answered_at[subscription_id] = now
+
+    def place(self, subscription_id: int, of: int) -> int:
+        """Return when a subscription's turn comes in a group `of` so many: 1, after the others, if it has its share.
+
+        That is, as many strands wait for it as there are for each; 2, last, where nobody else may wait for it.
+        """
+        has_share = len(self._since[subscription_id]) >= max(1, self.strands // of)
+        return has_share + self.are_full(subscription_id)
+
+    def are_full(self, subscription_id: int) -> bool:
+        """Whether nobody else may wait for it: half of the strands do, and none has got an answer since they began."""
+        since = self._since[subscription_id]
+        if 2 * len(since) < max(2, self.strands):
+            return False
+        return self._answered_at.get(subscription_id, float("-inf")) < since[0]
+
+    def hanging(self, now: float) -> dict[int, float]:
+        """Return the subscriptions for which strands have waited in vain for long, and for how long."""
+        waits = {one: now - since[0] for one, since in self._since.items() if since and self.are_full(one)}
+        return {one: wait for one, wait in waits.items() if wait >= HANGING_SECONDS}
+
+
+class RateLimiter:
+    """By subscription, when it may be sent next; times are monotonic, in seconds. For one thread."""
+
+    def __init__(self) -> None:
+        self._next: dict[int, tuple[int, float]] = {}
+        """With the stamp that it is true for: a limit that has been changed counts at once."""
+        self._most = LEAST_KEPT
+
+    def wait(self, destination: Destination, now: float) -> float:
+        """Return the seconds until it may be sent; 0: now, or nothing is known of it."""
+        if destination.spacing is None:
+            return 0.0
+        stamp, until = self._next.get(destination.subscription_id, (destination.stamp, now))
+        return max(0.0, until - now) if stamp == destination.stamp else 0.0
+
+    def ask(self, destination: Destination, now: float) -> None:
+        """Note that the database is asked, so that others wait for what it says."""
+        if destination.spacing is not None:
+            self.learn(destination, min(destination.spacing, ASKED_SECONDS), now)
+
+    def learn(self, destination: Destination, seconds: float, now: float) -> None:
+        """Note in how many seconds it may be sent."""
+        self._next[destination.subscription_id] = destination.stamp, now + seconds
+        if len(self._next) > self._most:
+            self._next = {one: known for one, known in self._next.items() if known[1] > now}
+            self._most = max(LEAST_KEPT, 2 * len(self._next))
+
+    def __len__(self) -> int:
+        return len(self._next)

@@ -1,35 +1,129 @@
-"""A round of the driver: settle all that its lines have ended, read for those that want to, start the next requests."""
+"""The event loop: one thread a process runs any number of lines side by side, a round at a time."""
 
+import resource
+import threading
 import time
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import structlog
 
-from delivery.callbacks.terms import CallbackTerms
+from broker_project.core.db import forget_connection
+from broker_project.core.egress import EgressPolicy
+from delivery.callbacks.address import CallbackTerms
 from delivery.http.client import GATHER_SECONDS, HttpClient
 from delivery.http.transfer import Answer
+from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Destination
-from delivery.worker.buffer import BodyBudget, InHand
-from delivery.worker.line import PATIENT_SECONDS, DrivenLine, Strand
-from delivery.worker.lingering import Lingering
-from delivery.worker.outages import LOCKED_SECONDS, Outage
-from delivery.worker.pacing import Pacing
-from delivery.worker.pending_settles import Unsettled
+from delivery.webhook.parts import Destination, Outgoing
+from delivery.worker.buffer import BodyBudget, RateLimiter
+from delivery.worker.line import PATIENT_SECONDS, ActiveLine, Slot
+from delivery.worker.pending_settles import LOCKED_SECONDS, DatabaseBackoff, PendingSettles
 from delivery.worker.release import Releaser
-from delivery.worker.resting import Resting
-from delivery.worker.scripting import Scripting
 from delivery.worker.settlements import Settled
-from delivery.worker.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step, Transform, Wait
-from delivery.worker.waits import Paging
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Transform, Wait
+from delivery.worker.waits import IdlePoll, PageReader, Parked, RateWait, ScriptWait
 from subscriptions.scripting.jobs import Result
 from subscriptions.scripting.runner import ScriptRunner
 
-IDLE_SECONDS: Final = 1.0
+MOST_UNDER_WAY: Final = 4_000
+"""Requests a process has under way at once: 54 KB each, and a file."""
+MOST_BESIDE: Final = 2_000
+"""How many of them are not the first one of their line: what sends several at a time leaves the other lines theirs."""
+MOST_BODY_BYTES: Final = 48 * 1024 * 1024
+"""Bodies its lines hold at once: with those of volatile messages a process holds 64 MiB (behaviour 11.1)."""
 
 log = structlog.get_logger(__name__)
+
+IDLE_SECONDS: Final = 1.0
+
+
+class EventLoop(threading.Thread):
+    """Drives lines until it is stopped; the only thread that touches its client and its lines."""
+
+    def __init__(
+        self,
+        *,
+        worker: str,
+        under_way: int,
+        terms: CallbackTerms,
+        reach: EgressPolicy,
+        on_failure: Callable[[], object] = lambda: None,
+        deadline_seconds: float = REQUEST_DEADLINE_SECONDS,
+    ) -> None:
+        super().__init__(name="driver", daemon=True)
+        self.worker = worker
+        self.under_way = under_way
+        """Messages that each QUEUE sender has under way at a time."""
+        self._on_failure = on_failure
+        self._client = HttpClient(reach=reach, deadline_seconds=deadline_seconds)
+        self._scripts = ScriptRunner()
+        self._client.watch_too(self._scripts.fileno())
+        self._releaser = Releaser(on_failure)
+        self.budget = BodyBudget(MOST_BODY_BYTES)
+        self.paces = RateLimiter()
+        self.lines = Rounds(self._client, self._releaser, self.budget, self._scripts, terms)
+        self._inbox: list[ActiveLine] = []
+        self._inbox_lock = threading.Lock()
+        self._stopping = threading.Event()
+
+    def take(self, lines: Sequence[ActiveLine]) -> None:
+        """Drive these lines from now on; may be called from any thread."""
+        with self._inbox_lock:
+            self._inbox += lines
+        self._client.interrupt()
+
+    def free_places(self) -> int:
+        """Return how many more lines may be taken."""
+        lines, beside = self._taken()
+        return 0 if self._stopping.is_set() else max(0, MOST_UNDER_WAY - lines - beside)
+
+    def free_beside(self) -> int:
+        """Return how many more requests lines may have under way at a time beside their first one."""
+        _, beside = self._taken()
+        return max(0, MOST_BESIDE - beside)
+
+    def _taken(self) -> tuple[int, int]:
+        """Return how many lines there are, and for how many requests beside the first one of each."""
+        lines = [*self.lines.all(), *self._inbox]
+        return len(lines), sum(len(line.strands) - 1 for line in lines)
+
+    def stop(self, seconds: float) -> bool:
+        """Start nothing new, settle what is under way and let every line go; say whether that was done in time."""
+        self._stopping.set()
+        self._client.interrupt()
+        self.join(seconds)
+        return not self.is_alive()
+
+    def run(self) -> None:
+        """Go round until stopped and empty, with as many files open as this process may have."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        try:
+            while not self._stopping.is_set() or self.lines or self._inbox:
+                self._round()
+        except Exception:
+            # A fault of ours: better a new process, which mends these lines, than one that drives half of them.
+            log.exception("driver.failed")
+            self._on_failure()
+            raise
+        finally:
+            self._releaser.stop()
+            self._client.close()
+            self._scripts.close()
+            forget_connection()
+
+    def _round(self) -> None:
+        answers = self._client.wait(self.lines.patience())
+        with self._inbox_lock:
+            new, self._inbox = self._inbox, []
+        self.lines.begin(new)
+        if self._stopping.is_set():
+            self.lines.stop()  # before they hear of their answers, or they would send once more
+        self.lines.answered(answers)
+        self.lines.ran(self._scripts.finished())
+        self.lines.go()
 
 
 class Rounds:
@@ -50,24 +144,24 @@ class Rounds:
         self._client = client
         self._releaser = releaser
         self._budget = budget
-        self._scripting = Scripting(scripts, budget)
-        self._lines: dict[int, DrivenLine] = {}
-        self._outage = Outage()
-        self._unsettled = Unsettled(self._outage)
-        self._paging = Paging(budget, terms, self._outage)
-        self._lingering = Lingering()
-        self._pacing = Pacing()
-        self._resting = Resting()
+        self._scripting = ScriptWait(scripts, budget)
+        self._lines: dict[int, ActiveLine] = {}
+        self._outage = DatabaseBackoff()
+        self._unsettled = PendingSettles(self._outage)
+        self._paging = PageReader(budget, terms, self._outage)
+        self._lingering = IdlePoll()
+        self._pacing = RateWait()
+        self._resting = Parked()
         self._looked_at = 0.0
 
     def __len__(self) -> int:
         return len(self._lines)
 
-    def all(self) -> list[DrivenLine]:
+    def all(self) -> list[ActiveLine]:
         """Return the lines in hand; may be called from any thread."""
         return list(self._lines.values())  # in one go, unlike a loop
 
-    def begin(self, lines: Sequence[DrivenLine]) -> None:
+    def begin(self, lines: Sequence[ActiveLine]) -> None:
         """Take lines in; one that is here already, under an older epoch, has been lost to the new claim."""
         for line in lines:
             if line.id in self._lines:
@@ -80,17 +174,17 @@ class Rounds:
         now = time.monotonic()
         for answer in answers:
             strand = answer.token
-            assert isinstance(strand, Strand)  # noqa: S101 - the only tokens there are
+            assert isinstance(strand, Slot)  # noqa: S101 - the only tokens there are
             assert strand.started_at  # noqa: S101 - it was started
             if self._has(strand.line):
                 strand.line.run.moved_at = now
-                self._advance(strand, Sent(answer, strand.started_at))
+                self._advance(strand, RequestSent(answer, strand.started_at))
 
     def ran(self, results: Sequence[tuple[Hashable, Result]]) -> None:
         """Tell the lines what came of their scripts."""
         now = time.monotonic()
         for strand, result in results:
-            assert isinstance(strand, Strand)  # noqa: S101 - the only tokens there are
+            assert isinstance(strand, Slot)  # noqa: S101 - the only tokens there are
             if self._has(strand.line):
                 strand.line.run.moved_at = now
                 self._advance(strand, self._scripting.with_room(strand, result))
@@ -129,18 +223,18 @@ class Rounds:
         patience = min(one for one in possible if one is not None)
         return min(patience, LOCKED_SECONDS) if self._unsettled.locked else patience
 
-    def _advance(self, strand: Strand, reply: Reply) -> None:
+    def _advance(self, strand: Slot, reply: Reply) -> None:
         self._unsettled.add(strand, strand.advance(reply))
 
-    def _advance_all(self, strands: Iterable[Strand]) -> None:
+    def _advance_all(self, strands: Iterable[Slot]) -> None:
         for strand in strands:
             self._advance(strand, None)
 
-    def _has(self, line: DrivenLine) -> bool:
+    def _has(self, line: ActiveLine) -> bool:
         return self._lines.get(line.id) is line
 
     def _settle(self) -> None:
-        let_go: list[DrivenLine] = []
+        let_go: list[ActiveLine] = []
         for strand, step, settled in self._unsettled.settle():
             if settled is None:
                 self._lose(strand.line)
@@ -150,7 +244,7 @@ class Rounds:
             self._releaser.release(let_go)
         self._client.begin()  # before anything else takes time: each was checked against its lease
 
-    def _go_on(self, strand: Strand, step: Step, settled: Settled) -> list[DrivenLine]:
+    def _go_on(self, strand: Slot, step: Step, settled: Settled) -> list[ActiveLine]:
         """Follow a step that has been settled; return the strand's line if it has been let go."""
         if step.ended and step.ended.status is not DeliveryStatus.DELIVERED:
             log.info("delivery.not_taken", **step.ended.told())
@@ -160,7 +254,7 @@ class Rounds:
         self._follow(strand, step, settled)
         return []
 
-    def _follow(self, strand: Strand, step: Step, settled: Settled) -> None:
+    def _follow(self, strand: Slot, step: Step, settled: Settled) -> None:
         match step:
             case Transform(delivery=delivery):
                 self._scripting.run(strand, delivery)
@@ -174,7 +268,7 @@ class Rounds:
             case Read():
                 self._paging.add(strand)
 
-    def _rest(self, strand: Strand) -> list[DrivenLine]:
+    def _rest(self, strand: Slot) -> list[ActiveLine]:
         """Let a strand rest; return its line if that has been let go with it."""
         line = strand.line
         if not self._resting.add(strand):
@@ -185,7 +279,7 @@ class Rounds:
         del self._lines[line.id]
         return [line]
 
-    def _start(self, strand: Strand, delivery: InHand, sequence: int | None) -> None:
+    def _start(self, strand: Slot, delivery: Outgoing, sequence: int | None) -> None:
         line, now = strand.line, time.monotonic()
         if sequence is None and strand.may_be_marked:
             log.warning("driver.mark_unknown", line_id=line.id, delivery_id=delivery.id)
@@ -204,7 +298,7 @@ class Rounds:
         if self._paging:
             self._advance_all(self._paging.read())
 
-    def _look_again(self, strands: Sequence[Strand], now: float) -> None:
+    def _look_again(self, strands: Sequence[Slot], now: float) -> None:
         """Read for the lines that linger, but for those whose turn has ended."""
         for strand in strands:
             if strand.line.must_stop():
@@ -219,7 +313,7 @@ class Rounds:
             if line.is_stuck(now):
                 line.give_hand_back(self._budget)
 
-    def _lose(self, line: DrivenLine) -> None:
+    def _lose(self, line: ActiveLine) -> None:
         """Forget a line that is not ours any more, wherever it stands; what it has under way is answered to nobody."""
         if not self._has(line):
             return  # with another of its strands
@@ -233,7 +327,7 @@ class Rounds:
         line.run.stopped(line.id, has_more=False)
 
 
-def _learn(line: DrivenLine, destination: Destination, settled: Settled) -> None:
+def _learn(line: ActiveLine, destination: Destination, settled: Settled) -> None:
     """Let the lines of this process know when a subscription with a rate limit may be sent next."""
     wait = settled.waits.get(destination.subscription_id)
     if wait is not None:

@@ -1,12 +1,27 @@
-"""Cutting pages: which of the waiting deliveries a line takes in hand (behaviour 4.2, 4.6)."""
+"""Read pages: which deliveries a line may send next, oldest first (contract 4.2, 4.6, 5.3)."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice, zip_longest
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, LiteralString, NamedTuple, Protocol, TypeVar
 
-from delivery.worker.buffer import MAX_BYTES, BodyBudget, Hand, Work
+from broker_project.core.db import rows
+from delivery.callbacks.resolve import original_addresses
+from delivery.limits import MAX_LINE_BYTES
+from delivery.webhook.content import contents_of
+from delivery.webhook.destination import destinations_of
+from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer, Work
+
+ROW: Final = "d.id, d.message_id, d.subscription_id, d.attempts, d.sequence, d.uncertain, d.times_set_aside, d.size"
+LIVES: Final = "(d.expires_at IS NULL OR d.expires_at > (SELECT clock_timestamp()))"
+
+LEFT_OUT: Final = """
+         AND NOT EXISTS (SELECT FROM unnest(%(of_line)s::bigint[], %(left_out)s::bigint[]) AS x (line_id, id)
+                          WHERE x.line_id = w.line_id AND x.id = s.id)"""
 
 HEAD: Final = 0
 FRESH: Final = 1
@@ -14,6 +29,90 @@ ASIDE: Final = 2
 
 MOST_DELIVERIES: Final = 500
 """In a page, however many endpoints the groups in it have: the driver waits for its reading, with all its lines."""
+
+ACTIVE: Final = """
+WITH wanted AS (
+  SELECT * FROM unnest(%(line_id)s::bigint[], %(epoch)s::bigint[], %(head_id)s::bigint[], %(capacity)s::int[])
+           AS w (line_id, epoch, head_id, capacity)),
+active AS MATERIALIZED (
+  SELECT w.line_id, w.epoch, w.capacity, l.lane = 'main' AS has_fresh, array_agg(s.id ORDER BY s.id) AS subscription_ids
+    FROM wanted w JOIN delivery_line l ON l.id = w.line_id
+    JOIN subscriptions_subscriber u ON u.id = l.subscriber_id AND u.status = 'ACTIVE'
+    JOIN subscriptions_subscription s ON s.subscriber_id = u.id AND s.is_sending AND s.kind = 'TOPIC'
+         AND (l.lane = 'main' OR NOT s.half_open)"""
+
+PAGE: Final = f"""
+   GROUP BY 1, 2, 3, 4),
+page AS MATERIALIZED (
+  SELECT w.line_id, 0 AS part, {ROW}
+    FROM wanted w JOIN delivery_open d ON d.id = w.head_id AND d.closed_on = '9999-12-31' AND d.status = 'PENDING'
+    LEFT JOIN subscriptions_subscription s ON s.id = d.subscription_id
+    LEFT JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+   WHERE d.line_id = w.line_id AND (d.subscription_id IS NULL OR s.is_sending AND u.status = 'ACTIVE') AND {LIVES}
+  UNION ALL
+  SELECT a.line_id, 1, d.* FROM active a CROSS JOIN LATERAL (
+    SELECT f.* FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+      SELECT {ROW} FROM delivery_open d
+       WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at IS NULL AND d.status = 'PENDING'
+         AND {LIVES}
+       ORDER BY d.id LIMIT a.capacity) f
+     ORDER BY f.id LIMIT a.capacity) d
+   WHERE a.has_fresh
+  UNION ALL
+  SELECT a.line_id, 2, {ROW} FROM active a CROSS JOIN LATERAL (
+    SELECT f.* FROM (
+      SELECT f.*, CASE WHEN NOT a.has_fresh THEN dense_rank() OVER (ORDER BY f.subscription_id) END AS number
+        FROM unnest(a.subscription_ids) AS s (id) CROSS JOIN LATERAL (
+          SELECT {ROW}, d.due_at,
+                 CASE WHEN NOT a.has_fresh THEN row_number() OVER (ORDER BY d.due_at, d.id) END AS round
+            FROM delivery_open d
+           WHERE d.subscription_id = s.id AND d.line_id = a.line_id AND d.due_at <= (SELECT clock_timestamp())
+             AND d.status = 'PENDING' AND {LIVES}
+           ORDER BY d.due_at, d.id LIMIT a.capacity) f) f
+     ORDER BY f.round, mod(f.number + a.epoch, max(f.number) OVER ()), f.due_at, f.id LIMIT a.capacity) d),
+"""
+
+NOTED: Final = """
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM page GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+NOTED_ANEW: Final = """
+crowds AS MATERIALIZED (
+  SELECT l.id FROM wanted w JOIN delivery_line l ON l.id = w.line_id AND l.epoch = w.epoch
+   WHERE l.id = ANY (%(crowds)s::bigint[]) AND l.id IN (SELECT line_id FROM page) FOR KEY SHARE OF l),
+forgotten AS (
+  DELETE FROM delivery_pageread p USING crowds c WHERE p.line_id = c.id),
+noted AS (
+  INSERT INTO delivery_pageread (line_id, delivery_ids)
+  SELECT line_id, array_agg(id) FROM (
+    SELECT line_id, id FROM page
+    UNION ALL
+    SELECT b.line_id, b.id FROM unnest(%(of_busy)s::bigint[], %(busy)s::bigint[]) AS b (line_id, id)
+      JOIN crowds c ON c.id = b.line_id) i
+   GROUP BY line_id
+  HAVING set_config('synchronous_commit', 'off', true) IS NOT NULL)
+SELECT * FROM page
+"""
+"""Where lines send several at a time, of which one may always wait: their turn need not end, their notes must not grow.
+
+What has been taken already is noted again, and whoever has lost a line forgets nothing: its new driver's notes stay.
+"""
+
+
+@cache
+def pages_statement(*, leaves_out: bool, has_crowds: bool) -> LiteralString:
+    """Return what reads the pages, and notes for mending what is in them; without some subscriptions if it says so.
+
+    A retry line has nothing that was never tried, and nothing of a subscription on trial, which is the main line's
+    alone. Those of its subscriptions of which something is due take turns, and another of them begins whenever it is
+    claimed: one that hangs, and whose turn goes with that, does not keep the others from theirs.
+
+    The note need not be on disk yet: the settle that marks one of these as under way is written behind it, and waits.
+    """
+    return ACTIVE + (LEFT_OUT if leaves_out else "") + PAGE + (NOTED_ANEW if has_crowds else NOTED)
 
 
 class Row(NamedTuple):
@@ -81,7 +180,7 @@ One = TypeVar("One", bound=Waiting)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PageRequest:
     """What to read for one line: at most `capacity` deliveries, `head_id` first if it still may be sent."""
 
     line_id: int
@@ -117,7 +216,7 @@ class Page(Generic[One]):
     """Whether the line has more than it could take."""
 
 
-def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[One]:
+def page_of(waiting: Sequence[One], line: PageRequest, budget: BodyBudget) -> Page[One]:
     """Take from the front what fits: the line's capacity, 1 MiB of bodies (but always one), and what `budget` has.
 
     Of groups so many as have 500 deliveries together (but always one).
@@ -125,7 +224,7 @@ def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[On
     taken: list[One] = []
     held = deliveries = 0
     for row in islice(_in_order(waiting, line), line.capacity):
-        is_full = held + row.size > MAX_BYTES or deliveries + row.deliveries > MOST_DELIVERIES
+        is_full = held + row.size > MAX_LINE_BYTES or deliveries + row.deliveries > MOST_DELIVERIES
         if (taken and is_full) or not budget.take(row.size):
             return Page(taken, more=True)
         taken.append(row)
@@ -137,7 +236,7 @@ def page_of(waiting: Sequence[One], line: Wanted, budget: BodyBudget) -> Page[On
 
 @contextmanager
 def charged(
-    budget: BodyBudget, pages: Mapping[int, Page[One]], hands: Mapping[int, Hand[Work]]
+    budget: BodyBudget, pages: Mapping[int, Page[One]], hands: Mapping[int, Buffer[Work]]
 ) -> Iterator[Sequence[One]]:
     """Give what was taken of the pages, to put it into hands; what is in none at the end is not held.
 
@@ -150,7 +249,7 @@ def charged(
         budget.give_back(sum(row.size for row in taken) - sum(hand.bytes for hand in hands.values()))
 
 
-def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:
+def _in_order(waiting: Sequence[One], line: PageRequest) -> Iterator[One]:
     """Yield the head, then those never sent and those set aside in turn: however short a page is cut, none starves."""
     busy = {*line.busy}
     head = [row for row in waiting if row.part == HEAD and row.id not in busy]
@@ -161,3 +260,73 @@ def _in_order(waiting: Sequence[One], line: Wanted) -> Iterator[One]:
     first, second = (aside, fresh) if line.aside_next else (fresh, aside)
     for pair in zip_longest(first, second):
         yield from (row for row in pair if row)
+
+
+def read_pages(wanted: Sequence[PageRequest], budget: BodyBudget) -> dict[int, Buffer[Outgoing]]:
+    """Return a hand for every line: at most its capacity, 1 MiB of bodies (but always one), and what `budget` has.
+
+    Takes each hand's bytes from `budget`; whoever drops a delivery gives them back. A hand is `starved` where there
+    is work but the process holds too many bodies already.
+    """
+    by_line = _waiting(wanted)
+    pages = {line.line_id: page_of(by_line.get(line.line_id, []), line, budget) for line in wanted}
+    hands: dict[int, Buffer[Outgoing]] = {}
+    with charged(budget, pages, hands) as taken:
+        contents = contents_of({row.message_id for row in taken})
+        destinations = destinations_of({row.subscription_id for row in taken if row.subscription_id is not None})
+        originals = original_addresses({row.line_id for row in taken if row.subscription_id is None})
+        hands |= {line_id: _hand(page, contents, destinations, originals) for line_id, page in pages.items()}
+    return hands
+
+
+def _waiting(wanted: Sequence[PageRequest]) -> Mapping[int, list[Row]]:
+    """Return what waits, by line: as many rows as each may be read for."""
+    left_out = [(line.line_id, subscription_id) for line in wanted for subscription_id in line.left_out]
+    crowds = [line for line in wanted if line.is_crowd]
+    arguments: dict[str, list[int | None]] = {
+        "line_id": [line.line_id for line in wanted],
+        "epoch": [line.epoch for line in wanted],
+        "head_id": [line.head_id for line in wanted],
+        "capacity": [line.rows for line in wanted],
+    }
+    if crowds:
+        busy = [(line.line_id, one) for line in crowds for one in line.busy]
+        arguments |= {"crowds": [line.line_id for line in crowds]}
+        arguments |= {"of_busy": [line_id for line_id, _ in busy], "busy": [one for _, one in busy]}
+    if left_out:
+        arguments |= {"of_line": [one for one, _ in left_out], "left_out": [one for _, one in left_out]}
+    by_line: dict[int, list[Row]] = defaultdict(list)
+    for columns in rows(pages_statement(leaves_out=bool(left_out), has_crowds=bool(crowds)), arguments):
+        row = Row(*columns)
+        by_line[row.line_id].append(row)
+    return by_line
+
+
+def _hand(
+    page: Page[Row],
+    contents: Mapping[int, Content],
+    destinations: Mapping[int, Destination],
+    originals: Mapping[int, Destination],
+) -> Buffer[Outgoing]:
+    parts: dict[int, list[Outgoing]] = {HEAD: [], FRESH: [], ASIDE: []}
+    for row in page.taken:
+        # Both are there unless somebody cancelled the delivery and deleted what it needs since its row was read.
+        content, of = contents.get(row.message_id), row.subscription_id
+        destination = originals.get(row.line_id) if of is None else destinations.get(of)
+        if content and destination:
+            parts[row.part].append(_in_hand(row, content, destination))
+    return Buffer(head=next(iter(parts[HEAD]), None), fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
+
+
+def _in_hand(row: Row, content: Content, destination: Destination) -> Outgoing:
+    return Outgoing(
+        row.id,
+        content,
+        destination,
+        row.attempts,
+        row.sequence,
+        row.uncertain,
+        row.size,
+        is_aside=row.part == ASIDE,
+        times_set_aside=row.times_set_aside,
+    )

@@ -1,28 +1,57 @@
-"""The steps that wait to be settled: kept through every failure of the database, until they are or the line is lost."""
+"""Steps waiting to be settled: they survive every database failure until they are settled or their line is lost."""
 
+import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import structlog
 from django.db import DatabaseError, InterfaceError, OperationalError
 
-from delivery.worker.batches import Batch, Taken
-from delivery.worker.line import DrivenLine, Strand
-from delivery.worker.outages import Outage
-from delivery.worker.settlements import Settled
-from delivery.worker.settling import PUT_OFF_SECONDS, put_back
-from delivery.worker.steps import Send, Step
+from broker_project.core.db import forget_connection
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.queue_settle import PUT_OFF_SECONDS, put_back, settle_groups
+from delivery.worker.settle import settle
+from delivery.worker.settlements import LineUpdate, Settled, Settlement, Withheld
+from delivery.worker.steps import Rest, Send, Step
 
 log = structlog.get_logger(__name__)
 
-Verdict = tuple[Strand, Step, Settled | None]
+Verdict = tuple[Slot, Step, Settled | None]
 """A step and what its settle did; None: the line is lost."""
 
+Taken = tuple[Slot, Step]
 
-class Unsettled:
+RETRY_SECONDS: Final = 0.25
+"""Pause before a database that failed is asked again; nothing is forgotten meanwhile."""
+LOCKED_SECONDS: Final = 0.02
+"""The same for a line that is locked: whoever cancels much lets go of it again and again, but not for long."""
+
+
+class DatabaseBackoff:
+    """The last time that the database failed, for all who ask it."""
+
+    def __init__(self) -> None:
+        self.until = 0.0
+        """Monotonic time."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the database may be asked."""
+        return time.monotonic() >= self.until
+
+    def begin(self, failure: Exception) -> None:
+        """Note that the database has failed; the next statement gets a new connection."""
+        log.warning("driver.database_failed", reason=failure)
+        self.until = time.monotonic() + RETRY_SECONDS
+        forget_connection()
+
+
+class PendingSettles:
     """Steps in the order in which they came; a settle is safe to repeat, and the epoch tells whose the line is."""
 
-    def __init__(self, outage: Outage) -> None:
+    def __init__(self, outage: DatabaseBackoff) -> None:
         self._outage = outage
         self._steps: list[Taken] = []
         self.locked: list[Taken] = []
@@ -31,7 +60,7 @@ class Unsettled:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
-    def add(self, strand: Strand, step: Step) -> None:
+    def add(self, strand: Slot, step: Step) -> None:
         """Take on what a strand wants next."""
         self._steps.append((strand, step))
 
@@ -45,7 +74,7 @@ class Unsettled:
             strand.may_be_marked = isinstance(step, Send)
         self._steps = [*steps, *self._steps]
 
-    def lose(self, line: DrivenLine) -> None:
+    def lose(self, line: ActiveLine) -> None:
         """Forget what a line has here."""
         self._steps = [taken for taken in self._steps if taken[0].line is not line]
         self.locked = [taken for taken in self.locked if taken[0].line is not line]
@@ -124,3 +153,65 @@ def _settled_alone(taken: Taken, *, of_groups: bool) -> Settled:
         log.exception("driver.group_put_off", line_id=strand.line.id, delivery_id=step.ended.delivery_id)
         put_back(strand.line.id, strand.line.claim.epoch, step.ended.delivery_id, pause=PUT_OFF_SECONDS)
         return _settled([(strand, replace(step, ended=None))], of_groups=True)
+
+
+class Batch:
+    """The steps of one round, as one statement; settling it again after a failure is safe.
+
+    Of subscribers' lines and the like, or of QUEUE senders' where `of_groups`: those need a statement of their own.
+    """
+
+    def __init__(self, steps: Sequence[Taken], *, of_groups: bool) -> None:
+        self._of_groups = of_groups
+        self._epochs = {strand.line.id: strand.line.claim.epoch for strand, _ in steps}
+        self._settlements = [step.ended for _, step in steps if isinstance(step.ended, Settlement)]
+        self._withheld = [step.ended for _, step in steps if isinstance(step.ended, Withheld)]
+        self._marks = [strand.line.mark(step.delivery) for strand, step in steps if isinstance(step, Send)]
+        sending = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Send)}
+        now = time.monotonic()
+        self._renewed = [line for line in sending.values() if not line.fits_the_lease(now)]
+        self._states = [line.state(let_go=False) for line in self._renewed]
+        self._states += _let_go(steps)
+
+    def settle(self) -> Settled:
+        """Settle it all, and note on the lines that their leases were renewed.
+
+        A line that is `locked` may be settled in part, and have things `started`: it is settled again as a whole.
+        """
+        if not (self._settlements or self._withheld or self._marks or self._states):
+            return Settled(frozenset(self._epochs), frozenset(), frozenset(), {})
+        before = time.monotonic()
+        settled = self._recorded(self._settlements, self._states)
+        for line in self._renewed:
+            if line.id in settled.owned:
+                line.renewed_at = before
+        missed = [one for one in self._settlements if _was_missed(one, settled)]
+        if missed:
+            # Somebody asked to cancel after the statement had begun: its snapshot is older than the wish.
+            lines = {one.line_id for one in missed}
+            states = [state for state in self._states if state.line_id in lines]
+            skipped = self._record_again(missed, states).locked
+            settled = replace(settled, owned=settled.owned - skipped, locked=settled.locked | skipped)
+        return settled
+
+    def _recorded(self, settlements: list[Settlement], states: list[LineUpdate]) -> Settled:
+        if self._of_groups:
+            return settle_groups(self._epochs, settlements=settlements, marks=self._marks, states=states)
+        return settle(self._epochs, settlements=settlements, marks=self._marks, states=states, withheld=self._withheld)
+
+    def _record_again(self, settlements: list[Settlement], states: list[LineUpdate]) -> Settled:
+        record = settle_groups if self._of_groups else settle
+        return record(self._epochs, settlements=settlements, states=states)
+
+
+def _let_go(steps: Sequence[Taken]) -> Iterator[LineUpdate]:
+    """Yield what is written of the lines of which every strand rests now."""
+    lines = {strand.line.id: strand.line for strand, step in steps if isinstance(step, Rest)}
+    rest = Counter(strand.line.id for strand, step in steps if isinstance(step, Rest))
+    for line in lines.values():
+        if len(line.resting) + rest[line.id] == len(line.strands):
+            yield line.state(let_go=True)
+
+
+def _was_missed(settlement: Settlement, settled: Settled) -> bool:
+    return settlement.line_id in settled.owned and settlement.delivery_id not in settled.ended

@@ -1,4 +1,4 @@
-"""A worker process: its name, its driver, and the sweeper that finds what nobody drives."""
+"""A worker process: its name, its event loop, and the sweeper that finds lines nobody runs."""
 
 import os
 import random
@@ -12,21 +12,22 @@ import structlog
 from django.db import Error
 
 from broker_project.core.db import forget_connection, rows
-from broker_project.core.reach import Reach
-from delivery.callbacks.terms import CallbackTerms
+from broker_project.core.egress import EgressPolicy
+from delivery.callbacks.address import CallbackTerms
 from delivery.dispatch import notify
-from delivery.dispatch.claim import DEADLINE_SECONDS, end_leases_of
+from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue
+from delivery.limits import REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.maintainer import Maintainer
-from delivery.maintenance.periodic import Attendant
+from delivery.maintenance.periodic import PeriodicJobs
 from delivery.worker import run_lines
-from delivery.worker.driver import Driver
+from delivery.worker.event_loop import EventLoop
 
 SWEEP_SECONDS: Final = 1.0
 NAME_SECONDS: Final = 2.0
 """How long the database may take to notice that an earlier process of our name is gone."""
 START_SECONDS: Final = 10.0
-STOP_SECONDS: Final = DEADLINE_SECONDS + 4.0
+STOP_SECONDS: Final = REQUEST_DEADLINE_SECONDS + 4.0
 HAS_NAME: Final = "SELECT pg_try_advisory_lock(hashtext('delivery.worker'), hashtext(%s))"
 
 log = structlog.get_logger(__name__)
@@ -46,19 +47,19 @@ class Worker(threading.Thread):
         keep_days: int,
         under_way: int,
         terms: CallbackTerms,
-        reach: Reach,
+        reach: EgressPolicy,
         until_summarized: bool = False,
     ) -> None:
         super().__init__(name="sweeper", daemon=True)
         self.worker = name or f"{socket.gethostname()}-{os.getpid()}"
-        self.driver = Driver(
+        self.driver = EventLoop(
             worker=self.worker, under_way=under_way, terms=terms, reach=reach, on_failure=self._on_failure
         )
         self._has_started = threading.Event()
         self._stopping = threading.Event()
         self._woken: frozenset[int] = frozenset()
         self._maintainer = Maintainer(self._stopping, keep_days=keep_days, until_summarized=until_summarized)
-        self._attendant = Attendant(self._stopping, reach)
+        self._attendant = PeriodicJobs(self._stopping, reach)
 
     def run(self) -> None:
         """Take back what an earlier process of our name held, then sweep until stopped."""
@@ -69,7 +70,7 @@ class Worker(threading.Thread):
             self._guarded(self._sweep if self._has_started.is_set() else self._begin)
         forget_connection()
 
-    def wait_until_started(self) -> Driver | None:
+    def wait_until_started(self) -> EventLoop | None:
         """Return the driver once the database has been there; None when it does not come."""
         return self.driver if self._has_started.wait(START_SECONDS) else None
 
@@ -104,7 +105,7 @@ class Worker(threading.Thread):
         queue_of = {line_id: queue for queue, lines in due.items() for line_id in lines}
         left = [line_id for queue, lines in due.items() for line_id in self._left_to_us(queue, lines)]
         random.shuffle(left)  # where Redis is away there may be more than one turn takes: each gets its chance
-        for line_id in run_lines.drive(left[: notify.LINES_A_TASK], self.driver):
+        for line_id in run_lines.run_lines(left[: notify.LINES_A_TASK], self.driver):
             notify.wake(queue_of[line_id], [line_id])
         self._woken = frozenset(queue_of)
 
@@ -138,7 +139,7 @@ _lock = threading.Lock()
 
 
 def worker(
-    name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms, reach: Reach
+    name: str, *, keep_days: int, until_summarized: bool, under_way: int, terms: CallbackTerms, reach: EgressPolicy
 ) -> Worker:
     """Return this process's worker; the first call makes and starts it.
 

@@ -1,25 +1,93 @@
-"""QUEUE: each message to one endpoint of its group, several messages at a time (behaviour 6.4 to 6.6)."""
+"""QUEUE: the protocol of a sender, which offers each message to one endpoint of its group (contract 6.4 to 6.6)."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from typing import NamedTuple
 
 from delivery.http.transfer import RequestNotCompleted
 from delivery.outcomes import QUEUE, Decision, Unreachable, decide, is_out_of_reach
-from delivery.pauses import LONGEST_PAUSE_SECONDS, aside_pause
-from delivery.retry import Verdict
-from delivery.worker.buffer import InHand
-from delivery.worker.groups import Endpoint, GroupInHand
-from delivery.worker.judging import outcome_of, settlement_of
-from delivery.worker.line import DrivenLine, Story, Strand
-from delivery.worker.steps import Ended, Reply, Rest, Send, Sent, Step
-from delivery.worker.taking import next_in_hand
+from delivery.retry import LONGEST_PAUSE_SECONDS, Verdict, aside_pause
+from delivery.webhook.parts import Content, Destination, Outgoing
+from delivery.worker.buffer import FairShare
+from delivery.worker.line import ActiveLine, Slot, Story
+from delivery.worker.steps import Ended, Reply, RequestSent, Rest, Send, Step
+from delivery.worker.topic import next_in_hand, outcome_of, to_settlement
+
+
+class Endpoint(NamedTuple):
+    """One of a group's subscriptions that may be sent to."""
+
+    delivery_id: int
+    destination: Destination
+
+    @property
+    def subscription_id(self) -> int:
+        """Whose it is."""
+        return self.destination.subscription_id
+
+
+def asked_first(endpoints: Sequence[Endpoint], first_id: int | None) -> Sequence[Endpoint]:
+    """Return those of which one is asked first: who had the request at an unclean end, otherwise any."""
+    return [one for one in endpoints if one.delivery_id == first_id] or endpoints
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInHand:
+    """A message that one of a group of endpoints is to take (behaviour 6.4)."""
+
+    id: int
+    content: Content
+    endpoints: Sequence[Endpoint]
+    """Those that may be tried: neither ended, HELD nor inactive."""
+    first_id: int | None
+    """The delivery that goes first: its request was under way at an unclean end."""
+    attempts: int
+    """How many requests it has had, over all its endpoints."""
+    uncertain: bool
+    """Whether the outcome of any of them is unknown."""
+    cycles: int
+    """How often all its endpoints were tried in vain."""
+    size: int
+    is_aside: bool
+    callback_url: str = ""
+
+    def may_be_tried(self, crowds: FairShare) -> bool:
+        """Whether one that is asked first has room for another that waits for it."""
+        return any(not crowds.are_full(one.subscription_id) for one in asked_first(self.endpoints, self.first_id))
+
+    def in_turn(self, shuffle: Callable[[list[Endpoint]], object], crowds: FairShare) -> list[Endpoint]:
+        """Return the endpoints in the order in which they are tried: at random, crowded ones last."""
+        endpoints = [*self.endpoints]
+        shuffle(endpoints)
+        of = len(endpoints)
+        return sorted(
+            endpoints, key=lambda one: (one.delivery_id != self.first_id, crowds.place(one.subscription_id, of))
+        )
+
+    def delivery(self, endpoint: Endpoint, *, tried: int, uncertain: bool) -> Outgoing:
+        """Return the delivery to an endpoint, after `tried` others in this cycle."""
+        return Outgoing(
+            endpoint.delivery_id,
+            self.content,
+            endpoint.destination,
+            self.attempts + tried,
+            None,
+            uncertain,
+            self.size,
+            is_aside=self.is_aside,
+            times_set_aside=self.cycles,
+            group_id=self.id,
+            callback_url=self.callback_url,
+        )
+
 
 Shuffle = Callable[[list[Endpoint]], object]
 
 
-def queue_line(strand: Strand, shuffle: Shuffle) -> Story:
+def queue_line(strand: Slot, shuffle: Shuffle) -> Story:
     """Send messages of one sender as long as some are due; at rest, go on when called."""
     crowds = strand.line.crowds
     ended: Ended | None = None
@@ -36,7 +104,7 @@ def queue_line(strand: Strand, shuffle: Shuffle) -> Story:
 
 
 def _offered(
-    strand: Strand, group: GroupInHand, ended: Ended | None, shuffle: Shuffle
+    strand: Slot, group: GroupInHand, ended: Ended | None, shuffle: Shuffle
 ) -> Generator[Step, Reply, Ended | None]:
     """Try the group's endpoints in turn until one takes the message; return what is still to be settled.
 
@@ -51,7 +119,7 @@ def _offered(
             return ended
         delivery = group.delivery(left[0], tried=tried, uncertain=uncertain)
         sent = yield from _asked(strand.line, delivery, ended)
-        if not isinstance(sent, Sent):  # something is no longer as it was read
+        if not isinstance(sent, RequestSent):  # something is no longer as it was read
             if tried:
                 strand.line.cut_short.append(group.id)
             return None
@@ -61,7 +129,7 @@ def _offered(
         ended_count += decision.final_status is not None
         refused += is_out_of_reach(outcome)
         again = None if left else _pause(group, ended=ended_count, refused=refused)
-        ended = settlement_of(strand.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
+        ended = to_settlement(strand.line.id, delivery, sent, outcome, Verdict(decision, None), again=again)
         if decision is Decision.DELIVERED or not left:
             break
         uncertain |= isinstance(outcome, Unreachable) and outcome.was_sent
@@ -74,11 +142,11 @@ def _pause(group: GroupInHand, *, ended: int, refused: int) -> float:
     return LONGEST_PAUSE_SECONDS if is_hopeless else aside_pause(group.cycles + 1)
 
 
-def _asked(line: DrivenLine, delivery: InHand, ended: Ended | None) -> Generator[Step, Reply, Reply]:
+def _asked(line: ActiveLine, delivery: Outgoing, ended: Ended | None) -> Generator[Step, Reply, Reply]:
     """Send a delivery; meanwhile the strand is one of those that wait for its subscription."""
     subscription_id, since = delivery.destination.subscription_id, time.monotonic()
     line.crowds.join(subscription_id, since)
     sent = yield Send(ended, delivery)
-    answered = isinstance(sent, Sent) and not isinstance(sent.answer.result, RequestNotCompleted)
+    answered = isinstance(sent, RequestSent) and not isinstance(sent.answer.result, RequestNotCompleted)
     line.crowds.leave(subscription_id, since, time.monotonic(), answered=answered)
     return sent

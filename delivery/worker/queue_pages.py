@@ -1,22 +1,19 @@
-"""Reading what QUEUE senders may send next: groups, oldest first, with their endpoints (behaviour 6.3 to 6.5).
-
-Those that nobody can take now are put where no page meets them until somebody can.
-"""
+"""Read pages of QUEUE groups, oldest first, with their endpoints (contract 6.3 to 6.5)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from broker_project.core.db import rows
+from delivery.callbacks.address import CallbackTerms
 from delivery.callbacks.resolve import callback_addresses
-from delivery.callbacks.terms import CallbackTerms
 from delivery.dispatch.parked_groups import put_away, put_off
 from delivery.webhook.content import contents_of
 from delivery.webhook.destination import destinations_of
 from delivery.webhook.parts import Content
-from delivery.worker.buffer import BodyBudget, Hand
-from delivery.worker.groups import Endpoint, GroupInHand, asked_first
-from delivery.worker.pages import ASIDE, FRESH, GroupRow, Page, Wanted, charged, page_of
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.pages import ASIDE, FRESH, GroupRow, Page, PageRequest, charged, page_of
+from delivery.worker.queue import Endpoint, GroupInHand, asked_first
 
 GROUP: Final = "g.id, g.message_id, g.delivery_ids, g.size, g.cycles, g.attempts, g.uncertain, g.first_id"
 
@@ -68,7 +65,9 @@ UNADDRESSED_SECONDS: Final = 60.0
 """How long a group waits whose callback address cannot be made: somebody has to give the key back."""
 
 
-def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTerms) -> dict[int, Hand[GroupInHand]]:
+def read_groups(
+    wanted: Sequence[PageRequest], budget: BodyBudget, terms: CallbackTerms
+) -> dict[int, Buffer[GroupInHand]]:
     """Return a hand of groups for every sender's line: capacity, bytes and `budget` as for deliveries."""
     arguments = {
         "line_id": [line.line_id for line in wanted],
@@ -82,7 +81,7 @@ def read_groups(wanted: Sequence[Wanted], budget: BodyBudget, terms: CallbackTer
         row = GroupRow(*columns)
         by_line[row.line_id].append(row)
     pages = {line.line_id: page_of(by_line[line.line_id], line, budget) for line in wanted}
-    hands: dict[int, Hand[GroupInHand]] = {}
+    hands: dict[int, Buffer[GroupInHand]] = {}
     with charged(budget, pages, hands) as taken:
         endpoints = _endpoints_of(taken)
         put_away([row.id for row in taken if row.id not in endpoints])
@@ -125,13 +124,13 @@ def _hand(
     contents: Mapping[int, Content],
     endpoints: Mapping[int, Sequence[Endpoint]],
     addresses: Mapping[int, str],
-) -> Hand[GroupInHand]:
+) -> Buffer[GroupInHand]:
     parts: dict[int, list[GroupInHand]] = {FRESH: [], ASIDE: []}
     for row in page.taken:
         content = contents.get(row.message_id)
         if row.id in endpoints and content:
             parts[row.part].append(_in_hand(row, content, endpoints[row.id], addresses.get(row.id, "")))
-    return Hand(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
+    return Buffer(fresh=parts[FRESH], aside=parts[ASIDE], more=page.more)
 
 
 def _in_hand(row: GroupRow, content: Content, endpoints: Sequence[Endpoint], callback_url: str) -> GroupInHand:

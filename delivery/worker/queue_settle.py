@@ -1,12 +1,21 @@
-"""The statement that records a round of QUEUE senders: who deletes a group's row has its winner (6.4, 6.5)."""
+"""Record outcomes of QUEUE groups: whoever deletes the group's row decides its winner (contract 6.4, 6.5)."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, LiteralString
 
+from broker_project.core.db import rows
 from delivery.due_times import CARRIED, FILE_GONE
-from delivery.worker.announcement_statements import ENDS_ANNOUNCED, OF_GROUPS
-from delivery.worker.settle import OWNED, RESULT, WRITTEN
-from delivery.worker.settle_sql import ANSWER, ENDED, OPEN, RECORDED
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import OWNED, RESULT, WRITTEN, arguments_of, settled_by
+from delivery.worker.settle_sql import ANSWER, ENDED, ENDS_ANNOUNCED, OF_GROUPS, OPEN, RECORDED
+from delivery.worker.settlements import LineUpdate, Mark, Settled, Settlement
+
+ONLY_ANSWERED: Final = """
+ended AS (SELECT * FROM answered)"""
+
+PUT_OFF_SECONDS: Final = 60.0
+"""How long a group waits of which the database refuses what came of it."""
 
 GIVEN: Final = """
 settled AS MATERIALIZED (
@@ -51,8 +60,6 @@ gone AS (
 filed AS ({FILE_GONE})"""
 """What has ended leaves the open shelf, and with a winner all the others of its group."""
 
-ONLY_ANSWERED: Final = """
-ended AS (SELECT * FROM answered)"""
 
 STAYED: Final = f"""
 stayed AS (
@@ -121,3 +128,29 @@ def queue_settle_statement(*, stays: bool, writes: bool, rejects: bool) -> Liter
     optional += [ENDS_ANNOUNCED + OF_GROUPS] if rejects else []
     parts = (GIVEN + OWNED, FILED, STAYED if stays else ONLY_ANSWERED, RECORDED, STARTED, *optional)
     return "WITH" + ",".join(parts) + RESULT
+
+
+def settle_groups(
+    epochs: Mapping[int, int],
+    *,
+    settlements: Sequence[Settlement] = (),
+    marks: Sequence[Mark] = (),
+    states: Sequence[LineUpdate] = (),
+) -> Settled:
+    """Record everything for the senders' lines in `epochs`, in one durable statement; safe to repeat.
+
+    Raises:
+        django.db.Error: nothing, or everything, has been recorded.
+
+    """
+    statement = queue_settle_statement(
+        stays=any(one.status is not DeliveryStatus.DELIVERED for one in settlements),
+        writes=bool(states),
+        rejects=any(one.status is DeliveryStatus.REJECTED for one in settlements),
+    )
+    return settled_by(statement, epochs, arguments_of(epochs, settlements, marks, states))
+
+
+def put_back(line_id: int, epoch: int, delivery_id: int, *, pause: float | None = None) -> None:
+    """Give up what is under way: its outcome counts as unknown, and its group waits for `pause` seconds if any."""
+    rows(PUT_BACK, {"line_id": line_id, "epoch": epoch, "delivery_id": delivery_id, "pause": pause})

@@ -1,4 +1,4 @@
-"""What follows when lines have been let go: unmark them, look once more for work, see that somebody does it."""
+"""Release lines: unmark them, look for more work once, make sure that somebody does it."""
 
 import threading
 from collections import defaultdict
@@ -11,7 +11,7 @@ from django.db import Error
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify
 from delivery.dispatch.sweep import still_due
-from delivery.worker.line import DrivenLine
+from delivery.worker.line import ActiveLine
 
 log = structlog.get_logger(__name__)
 
@@ -25,10 +25,10 @@ class Releaser(threading.Thread):
     def __init__(self, on_failure: Callable[[], object]) -> None:
         super().__init__(name="releaser", daemon=True)
         self._on_failure = on_failure
-        self._let_go: SimpleQueue[list[DrivenLine] | None] = SimpleQueue()
+        self._let_go: SimpleQueue[list[ActiveLine] | None] = SimpleQueue()
         self.start()
 
-    def release(self, lines: list[DrivenLine]) -> None:
+    def release(self, lines: list[ActiveLine]) -> None:
         """Take over lines whose lease has been ended."""
         self._let_go.put(lines)
 
@@ -49,7 +49,7 @@ class Releaser(threading.Thread):
         finally:
             forget_connection()
 
-    def _follow_up(self, lines: list[DrivenLine]) -> None:
+    def _follow_up(self, lines: list[ActiveLine]) -> None:
         ids = [line.id for line in lines]
         for queue, of_one in _by_queue(lines).items():
             notify.asleep(queue, [line.id for line in of_one])
@@ -59,8 +59,8 @@ class Releaser(threading.Thread):
             notify.wake(queue, [line.id for line in of_one if line.id in due])
 
 
-def _by_queue(lines: Iterable[DrivenLine]) -> dict[str, list[DrivenLine]]:
-    found: dict[str, list[DrivenLine]] = defaultdict(list)
+def _by_queue(lines: Iterable[ActiveLine]) -> dict[str, list[ActiveLine]]:
+    found: dict[str, list[ActiveLine]] = defaultdict(list)
     for line in lines:
         found[line.claim.queue].append(line)
     return found

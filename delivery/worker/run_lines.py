@@ -1,4 +1,4 @@
-"""One turn of lines, whosever they are: claim them, hand them to the driver, wait a little (behaviour 4.14)."""
+"""One turn: claim lines, hand them to the event loop, wait for a moment (contract 4.14)."""
 
 import random
 import time
@@ -7,45 +7,44 @@ from typing import Final
 
 from delivery.dispatch.claim import Claim, claim
 from delivery.models import Lane
-from delivery.worker.crowds import Crowds
-from delivery.worker.driver import MOST_BESIDE, Driver
-from delivery.worker.line import DrivenLine, Strand
-from delivery.worker.pacing_ import Paces
+from delivery.worker.buffer import FairShare, RateLimiter
+from delivery.worker.event_loop import MOST_BESIDE, EventLoop
+from delivery.worker.line import ActiveLine, Slot
 from delivery.worker.queue import queue_line
-from delivery.worker.runs import Run
-from delivery.worker.topic_sending import topic_line
+from delivery.worker.steps import Turn
+from delivery.worker.topic import topic_line
 
 TURN_SECONDS: Final = 1.0
 """How long a turn drives its lines before it hands what is left to the next link; letting go and claiming again costs
 a tenth of the deliveries at half of it."""
 
 
-def drive(line_ids: Sequence[int], driver: Driver) -> list[int]:
+def run_lines(line_ids: Sequence[int], driver: EventLoop) -> list[int]:
     """Drive those of the lines that are due and free, for one turn; return those that have more work."""
     before = time.monotonic()
     claims = claim(line_ids[: driver.free_places()], worker=driver.worker)
     if not claims:
         return []
-    run = Run([taken.line_id for taken in claims], TURN_SECONDS)
-    lines: list[DrivenLine] = []
+    run = Turn([taken.line_id for taken in claims], TURN_SECONDS)
+    lines: list[ActiveLine] = []
     beside = driver.free_beside()
     for taken in claims:
-        line = driven(taken, run, before, under_way=driver.under_way, beside=beside, paces=driver.paces)
+        line = active_line(taken, run, before, under_way=driver.under_way, beside=beside, paces=driver.paces)
         lines.append(line)
         beside -= len(line.strands) - 1
     driver.take(lines)
     return run.wait()
 
 
-def driven(
+def active_line(
     taken: Claim,
-    run: Run,
+    run: Turn,
     renewed_at: float,
     *,
     under_way: int,
     beside: int = MOST_BESIDE,
-    paces: Paces | None = None,
-) -> DrivenLine:
+    paces: RateLimiter | None = None,
+) -> ActiveLine:
     """Return a claimed line with the stories it follows: a sender's has `under_way` of them, others what was claimed.
 
     One with a head has one, for a turn: what was not taken the last time may not be taken yet. Beside its first one
@@ -53,8 +52,8 @@ def driven(
     """
     wanted = under_way if taken.lane == Lane.QUEUE else 1 if taken.head_id else taken.strands
     strands = 1 + min(wanted - 1, beside)
-    line = DrivenLine(taken, run, renewed_at, crowds=Crowds(strands), paces=paces or Paces())
-    line.strands = [Strand(line) for _ in range(strands)]
+    line = ActiveLine(taken, run, renewed_at, crowds=FairShare(strands), paces=paces or RateLimiter())
+    line.strands = [Slot(line) for _ in range(strands)]
     for strand in line.strands:
         if taken.lane == Lane.QUEUE:
             strand.generator = queue_line(strand, random.shuffle)

@@ -1,27 +1,62 @@
-"""The statement that records a round: its parts, and which of them a round needs.
+"""Record a round: one statement for every line that finished something, under its fencing epoch."""
 
-One statement, since two would not be atomic and cost twice. What a round has no use for is left out: the server sets
-every part up anew each time it runs, which for a single line costs more than the work itself.
-"""
-
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
-from delivery.worker.announcement_statements import ENDS_ANNOUNCED, OF_LINES
-from delivery.worker.mark_statements import MARKED, REPLIES, STARTED
-from delivery.worker.pace_statements import IN_ITS_SLOT, PACED, RESULT_OF_PACED, SLOTS
+import orjson
+
+from broker_project.core.db import rows
+from delivery.limits import LEASE_SECONDS
+from delivery.statuses import DeliveryStatus
 from delivery.worker.settle_sql import (
+    ENDS_ANNOUNCED,
     FILED,
+    IN_ITS_SLOT,
+    MARKED,
+    OF_LINES,
     ONLY_GONE,
     OPEN,
+    PACED,
     RECORDED,
     RECORDED_WITH_MEANING,
+    REPLIES,
+    RESULT_OF_PACED,
+    RESUMED,
+    SLOTS,
+    STARTED,
     STAYED,
+    SUSPENDED,
     TOLD_OF_GONE,
+    UNLESS_SUSPENDED,
     WITHHELD,
 )
-from delivery.worker.suspension_statements import RESUMED, SUSPENDED, UNLESS_SUSPENDED
+from delivery.worker.settlements import NEVER_CONFIGURED, LineUpdate, Mark, Settled, Settlement, Withheld
+
+_WITH_ITS_TRIAL: Final = """
+           + (SELECT count(*) FROM turned t WHERE t.id = w.head_id AND NOT t.suspends)"""
+
+
+RESULT: Final = """
+SELECT 'owned', id, NULL::bigint FROM owned
+UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
+UNION ALL SELECT 'started', id, sequence FROM started
+"""
+RESULT_OF_REPLIES: Final = """
+UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
+"""
+
+OURS: Final = """
+SELECT l.id FROM delivery_line l
+  JOIN unnest(%s::bigint[], %s::bigint[]) AS o (line_id, epoch) ON l.id = o.line_id AND l.epoch = o.epoch
+"""
+
+
+MICROSECONDS: Final = 1_000_000
+"""In a second."""
+IN_VAIN: Final = frozenset({DeliveryStatus.FAILED, DeliveryStatus.REJECTED})
+"""How a delivery can end that was not taken: without an answer too, once its retries are used up."""
 
 GIVEN: Final = """
 settled AS MATERIALIZED (
@@ -58,8 +93,8 @@ written AS (
                            WHEN w.head_id = l.head_id THEN l.held_since END,
          held_reason = CASE WHEN w.reason = '' AND w.head_id = l.head_id THEN l.held_reason ELSE w.reason END,
          held_stamp = w.stamp"""
-_WITH_ITS_TRIAL: Final = """
-           + (SELECT count(*) FROM turned t WHERE t.id = w.head_id AND NOT t.suspends)"""
+
+
 _OF_OWNED: Final = """
     FROM json_to_recordset(%(states)s::json)
            AS w (line_id bigint, let_go bool, last_sequence bigint, head_id bigint, failures int, aside_next bool,
@@ -76,15 +111,6 @@ One that waits for nothing but its rate is not held by that; if the same deliver
 """
 WRITTEN_WITH_TRIALS: Final = _WRITTEN + _WITH_ITS_TRIAL + _OF_OWNED
 """The same where a subscription may go on after its trial: that is a change, for which no line that it holds is due."""
-
-RESULT: Final = """
-SELECT 'owned', id, NULL::bigint FROM owned
-UNION ALL SELECT 'ended', id, NULL::bigint FROM ended
-UNION ALL SELECT 'started', id, sequence FROM started
-"""
-RESULT_OF_REPLIES: Final = """
-UNION ALL SELECT 'started', id, 0::bigint FROM started_replies
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +155,89 @@ def settle_statement(needs: Needs) -> LiteralString:
     if needs.replies:
         parts, result = [*parts, REPLIES], result + RESULT_OF_REPLIES
     return "WITH" + ",".join(parts) + result
+
+
+def settle(
+    epochs: Mapping[int, int],
+    *,
+    settlements: Sequence[Settlement] = (),
+    marks: Sequence[Mark] = (),
+    states: Sequence[LineUpdate] = (),
+    withheld: Sequence[Withheld] = (),
+) -> Settled:
+    """Record everything for the lines in `epochs`, in one durable statement; safe to repeat.
+
+    Raises:
+        django.db.Error: nothing, or everything, has been recorded.
+
+    """
+    needs = _needs_of(settlements, marks, states, withheld)
+    return settled_by(settle_statement(needs), epochs, arguments_of(epochs, settlements, marks, states, withheld))
+
+
+def _needs_of(
+    settlements: Sequence[Settlement], marks: Sequence[Mark], states: Sequence[LineUpdate], withheld: Sequence[Withheld]
+) -> Needs:
+    furthers = [one.further for one in settlements if one.further]
+    return Needs(
+        stays=any(one.status is DeliveryStatus.PENDING for one in settlements),
+        writes=bool(states),
+        withholds=bool(withheld),
+        replies=any(mark.stamp == NEVER_CONFIGURED for mark in marks),
+        keeps_pace=any(mark.slot for mark in marks),
+        ends_unanswered=any(one.status in IN_VAIN and one.status_code is None for one in settlements),
+        means=any(further.meaning for further in furthers),
+        turns=any(further.suspends or further.resumes for further in furthers),
+        announces=any(one.status in IN_VAIN and one.further and one.further.announces for one in settlements),
+    )
+
+
+def settled_by(statement: LiteralString, epochs: Mapping[int, int], arguments: Mapping[str, Any]) -> Settled:
+    """Run a statement that settles; return what it did."""
+    by_kind: dict[str, dict[int, int]] = {"owned": {}, "ended": {}, "started": {}, "waits": {}}
+    for kind, row_id, sequence in rows(statement, arguments):
+        by_kind[kind][row_id] = sequence
+    owned = frozenset(by_kind["owned"])
+    return Settled(
+        owned=owned,
+        locked=_still_ours({line_id: epoch for line_id, epoch in epochs.items() if line_id not in owned}),
+        ended=frozenset(by_kind["ended"]),
+        started=by_kind["started"],
+        waits={row_id: microseconds / MICROSECONDS for row_id, microseconds in by_kind["waits"].items()},
+    )
+
+
+def arguments_of(
+    epochs: Mapping[int, int],
+    settlements: Sequence[Settlement],
+    marks: Sequence[Mark],
+    states: Sequence[LineUpdate],
+    withheld: Sequence[Withheld] = (),
+) -> dict[str, Any]:
+    """Return what a statement that settles is given."""
+    always = {
+        "line_id": _array(epochs.keys()),
+        "epoch": _array(epochs.values()),
+        "settlements": _json(settlements),
+        "marks": _json(marks),
+    }
+    if withheld:
+        always["withheld"] = _json(withheld)
+    return always | ({"states": _json(states), "lease": LEASE_SECONDS} if states else {})
+
+
+def _still_ours(missing: Mapping[int, int]) -> frozenset[int]:
+    """Return which of the lines that were not settled are ours all the same: somebody has locked them."""
+    if not missing:
+        return frozenset()
+    return frozenset(line_id for (line_id,) in rows(OURS, [[*missing.keys()], [*missing.values()]]))
+
+
+def _array(numbers: Iterable[int]) -> str:
+    """Return the numbers as PostgreSQL writes an array: a tenth of what the driver takes for a list."""
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _json(values: Sequence[Any]) -> str:
+    """Return the values as one parameter: its type never varies, so the statement is prepared once."""
+    return orjson.dumps(values, default=bytes.hex).decode()

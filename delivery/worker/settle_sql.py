@@ -1,9 +1,9 @@
-"""The parts of a round's statement for what has come of deliveries: they leave the open shelf, or stay in it."""
+"""The parts of the statement that records a round: outcomes, marks, rates, suspensions, announcements."""
 
 from typing import Final
 
-from delivery.due_times import FILE_GONE, TOLD, TOLD_BY
-from delivery.due_times_ import RELEASED
+from delivery.due_times import FILE_GONE, RELEASED, TOLD, TOLD_BY
+from subscriptions.names import OWN_EVENTS, patterns_of
 
 OPEN: Final = "d.closed_on = '9999-12-31'"
 
@@ -14,6 +14,54 @@ ENDED: Final = "id, attempts, started_at, duration_ms, status_code, answer_heade
 
 UNRECEIVED: Final = "((d.unreceived OR d.attempts = 0) AND s.status_code IS NULL)"
 """Whether no request has been answered yet, so that nobody is known to have received the delivery."""
+
+
+ONLY_GONE: Final = """
+ended AS (SELECT * FROM gone)"""
+
+MARKED: Final = """
+  RETURNING d.id, COALESCE(d.sequence, 0) AS sequence)"""
+"""What is sent next: as it was read, or marked already by this statement, its commit not heard of."""
+
+EARLY: Final = "interval '5 ms'"
+"""So much before its slot something may be sent: clocks and commits are no more exact."""
+LATE: Final = "GREATEST(LEAST(m.spacing / 2, interval '1 s'), interval '50 ms')"
+"""So much after its slot something still is in it."""
+AT: Final = f"""CASE WHEN p.last_at + m.spacing > clock_timestamp() - {LATE} THEN p.last_at + m.spacing
+              ELSE clock_timestamp() END AS at"""
+"""The slot that is taken now of the pace `p`, where slots are `m.spacing` apart."""
+
+
+IN_ITS_SLOT: Final = """
+     AND (d.status = 'IN_FLIGHT' OR d.id = ANY (ARRAY(SELECT delivery_id FROM free))
+          OR d.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM slots)))"""
+"""What is marked already, by this statement, its commit not heard of, has its slot."""
+
+_OF_GONE: Final = """
+      SELECT subscription_id, id, line_id, reason, further FROM gone WHERE (further->>'resumes')::bool"""
+_OF_STAYED: Final = """
+       UNION ALL
+      SELECT subscription_id, id, line_id, reason, further FROM stayed
+       WHERE (further->>'suspends')::bool OR (further->>'resumes')::bool"""
+
+
+UNLESS_SUSPENDED: Final = """
+     AND s.id <> ALL (ARRAY(SELECT subscription_id FROM wishes WHERE suspends))"""
+"""Of what other lines have in hand: their subscription is paused by this very statement."""
+
+REJECTED: Final = f"{OWN_EVENTS}Delivery.Rejected"
+FAILED: Final = f"{OWN_EVENTS}Delivery.Failed"
+
+
+OF_GROUPS: Final = ")"
+OF_LINES: Final = """
+     AND (further->>'announces')::bool)"""
+"""There what tells of the broker itself is among them, and is not told of."""
+OF_MAILBOXES: Final = f"""
+     AND NOT COALESCE((SELECT starts_with(e.name, '{OWN_EVENTS}')
+                         FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id
+                        WHERE m.id = gone.message_id LIMIT 1), false))"""
+"""There too, said by the message's event type."""
 
 FILED: Final = f"""
 gone AS (
@@ -32,8 +80,6 @@ What has moved to the subscriber's other line since is settled there, by whoever
 by a mailbox since was settled by this very statement, whose commit was not heard of.
 """
 
-ONLY_GONE: Final = """
-ended AS (SELECT * FROM gone)"""
 
 STAYED: Final = f"""
 stayed AS (
@@ -96,3 +142,124 @@ told_of_kept AS (
 
 Left where it is it would be overtaken: its line goes on with the next.
 """
+
+STARTED: Final = f"""
+started AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT', sequence = COALESCE(d.sequence, m.sequence)
+    FROM next m, owned o, subscriptions_subscription s, subscriptions_subscriber u
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND s.id = d.subscription_id AND u.id = s.subscriber_id AND s.is_sending AND u.status = 'ACTIVE'
+     AND s.version + u.version = m.stamp AND (d.due_at IS NULL OR d.due_at <= clock_timestamp())
+     AND (d.expires_at IS NULL OR d.expires_at > clock_timestamp())
+     AND d.status IN ('PENDING', 'IN_FLIGHT')"""
+
+
+REPLIES: Final = f"""
+started_replies AS (
+  UPDATE delivery_open d SET status = 'IN_FLIGHT'
+    FROM next m, owned o
+   WHERE o.id = m.line_id AND {OPEN} AND d.id = m.delivery_id AND d.line_id = m.line_id
+     AND d.subscription_id IS NULL AND d.status IN ('PENDING', 'IN_FLIGHT')
+  RETURNING d.id)"""
+"""The same for the replies to callbacks: no subscription may have changed, and they have no number."""
+
+SLOTS: Final = f"""
+slots AS MATERIALIZED (
+  SELECT DISTINCT ON (subscription_id) delivery_id, subscription_id, spacing
+    FROM (SELECT m.delivery_id, (m.slot->>'subscription_id')::bigint AS subscription_id,
+                 make_interval(secs => (m.slot->>'spacing')::float8) AS spacing
+            FROM json_to_recordset(%(marks)s::json) AS m (delivery_id bigint, slot json) WHERE m.slot IS NOT NULL) m
+   ORDER BY subscription_id, delivery_id),
+free AS MATERIALIZED (
+  SELECT m.delivery_id, m.subscription_id, m.spacing,
+         {AT}
+    FROM slots m JOIN delivery_pace p ON p.subscription_id = m.subscription_id
+   WHERE p.last_at IS NULL OR p.last_at + m.spacing <= clock_timestamp() + {EARLY}
+   ORDER BY p.subscription_id FOR NO KEY UPDATE OF p SKIP LOCKED),"""
+"""One of each subscription a round; whoever has its pace locked is taking the slot."""
+
+
+PACED: Final = """
+paced AS (
+  UPDATE delivery_pace p SET last_at = f.at
+    FROM free f JOIN started d ON d.id = f.delivery_id
+   WHERE p.subscription_id = f.subscription_id
+  RETURNING p.subscription_id, f.at + f.spacing AS next_at)"""
+"""Only what is sent takes its slot."""
+
+RESULT_OF_PACED: Final = """
+UNION ALL
+SELECT 'waits', subscription_id, (1000000 * extract(epoch FROM next_at - clock_timestamp()))::bigint
+  FROM (SELECT subscription_id, next_at FROM paced
+         UNION ALL
+        SELECT m.subscription_id, p.last_at + m.spacing FROM slots m JOIN delivery_pace p USING (subscription_id)
+         WHERE p.last_at + m.spacing > clock_timestamp()
+           AND m.subscription_id <> ALL (ARRAY(SELECT subscription_id FROM paced))) w
+"""
+"""In microseconds, when each may be sent again; nothing of one that could be sent now and was refused otherwise."""
+
+_TURNED: Final = f""") w
+   CROSS JOIN LATERAL json_to_record(w.further) AS f (suspends bool, stamp bigint, probe float8, announces bool)),
+turned AS MATERIALIZED (
+  SELECT w.*, p.paused_since IS NULL AS is_new
+    FROM (SELECT DISTINCT ON (subscription_id) * FROM wishes ORDER BY subscription_id, suspends, stamp DESC, id) w
+    JOIN subscriptions_subscription p ON p.id = w.subscription_id
+    JOIN subscriptions_subscriber u ON u.id = p.subscriber_id
+   WHERE CASE WHEN w.suspends THEN p.paused_by = 'POLICY' OR p.paused_by = '' AND p.version + u.version = w.stamp
+              ELSE p.half_open END
+   ORDER BY p.id FOR NO KEY UPDATE OF p SKIP LOCKED),
+changed AS (
+  UPDATE subscriptions_subscription p
+     SET paused_since = CASE WHEN t.suspends THEN COALESCE(p.paused_since, clock_timestamp()) END,
+         paused_by = CASE WHEN t.suspends THEN 'POLICY' ELSE '' END,
+         paused_reason = CASE WHEN t.suspends THEN t.reason ELSE '' END, half_open = false,
+         probe_due_at = CASE WHEN t.suspends THEN clock_timestamp() + make_interval(secs => t.probe) END
+    FROM turned t WHERE p.id = t.subscription_id),
+pause_noted AS (
+  INSERT INTO delivery_lineevent (line_id, at, kind, delivery_id, reason)
+  SELECT {TOLD_BY}, clock_timestamp(), CASE WHEN suspends THEN 'PAUSED' ELSE 'RESUMED' END, id,
+         concat_ws(': ', 'subscription ' || subscription_id, CASE WHEN suspends THEN reason END)
+    FROM turned WHERE is_new OR NOT suspends),
+pause_announced AS (
+  INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
+  SELECT CASE WHEN suspends THEN 'Broker.Line.Paused' ELSE 'Broker.Line.Resumed' END, line_id, subscription_id, id,
+         jsonb_build_object('pause', 'SUSPENDED', 'reason', CASE WHEN suspends THEN reason ELSE '' END)
+    FROM turned WHERE announces AND (is_new OR NOT suspends))"""
+
+RESUMED: Final = f"""
+wishes AS (
+  SELECT w.subscription_id, w.id, w.line_id, w.reason, f.*
+    FROM ({_OF_GONE}{_TURNED}"""
+"""Where nothing stays."""
+
+SUSPENDED: Final = f"""
+wishes AS (
+  SELECT w.subscription_id, w.id, w.line_id, w.reason, f.*
+    FROM ({_OF_GONE}{_OF_STAYED}{_TURNED}"""
+"""What was sent under another configuration suspends nothing: it is tried once under the one in force (4.15).
+
+A policy turns no pause by hand, nor that of a backfill, into its own. Whoever holds a subscription locked, such as an
+open form, is not waited for: its delivery stops the line for a pause and is tried again, and a trial that worked is
+seen by the next probe to have nothing left to try.
+"""
+
+
+def _is_wanted(kind: str) -> str:
+    """Return the condition that some subscription which is active is reached by events of this kind."""
+    names = ", ".join(f"(0, '{pattern}')" for pattern in patterns_of(kind))
+    return f"""EXISTS (
+           SELECT FROM (VALUES {names}, ((SELECT id FROM subscriptions_eventtype WHERE name = '{kind}'), ''))
+                    AS k (event_type_id, event_pattern)
+             JOIN subscriptions_subscription w ON COALESCE(w.event_type_id, 0) = k.event_type_id
+                  AND w.event_pattern = k.event_pattern AND w.status = 'ACTIVE'
+             JOIN subscriptions_subscriber u ON u.id = w.subscriber_id AND u.status = 'ACTIVE')"""
+
+
+ENDS_ANNOUNCED: Final = f"""
+announced AS (
+  INSERT INTO delivery_announcement (kind, line_id, subscription_id, delivery_id, details)
+  SELECT CASE status WHEN 'FAILED' THEN '{FAILED}' ELSE '{REJECTED}' END, line_id, subscription_id, id,
+         jsonb_build_object('status', status, 'reason', reason, 'attempts', attempts, 'fetches', NULLIF(fetches, 0))
+    FROM gone
+   WHERE CASE status WHEN 'REJECTED' THEN {_is_wanted(REJECTED)} WHEN 'FAILED' THEN {_is_wanted(FAILED)} END"""
+"""Of those that end so, as long as somebody wants to hear of it: an endpoint that refuses much pays for nobody."""

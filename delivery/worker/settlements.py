@@ -1,4 +1,4 @@
-"""What is settled: the values that go into the one statement of `line_statements`, and what comes out."""
+"""The values that a settle takes and returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ NEVER_CONFIGURED: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Further:
+class SideEffects:
     """What a request has led to beside its delivery's status: as a rule nothing (behaviour 5.3 to 5.7)."""
 
     to_line_id: int | None = None
@@ -55,7 +55,7 @@ class Settlement:
     """The QUEUE group that it was made for."""
     again: float | None = None
     """Seconds until the group is tried again, if it is not over, where this was the last endpoint of a cycle."""
-    further: Further | None = None
+    further: SideEffects | None = None
 
     def told(self) -> dict[str, object]:
         """Return what the log says of a delivery that was not taken; never its body."""
@@ -92,7 +92,7 @@ class Withheld:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class RateSlot:
     """What a mark takes beside it where its subscription has a rate limit (behaviour 1.4)."""
 
     subscription_id: int
@@ -111,12 +111,12 @@ class Mark:
     """The number it gets unless it has one already; None where the line gives none."""
     group_id: int | None = None
     """The QUEUE group it is one of."""
-    slot: Slot | None = None
+    slot: RateSlot | None = None
     """None: nothing limits how fast its subscription is sent."""
 
 
 @dataclass(frozen=True, slots=True)
-class LineState:
+class LineUpdate:
     """What is written on a line that is let go, or whose lease is renewed."""
 
     line_id: int

@@ -2,6 +2,6 @@
 all have in common), `showing_once` (secrets), then one module a model.
 """
 
-from subscriptions.admin import api_keys, event_types, publishers, retry_policies, subscribers, subscriptions
+from subscriptions.admin import api_keys, event_types, publishers, subscribers, subscriptions
 
-__all__ = ["api_keys", "event_types", "publishers", "retry_policies", "subscribers", "subscriptions"]
+__all__ = ["api_keys", "event_types", "publishers", "subscribers", "subscriptions"]

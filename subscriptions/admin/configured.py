@@ -1,4 +1,4 @@
-"""What all configured things have in common in the admin: what changes goes through the use cases."""
+"""What all configured things share in the admin: changes go through the use cases."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -16,7 +16,7 @@ from django.urls import reverse
 from broker_project.core.admin.row_ids import could_be_of
 from broker_project.core.admin.theme import ModelAdmin
 from subscriptions import edit, remove
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
 

@@ -12,13 +12,13 @@ from broker_project.core.admin.theme import action, page_of, table
 from subscriptions.admin.configured import ConfiguredAdmin
 from subscriptions.admin.event_type_forms import EventTypeFileForm, EventTypeForm, encoded
 from subscriptions.import_export import FileFormat, RefusedEntries, UnreadableFile
-from subscriptions.import_export.event_types_file import Imported, Verdict, export_event_types, import_event_types
+from subscriptions.import_export.event_types_file import Imported, ImportVerdict, export_event_types, import_event_types
 from subscriptions.models import EventType
 
 PREVIEWED: Final = {
-    Verdict.CREATED: "would be created",
-    Verdict.CHANGED: "would be changed",
-    Verdict.UNCHANGED: "stays as it is",
+    ImportVerdict.CREATED: "would be created",
+    ImportVerdict.CHANGED: "would be changed",
+    ImportVerdict.UNCHANGED: "stays as it is",
 }
 
 
@@ -69,12 +69,12 @@ class EventTypeAdmin(ConfiguredAdmin[EventType]):
 
     def _done(self, request: HttpRequest, imported: list[Imported]) -> HttpResponse:
         for one in imported:
-            if one.verdict is Verdict.CREATED:
+            if one.verdict is ImportVerdict.CREATED:
                 self.log_addition(request, one.event_type, "Imported.")
-            elif one.verdict is Verdict.CHANGED:
+            elif one.verdict is ImportVerdict.CHANGED:
                 self.log_change(request, one.event_type, f"Imported {', '.join(one.changed)}.")
         verdicts = [one.verdict for one in imported]
-        counts = ", ".join(f"{verdicts.count(verdict)} {verdict.lower()}" for verdict in Verdict)
+        counts = ", ".join(f"{verdicts.count(verdict)} {verdict.lower()}" for verdict in ImportVerdict)
         self.message_user(request, f"Imported: {counts}.", messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:subscriptions_eventtype_changelist"))
 

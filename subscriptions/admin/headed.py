@@ -6,11 +6,10 @@ from django import forms
 from django.http import HttpRequest
 
 from broker_project.core.admin.theme import UnfoldAdminTextareaWidget, display
-from broker_project.core.sealed_fields import SealedHeaders
 from subscriptions.admin.configured import ConfiguredAdmin, Record
 from subscriptions.admin.event_type_forms import CODE, PrettyJsonField
 from subscriptions.headers import with_values_kept
-from subscriptions.models.base import Headed
+from subscriptions.models.base import Headed, SealedHeaders
 
 
 class HeadedForm(forms.ModelForm):  # type: ignore[type-arg]  # no brackets at run time

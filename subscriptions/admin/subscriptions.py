@@ -1,27 +1,97 @@
 """Subscriptions in the admin."""
 
 import secrets
+from datetime import timedelta
 from typing import Any, ClassVar, Final
 
+from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
+from django.core.exceptions import ValidationError
 from django.db.models import Field, QuerySet
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
 
 from broker_project.core.admin.row_ids import could_be_of
-from broker_project.core.admin.theme import AutocompleteSelectFilter, action, after_dialog, dialog, for_code
+from broker_project.core.admin.theme import (
+    AutocompleteSelectFilter,
+    UnfoldAdminIntegerFieldWidget,
+    action,
+    after_dialog,
+    dialog,
+    for_code,
+)
 from subscriptions.admin.activation import SwitchedAdmin
-from subscriptions.admin.rotation_form import RotationForm
+from subscriptions.admin.headed import HeadedForm
 from subscriptions.admin.show_once import ShowingOnceAdmin
-from subscriptions.admin.subscription_form import SubscriptionForm
 from subscriptions.credentials import rotate_secrets
-from subscriptions.credentials.signing_secrets import NEW_KEY_BYTES, secret_of
+from subscriptions.credentials.rotate_secrets import LONGEST_OVERLAP, OVERLAP
+from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
+from subscriptions.endpoints import check_reach
 from subscriptions.models import EventType, Subscription
+from subscriptions.scripting.script_check import check_script
+
+HOUR: Final = timedelta(hours=1)
 
 PAUSE: Final = ("pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at")
 """What is told of a pause, of one that is paused."""
 ROTATING: Final = "Rotate the signing secret? The new one signs from the next request on, and is shown once."
+
+
+class RotationForm(forms.Form):
+    """How long the former secret signs beside the new one."""
+
+    hours = forms.IntegerField(
+        label="Hours for which the former one signs too",
+        min_value=0,
+        max_value=LONGEST_OVERLAP // HOUR,
+        initial=OVERLAP // HOUR,
+        help_text="0: from the next request on only the new one signs.",
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+
+    @property
+    def overlap(self) -> timedelta:
+        """What was asked for."""
+        return HOUR * int(self.cleaned_data["hours"])
+
+
+class SubscriptionForm(HeadedForm):
+    """A subscription's form."""
+
+    def clean_endpoint(self) -> str:
+        """Refuse a new address to which nothing is sent."""
+        return self._within_reach("endpoint")
+
+    def clean_monitor_url(self) -> str:
+        """Refuse a new address to which nothing is sent."""
+        return self._within_reach("monitor_url")
+
+    def _within_reach(self, name: str) -> str:
+        url: str = self.cleaned_data[name]
+        if name in self.changed_data:
+            check_reach(url, settings.REACH)
+        return url
+
+    def clean_script(self) -> str:
+        """Refuse a new script that is no JavaScript."""
+        source: str = self.cleaned_data["script"]
+        if "script" in self.changed_data:
+            self.instance.script = source  # else one that is refused is missed as well
+            check_script(source)
+        return source
+
+    def full_clean(self) -> None:
+        """Say beside its field what another subscription stands in the way of."""
+        super().full_clean()
+        is_same = self.instance.pk and self.instance.compared.isdisjoint(self.changed_data)
+        if not self.is_bound or self.errors or is_same:
+            return
+        try:
+            self.instance.clean_among_others()
+        except ValidationError as refused:
+            self.add_error(None, refused)
 
 
 class ReachedByFilter(AutocompleteSelectFilter):

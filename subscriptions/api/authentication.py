@@ -8,10 +8,9 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
-from broker_project.core.rate_limit import welcome
 from subscriptions.api.rate_limits import count_failure, count_request, refuse_guessing
 from subscriptions.credentials.authenticate import key_for
-from subscriptions.credentials.tokens import SCHEME, bearer_in
+from subscriptions.credentials.tokens import SCHEME, bearer_in, recent_tokens
 from subscriptions.models import ApiKey
 
 KEYS: Final = "keys"
@@ -50,12 +49,12 @@ def _key_in(header: str, request: Request) -> ApiKey:
     if token is None:
         raise AuthenticationFailed("Authenticate with 'Authorization: Bearer' and an API key.")
     guess = hash(token)
-    if guess not in welcome:
+    if guess not in recent_tokens:
         refuse_guessing(request, at=KEYS)
     key = key_for(token, now=timezone.now())
     if key is None:
-        welcome.discard(guess)
+        recent_tokens.discard(guess)
         count_failure(request, at=KEYS)
         raise AuthenticationFailed("This API key is unknown, revoked or expired.")
-    welcome.add(guess)
+    recent_tokens.add(guess)
     return key

@@ -1,4 +1,6 @@
-"""Publishers: configured by management; a publisher's key reads its own."""
+"""Publishers and retry policies over the API."""
+
+from typing import ClassVar
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
@@ -8,8 +10,9 @@ from broker_project.core.api.fields import NameField, NamesField, StrictModelSer
 from broker_project.core.api.pagination import Order
 from subscriptions import edit
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
-from subscriptions.api.visibility import publishers_for
-from subscriptions.models import ApiKey, EventType, Publisher
+from subscriptions.api.visibility import publishers_for, retry_policies_for
+from subscriptions.models import ApiKey, EventType, Publisher, RetryPolicy
+from subscriptions.retry_policies import TERMS
 
 
 class PublisherSerializer(StrictModelSerializer[Publisher]):
@@ -45,3 +48,29 @@ class Publishers(Resource[Publisher]):
         values = self.valid(request)
         links = {"event_types": values.pop("event_types", [])}
         return self.created(edit.create(Publisher(**values), links=links))
+
+
+class RetryPolicySerializer(StrictModelSerializer[RetryPolicy]):
+    """A retry policy as the API shows and takes it."""
+
+    class Meta:
+        model = RetryPolicy
+        fields = ("name", "description", *TERMS, "is_preset", *KEPT_BY_THE_BROKER)
+        read_only_fields: ClassVar[tuple[str, ...]] = ("is_preset", *KEPT_BY_THE_BROKER)
+
+
+class RetryPolicies(Resource[RetryPolicy]):
+    """What happens after a delivery has failed."""
+
+    serializer_class = RetryPolicySerializer
+    lookup_field = "name"
+    lookup_value_converter = "name"
+    order = Order("retry policies", "name")
+
+    def visible_to(self, key: ApiKey) -> QuerySet[RetryPolicy]:
+        """Return all."""
+        return retry_policies_for(key)
+
+    def create(self, request: Request) -> Response:
+        """Create one; what is left out is as TeamForge says."""
+        return self.created(edit.create(RetryPolicy(**self.valid(request))))

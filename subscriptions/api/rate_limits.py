@@ -14,9 +14,9 @@ from rest_framework.exceptions import APIException
 from rest_framework.request import Request
 
 from broker_project.core.api.problems import ProblemType, register
-from broker_project.core.rate_limit import Meters, site_of, welcome
-from broker_project.core.rates import Rate
+from broker_project.core.rate_limit import Rate, RateLimits, site_of
 from subscriptions.credentials.scopes import requests_in_force
+from subscriptions.credentials.tokens import recent_tokens
 from subscriptions.models import ApiKey
 
 RATE: Final = "broker.rate"
@@ -24,8 +24,8 @@ RATE: Final = "broker.rate"
 POLICY: Final = '"default"'
 WINDOW_SECONDS: Final = 60
 
-_keys: Final = Meters()
-_failing: Final = Meters()
+_keys: Final = RateLimits()
+_failing: Final = RateLimits()
 
 
 class TooManyRequests(APIException):
@@ -75,7 +75,7 @@ def count_failure(request: Request, *, at: str) -> None:
 
 def forget() -> None:
     """Begin anew with everybody."""
-    for counted in (welcome, _keys, _failing):
+    for counted in (recent_tokens, _keys, _failing):
         counted.forget()
 
 

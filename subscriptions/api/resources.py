@@ -1,33 +1,36 @@
-"""What all resources have in common: list, create, read, change by version, delete."""
+"""What all resources share: list, create, read, change by version, delete, and an audit log entry."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
+import structlog
 from django.core.exceptions import ObjectDoesNotExist
 from django.db.models import QuerySet
 from rest_framework import status
 from rest_framework.exceptions import PermissionDenied
-from rest_framework.permissions import BasePermission
+from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import Serializer
+from rest_framework.views import APIView
 from rest_framework.viewsets import GenericViewSet
 
 from broker_project.core.api.fields import StrictSerializer
 from broker_project.core.api.pagination import Order, PageQuery, Pages, page_of, page_response, query_of
 from broker_project.core.api.parsing import refuse_unmeasured
-from broker_project.core.api.preconditions import etag_of, expected_versions
 from broker_project.core.api.problems import UNKNOWN, ProblemType, register
 from subscriptions import edit, remove
-from subscriptions.api.noting import Noted
 from subscriptions.api.permissions import Needs, check_scope, key_of, kinds_taken
+from subscriptions.api.preconditions import etag_of, expected_versions
 from subscriptions.models import ApiKey, KeyKind, Scope
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 
 Record = TypeVar("Record", bound=Versioned)
 
 KEPT_BY_THE_BROKER = ("version", "created_at", "updated_at")
 """Fields of every resource that nobody can set."""
+
+log = structlog.get_logger(__name__)
 
 register(
     {
@@ -73,6 +76,26 @@ def check_kind(key: ApiKey, view: Any) -> None:
     """Raise `PermissionDenied`, which says whose keys do, where those of this kind change nothing."""
     if key.kind not in view.writers:
         raise PermissionDenied(kinds_taken(view.writers))
+
+
+class Noted(APIView):
+    """A view whose changes are told: of every call that changes what is configured, or steps in."""
+
+    is_dry_run = False
+    """Whether the call was only asked what it would do."""
+
+    def note_dry_run(self, asked: Mapping[str, Any]) -> bool:
+        """Return whether that is all that was asked; it is not told."""
+        self.is_dry_run = bool(asked["dry_run"])
+        return self.is_dry_run
+
+    def finalize_response(self, request: Request, response: Response, *args: Any, **kwargs: Any) -> Response:
+        """Tell of what was done, once it is done."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        is_done = answer.status_code < 400  # noqa: PLR2004 - where errors begin
+        if is_done and request.method not in SAFE_METHODS and not self.is_dry_run:
+            _tell(request, answer)
+        return answer
 
 
 class Resource(Noted, GenericViewSet[Record], Generic[Record]):
@@ -161,3 +184,17 @@ class Resource(Noted, GenericViewSet[Record], Generic[Record]):
         data = {**self.get_serializer(record).data, **shown_once}
         kept_nowhere = {"Cache-Control": "no-store"} if shown_once else {}
         return Response(data, code, headers={"ETag": etag_of(record), **kept_nowhere, **(headers or {})})
+
+
+def _tell(request: Request, answer: Response) -> None:
+    key = request.auth
+    given = request.data if isinstance(request.data, Mapping) else {}
+    made = {"made": answer["Location"].rpartition("/")[2]} if "Location" in answer else {}
+    log.info(
+        "api.changed",
+        key=key.prefix if isinstance(key, ApiKey) else "",
+        method=request.method,
+        path=request.get_full_path(),
+        fields=sorted(map(str, given)),
+        **made,
+    )

@@ -10,9 +10,9 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from broker_project.core.api.fields import StrictModelSerializer
-from broker_project.core.api.header_fields import HeadersField
 from broker_project.core.api.pagination import Order
 from subscriptions import edit
+from subscriptions.api.header_fields import HeadersField
 from subscriptions.api.resources import KEPT_BY_THE_BROKER, Resource
 from subscriptions.api.visibility import subscribers_for
 from subscriptions.models import ApiKey, Processing, Status, Subscriber

@@ -4,10 +4,8 @@ from django.urls import include, path
 from rest_framework.routers import SimpleRouter
 
 from subscriptions.api.api_keys import ApiKeys
-from subscriptions.api.event_type_file import EventTypeFile
-from subscriptions.api.event_types import EventTypes
-from subscriptions.api.publishers import Publishers
-from subscriptions.api.retry_policies import RetryPolicies
+from subscriptions.api.event_types import EventTypeFile, EventTypes
+from subscriptions.api.publishers import Publishers, RetryPolicies
 from subscriptions.api.subscribers import Subscribers
 from subscriptions.api.subscriptions import Subscriptions
 

@@ -1,8 +1,15 @@
-"""Which objects a key can see (behaviour 1.2); whatever it cannot see does not exist for it: 404, never 403."""
+"""Which objects a key can see; anything else does not exist for it (contract 1.2)."""
+
+from typing import Any, Final
 
 from django.db.models import QuerySet
+from rest_framework import serializers
 
+from broker_project.core.api.fields import NameField, WholeNumberField
+from subscriptions.api.permissions import key_of
 from subscriptions.models import ApiKey, EventType, KeyKind, Publisher, RetryPolicy, Subscriber, Subscription
+
+LARGEST_ID: Final = 2**63 - 1
 
 
 def event_types_for(_: ApiKey) -> QuerySet[EventType]:
@@ -40,3 +47,23 @@ def api_keys_for(key: ApiKey) -> QuerySet[ApiKey]:
 
 def _manages(key: ApiKey) -> bool:
     return key.kind == KeyKind.MANAGEMENT
+
+
+class OwnSubscriberField(NameField[Subscriber]):
+    """A subscriber, by its name."""
+
+    def get_queryset(self) -> QuerySet[Subscriber]:
+        """Return those the request's key can see."""
+        return subscribers_for(key_of(self.context["request"]))
+
+
+class OwnSubscriptionField(serializers.PrimaryKeyRelatedField[Subscription]):
+    """A subscription, by its id."""
+
+    def __init__(self, **options: Any) -> None:
+        number = WholeNumberField(min_value=1, max_value=LARGEST_ID)
+        super().__init__(pk_field=number, queryset=Subscription.objects.all(), **options)
+
+    def get_queryset(self) -> QuerySet[Subscription]:
+        """Return those the request's key can see."""
+        return subscriptions_for(key_of(self.context["request"]))

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from broker_project.core.db import rows
 from broker_project.core.keyring import CannotBeOpened
-from subscriptions.credentials.signing_secrets import secret_of
+from subscriptions.credentials.tokens import secret_of
 from subscriptions.edit import Versions, change, locked
 from subscriptions.models import FormerSecret, Subscription
 

@@ -1,9 +1,18 @@
-"""API-key tokens: `brk_` and 256 random bits; what is stored of them and what is shown."""
+"""Tokens of API keys, and signing secrets as Standard Webhooks writes them."""
 
 import base64
+import binascii
 import hashlib
 import re
 from typing import Final
+
+from django.core.exceptions import ValidationError
+
+from broker_project.core.rate_limit import RecentTokens
+
+recent_tokens: Final = RecentTokens()
+"""Tokens that have been good lately, by their hashes: what others get wrong at the same address is not held against
+them."""
 
 BEGINNING: Final = "brk_"
 """Lets people and secret scanners recognise a token of ours."""
@@ -16,6 +25,17 @@ SCHEME: Final = "Bearer"
 """With which one is shown."""
 
 _TOKEN: Final = re.compile(rf"{BEGINNING}[A-Za-z0-9_-]{{43}}")
+
+PREFIX: Final = "whsec_"
+MIN_KEY_BYTES: Final = 24
+MAX_KEY_BYTES: Final = 64
+NEW_KEY_BYTES: Final = 32
+
+
+def recently_authenticated(authorization: str) -> int | None:
+    """Return what stands for the bearer token in this header if it has been good lately, else None."""
+    guess = hash(bearer_in(authorization))
+    return guess if guess in recent_tokens else None
 
 
 def token_of(random_bytes: bytes) -> str:
@@ -42,3 +62,32 @@ def digest_of(token: str) -> bytes:
 def shown_prefix_of(token: str) -> str:
     """Return the beginning of a token that may be shown for ever."""
     return token[:SHOWN_CHARACTERS]
+
+
+def secret_of(key: bytes) -> str:
+    """Return the secret's text for the random bytes `key`."""
+    return PREFIX + base64.b64encode(key).decode()
+
+
+def key_of(secret: str) -> bytes:
+    """Return the bytes that sign.
+
+    Raises:
+        ValidationError: the secret is not `whsec_` and base64 of 24 to 64 bytes.
+
+    """
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(PREFIX) or not MIN_KEY_BYTES <= len(key) <= MAX_KEY_BYTES:
+        raise ValidationError(
+            f"A signing secret is '{PREFIX}' and the base64 of {MIN_KEY_BYTES} to {MAX_KEY_BYTES} random bytes.",
+            code="signing_secret",
+        )
+    return key
+
+
+def validate_secret(secret: str) -> None:
+    """Raise `ValidationError` unless `secret` can sign."""
+    key_of(secret)

@@ -7,6 +7,8 @@ tree to a function) · `explaining` · `filter` (all of it in one value).
 """
 
 from subscriptions.filters.document import Document as Document
+from subscriptions.filters.document import Work as Work
+from subscriptions.filters.document import text_at as text_at
 from subscriptions.filters.explain import Explanation as Explanation
 from subscriptions.filters.explain import Found as Found
 from subscriptions.filters.explain import Result as Result
@@ -16,7 +18,5 @@ from subscriptions.filters.filter import kept_filter as kept_filter
 from subscriptions.filters.filter import parse_filter as parse_filter
 from subscriptions.filters.filter import validate_filter as validate_filter
 from subscriptions.filters.json_values import FilterFailed as FilterFailed
-from subscriptions.filters.positions import FilterSyntaxError as FilterSyntaxError
-from subscriptions.filters.positions import Position as Position
-from subscriptions.filters.readers import text_at as text_at
-from subscriptions.filters.work import Work as Work
+from subscriptions.filters.parse import FilterSyntaxError as FilterSyntaxError
+from subscriptions.filters.parse import Position as Position

@@ -1,20 +1,80 @@
-"""From the tree of a filter to a function: true, false, or None for unknown, as in SQL (behaviour 3.3)."""
+"""From the tree of a filter to a function: true, false, or None for unknown, as in SQL (contract 3.3)."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from subscriptions.filters.document import Document
-from subscriptions.filters.json_values import MISSING, SortKey, parse_json, sort_key
+from subscriptions.filters.document import A_NODE, COMPARED, Document, TextReader, key_reader, reader, text_reader
+from subscriptions.filters.json_values import MISSING, FilterFailed, SortKey, parse_json, sort_key
 from subscriptions.filters.like import compile_like
-from subscriptions.filters.logic import Test, joined, opposite
-from subscriptions.filters.readers import TextReader, key_reader, reader, text_reader
-from subscriptions.filters.tree import All, Comparison, Constant, HasKey, IsNull, Like, Node, Not, OneOf, Path, Some
-from subscriptions.filters.walking import equality_of
-from subscriptions.filters.work import A_NODE, COMPARED
+from subscriptions.filters.tree import (
+    All,
+    Comparison,
+    Constant,
+    HasKey,
+    IsNull,
+    Like,
+    Node,
+    Not,
+    OneOf,
+    Path,
+    Some,
+    equality_of,
+)
+
+Test: TypeAlias = Callable[[Document], bool | None]
+"""Raises `FilterFailed` where it cannot tell."""
 
 Comparable: TypeAlias = str | SortKey
 Side: TypeAlias = Callable[[Document], Comparable | None]
+
+
+MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""What an operator becomes when its sides change places."""
+
+
+def joined(tests: Sequence[Test], *, deciding: bool, passing_over: bool = False) -> Test:
+    """Return AND (false decides) or OR (true decides); what fails or is unknown matters only where nothing decides.
+
+    `passing_over` failures, it is unknown where a part is.
+    """
+
+    def holds(document: Document) -> bool | None:
+        unsure: list[FilterFailed | None] = []
+        for test in tests:
+            found = _tried(test, document)
+            if found is deciding:
+                return deciding
+            if not isinstance(found, bool):
+                unsure.append(found)
+        if not (passing_over and None in unsure):
+            _raise_first(unsure)
+        return None if unsure else not deciding
+
+    return holds
+
+
+def _raise_first(unsure: Sequence[FilterFailed | None]) -> None:
+    for failure in filter(None, unsure):
+        raise failure
+
+
+def _tried(test: Test, document: Document) -> bool | FilterFailed | None:
+    try:
+        return test(document)
+    except FilterFailed as failed:
+        return failed
+
+
+def opposite(test: Test) -> Test:
+    """Return NOT; the opposite of unknown is unknown."""
+
+    def holds(document: Document) -> bool | None:
+        found = test(document)
+        return None if found is None else not found
+
+    return holds
+
 
 OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -24,8 +84,6 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""What an operator becomes when its sides change places."""
 
 
 def compile_node(node: Node, *, negated: bool = False) -> Test:

@@ -4,14 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from subscriptions.filters.compile import compile_node
-from subscriptions.filters.document import Document
-from subscriptions.filters.json_values import MISSING, FilterFailed
-from subscriptions.filters.logic import Test
-from subscriptions.filters.printing import json_text
-from subscriptions.filters.readers import reader, text_reader
-from subscriptions.filters.tree import Node, Path
-from subscriptions.filters.walking import paths_of, terms_of
+from subscriptions.filters.compile import Test, compile_node
+from subscriptions.filters.document import Document, reader, text_reader
+from subscriptions.filters.json_values import MISSING, FilterFailed, json_text
+from subscriptions.filters.tree import Node, Path, paths_of, terms_of
 
 SHOWN: Final = 200
 """So many characters of a value are shown."""

@@ -8,10 +8,8 @@ from django.core.exceptions import ValidationError
 from subscriptions.filters.compile import compile_node
 from subscriptions.filters.document import Document
 from subscriptions.filters.explain import Explanation, explain
-from subscriptions.filters.parsing import parse
-from subscriptions.filters.positions import FilterSyntaxError
-from subscriptions.filters.tree import Node
-from subscriptions.filters.walking import equality_of
+from subscriptions.filters.parse import FilterSyntaxError, parse
+from subscriptions.filters.tree import Node, equality_of
 
 MOST_KEPT: Final = 2 * 2**20
 """Filters of so many characters together are kept; compiled they take up to forty times that."""

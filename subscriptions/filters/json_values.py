@@ -1,7 +1,7 @@
-"""JSON values as PostgreSQL's jsonb sees them: how they read and compare (behaviour 3.2, 3.3)."""
+"""JSON values as PostgreSQL's jsonb compares and prints them (contract 3.2, 3.3)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from enum import Enum
 from typing import Any, Final, NoReturn, TypeAlias
@@ -14,6 +14,28 @@ SURELY_HELD: Final = 1_000
 """A number of so many characters, without exponent, is within both."""
 
 
+Json: TypeAlias = bool | Decimal | str | Sequence["Json"] | Mapping[str, "Json"] | None
+"""A JSON value; keys that stand twice have their last value, numbers keep their scale."""
+
+SortKey: TypeAlias = tuple[Any, ...]
+
+
+TOO_DEEP: Final = "the value is nested too deep"
+BELOW_ALL: Final = (-1,)
+"""The key of an empty array that stands alone: for historical reasons jsonb puts it even below null."""
+BEYOND: Final = Decimal("NaN")
+"""In place of a number that no decimal can hold: only a filter that looks at it fails."""
+
+
+_LENIENT: Final = Context(traps=[])
+
+MOST_PRINTED: Final = 4 * 2**20
+"""Four times what a body may have."""
+
+
+_quoted: Final = json.JSONEncoder(ensure_ascii=False).encode
+
+
 class Missing(Enum):
     """SQL's null, which is not JSON's."""
 
@@ -21,11 +43,6 @@ class Missing(Enum):
 
 
 MISSING: Final = Missing.MISSING
-
-Json: TypeAlias = bool | Decimal | str | Sequence["Json"] | Mapping[str, "Json"] | None
-"""A JSON value; keys that stand twice have their last value, numbers keep their scale."""
-
-SortKey: TypeAlias = tuple[Any, ...]
 
 
 class FilterFailed(Exception):
@@ -64,13 +81,6 @@ def levels(value: Json) -> int:
     if isinstance(value, dict):
         return 1 + max(map(levels, value.values()), default=0)
     return 1 + max(map(levels, value), default=0) if isinstance(value, list) else 0
-
-
-TOO_DEEP: Final = "the value is nested too deep"
-BELOW_ALL: Final = (-1,)
-"""The key of an empty array that stands alone: for historical reasons jsonb puts it even below null."""
-BEYOND: Final = Decimal("NaN")
-"""In place of a number that no decimal can hold: only a filter that looks at it fails."""
 
 
 def _key(value: Json) -> SortKey:
@@ -129,5 +139,77 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not a JSON value")
 
 
-_LENIENT: Final = Context(traps=[])
 _DECODER: Final = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_refuse_constant)
+
+
+def text_of(value: Json) -> str | None:
+    """Return what `->>` gives for `value`: a string's text, else its JSON; None for null.
+
+    Raises:
+        FilterFailed: it is nested too deep, or has a number that no decimal can hold.
+
+    """
+    if isinstance(value, str):
+        return value
+    return None if value is None else json_text(value)
+
+
+def json_text(value: Json) -> str:
+    """Return `value` as JSON; raises as `text_of`, and if that is far longer than bodies are."""
+    if not isinstance(value, list | dict):
+        return _scalar(value)
+    output = JsonText()
+    try:
+        _print(value, output.add)
+    except RecursionError:
+        raise FilterFailed(TOO_DEEP) from None
+    return "".join(output.parts)
+
+
+class JsonText:
+    """A text that is being made; a few bytes, such as 1e131071, can become very many."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self._size = 0
+
+    def add(self, part: str) -> None:
+        """Add a part; raise `FilterFailed` if that is too much."""
+        self._size += len(part)
+        if self._size > MOST_PRINTED:
+            raise FilterFailed(f"the value has more than {MOST_PRINTED} characters as text")
+        self.parts.append(part)
+
+
+def _print(value: Json, add: Callable[[str], None]) -> None:
+    """Print `value`, with one frame a level."""
+    separator = ""
+    match value:
+        case list():
+            add("[")
+            for element in value:
+                add(separator)
+                _print(element, add)
+                separator = ", "
+            add("]")
+        case dict():
+            add("{")
+            for name in in_order(value):
+                add(f"{separator}{_quoted(name)}: ")
+                _print(value[name], add)
+                separator = ", "
+            add("}")
+        case _:
+            add(_scalar(value))
+
+
+def _scalar(value: Json) -> str:
+    match value:
+        case str():
+            return _quoted(value)
+        case Decimal():
+            number = held(value)
+            return format(number if number else number.copy_abs(), "f")  # a zero has no sign
+        case bool():
+            return "true" if value else "false"
+    return "null"

@@ -5,8 +5,8 @@
 
 from subscriptions.import_export.file_format import Entry as Entry
 from subscriptions.import_export.file_format import EntryProblem as EntryProblem
+from subscriptions.import_export.file_format import FileFormat as FileFormat
 from subscriptions.import_export.file_format import RefusedEntries as RefusedEntries
 from subscriptions.import_export.file_format import UnreadableFile as UnreadableFile
 from subscriptions.import_export.file_format import entries_in as entries_in
-from subscriptions.import_export.writing import FileFormat as FileFormat
-from subscriptions.import_export.writing import file_text as file_text
+from subscriptions.import_export.file_format import file_text as file_text

@@ -1,4 +1,4 @@
-"""Exchanging event types with files: all of a file or nothing, and a second time nothing changes."""
+"""Export event types to a file and import them: all of a file or nothing."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from subscriptions.import_export.file_format import FIELDS
 from subscriptions.models import EventType
 
 
-class Verdict(StrEnum):
+class ImportVerdict(StrEnum):
     """What an import makes of an event type."""
 
     CREATED = "CREATED"
@@ -29,7 +29,7 @@ class Imported:
 
     event_type: EventType
     """As it is afterwards."""
-    verdict: Verdict
+    verdict: ImportVerdict
     changed: tuple[str, ...] = ()
     """The fields that change."""
 
@@ -64,11 +64,11 @@ def import_event_types(data: bytes, *, dry_run: bool) -> list[Imported]:
 def _planned(entry: Entry, known: EventType | None) -> Imported:
     """Return what the entry asks for; its event type is not stored, and may be impossible."""
     if known is None:
-        return Imported(EventType(**entry.fields), Verdict.CREATED)
+        return Imported(EventType(**entry.fields), ImportVerdict.CREATED)
     changed = tuple(field for field, value in entry.fields.items() if not same_json(getattr(known, field), value))
     for field in changed:
         setattr(known, field, entry.fields[field])
-    return Imported(known, Verdict.CHANGED if changed else Verdict.UNCHANGED, changed)
+    return Imported(known, ImportVerdict.CHANGED if changed else ImportVerdict.UNCHANGED, changed)
 
 
 def _problems(position: int, plan: Imported) -> Iterator[EntryProblem]:
@@ -86,9 +86,9 @@ def _problems(position: int, plan: Imported) -> Iterator[EntryProblem]:
 
 
 def _done(plan: Imported) -> Imported:
-    if plan.verdict is Verdict.CREATED:
+    if plan.verdict is ImportVerdict.CREATED:
         return replace(plan, event_type=edit.create(plan.event_type))
-    if plan.verdict is Verdict.CHANGED:
+    if plan.verdict is ImportVerdict.CHANGED:
         which = EventType.objects.filter(pk=plan.event_type.pk)
         changes = {field: getattr(plan.event_type, field) for field in plan.changed}
         return replace(plan, event_type=edit.change(which, changes=changes))

@@ -7,12 +7,11 @@ import django.db.models.functions.datetime
 import subscriptions.endpoints
 import subscriptions.filters.filter
 import subscriptions.headers
-import subscriptions.models.filter_terms
-import subscriptions.models.reserved_ids
+import subscriptions.models.subscriptions
+import subscriptions.models.base
 import broker_project.core.sealed_fields
 import subscriptions.names
-import subscriptions.patterns
-import subscriptions.credentials.signing_secrets
+import subscriptions.credentials.tokens
 from django.db import migrations, models
 
 
@@ -321,7 +320,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    subscriptions.models.reserved_ids.ReservedId(
+                    subscriptions.models.base.ReservedId(
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
@@ -373,7 +372,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    broker_project.core.sealed_fields.SealedHeaders(
+                    subscriptions.models.base.SealedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Sent with every delivery. Values are never shown; null keeps the one that there is.",
@@ -561,7 +560,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    subscriptions.models.reserved_ids.ReservedId(
+                    subscriptions.models.base.ReservedId(
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),
@@ -671,7 +670,7 @@ class Migration(migrations.Migration):
                         default="",
                         help_text="Instead of an event type: TeamForge.Artifact.* means every TOPIC event type that begins so; * all.",
                         max_length=255,
-                        validators=[subscriptions.patterns.validate_pattern],
+                        validators=[subscriptions.names.validate_pattern],
                     ),
                 ),
                 (
@@ -695,7 +694,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "filter_term",
-                    subscriptions.models.filter_terms.FilterTermField(db_collation="C", default="", editable=False),
+                    subscriptions.models.subscriptions.FilterTermField(db_collation="C", default="", editable=False),
                 ),
                 (
                     "endpoint",
@@ -709,7 +708,7 @@ class Migration(migrations.Migration):
                 ),
                 (
                     "headers",
-                    broker_project.core.sealed_fields.SealedHeaders(
+                    subscriptions.models.base.SealedHeaders(
                         blank=True,
                         default=dict,
                         help_text="Override the subscriber's headers. Values are never shown; null keeps the one that there is.",
@@ -730,7 +729,7 @@ class Migration(migrations.Migration):
                     broker_project.core.sealed_fields.SealedText(
                         editable=False,
                         purpose="signing secret",
-                        validators=[subscriptions.credentials.signing_secrets.validate_secret],
+                        validators=[subscriptions.credentials.tokens.validate_secret],
                     ),
                 ),
                 (
@@ -790,7 +789,7 @@ class Migration(migrations.Migration):
             fields=[
                 (
                     "id",
-                    subscriptions.models.reserved_ids.ReservedId(
+                    subscriptions.models.base.ReservedId(
                         auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
                     ),
                 ),

@@ -1,16 +1,11 @@
 """What is configured: one module a model, re-exported here."""
 
 from subscriptions.credentials.scopes import KeyKind, Scope
-from subscriptions.models.api_keys import ApiKey
-from subscriptions.models.event_types import EventKind, EventType
-from subscriptions.models.former_secrets import FormerSecret
-from subscriptions.models.pausable import PausedBy
-from subscriptions.models.publishers import Publisher
+from subscriptions.models.api_keys import ApiKey, FormerSecret
+from subscriptions.models.event_types import EventKind, EventType, Publisher
 from subscriptions.models.retry_policies import RetryPolicy
-from subscriptions.models.sent import DeliveryMode
-from subscriptions.models.status_changes import StatusChange
-from subscriptions.models.subscribers import Processing, Status, Subscriber
-from subscriptions.models.subscriptions import Subscription
+from subscriptions.models.subscribers import Processing, Status, StatusChange, Subscriber
+from subscriptions.models.subscriptions import DeliveryMode, PausedBy, Subscription
 
 __all__ = [
     "ApiKey",

@@ -1,16 +1,20 @@
-"""Who may call the API."""
+"""API keys, and signing secrets that are still valid after a rotation."""
 
 import datetime as dt
+from typing import Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Func, Q
 
+from broker_project.core.keyring import FORMER_SECRET
+from broker_project.core.sealed_fields import SealedText
 from subscriptions.credentials.scopes import OPENED, KeyKind, Scope
-from subscriptions.models.publishers import Publisher
+from subscriptions.models.base import ReservedId, Versioned
+from subscriptions.models.event_types import Publisher
 from subscriptions.models.subscribers import Subscriber
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.subscriptions import Subscription
 from subscriptions.names import validate_label
 
 
@@ -83,3 +87,26 @@ class ApiKey(Versioned):
     def has_ended(self, now: dt.datetime) -> bool:
         """Tell whether it opens nothing any more."""
         return self.ends_at is not None and self.ends_at <= now
+
+
+class FormerSecretQuerySet(models.QuerySet["FormerSecret"]):
+    """Former secrets, by whether they still sign."""
+
+    def signing_for(self, subscription: Subscription) -> Self:
+        """Keep those that sign what this subscription is sent."""
+        now = Func(function="clock_timestamp", output_field=models.DateTimeField())
+        return self.filter(subscription=subscription, signs_until__gt=now)
+
+
+class FormerSecret(models.Model):
+    """A subscription's signing secret that was replaced, and signs beside the present one until its time is over."""
+
+    id = ReservedId("ID", primary_key=True, auto_created=True)
+    subscription = models.ForeignKey(Subscription, models.CASCADE, related_name="+")
+    secret = SealedText(purpose=FORMER_SECRET, needed_until="signs_until")
+    signs_until = models.DateTimeField()
+
+    objects = FormerSecretQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"former secret {self.pk}"

@@ -1,15 +1,52 @@
-"""What can be published."""
+"""Event types with their example payload and schema, and publishers."""
 
-from typing import Self
+from typing import Final, Self
 
 from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
+from broker_project.core.media_types import is_json
 from subscriptions.headers import validate_content_type
-from subscriptions.models.samples import check_sample
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, OWN_EVENTS, is_own, validate_name
+from subscriptions.schemas import BrokenSchema, Schema, compiled
+from subscriptions.schemas.exact_json import UnreadableJson, exact_json
+
+MOST_SHOWN: Final = 20
+"""Violations told of one sample."""
+
+
+def check_sample(content_type: str, sample: str, schema: object) -> None:
+    """Raise `ValidationError` unless payloads like `sample` ("": none) could be published under `schema` (None: none).
+
+    Its messages are those of the fields `schema` and `sample`.
+    """
+    usable = None if schema is None else _usable(content_type, schema)
+    if not sample or not is_json(content_type):
+        return
+    try:
+        exact_json(sample)
+    except UnreadableJson as broken:
+        raise _refused("sample", [f"This event type's payloads are JSON, and the sample is not: {broken}."]) from None
+    violations = usable.violations(sample) if usable else []
+    if violations:
+        told = [f"At {one.pointer or 'the top'}: {one.message}." for one in violations[:MOST_SHOWN]]
+        raise _refused("sample", ["The sample does not satisfy the schema.", *told])
+
+
+def _usable(content_type: str, schema: object) -> Schema:
+    if not is_json(content_type):
+        raise _refused("schema", [f"Only JSON has a schema, and the content type is {content_type}."])
+    try:
+        return compiled(schema)
+    except BrokenSchema as broken:
+        raise _refused("schema", [str(broken)]) from None
+
+
+def _refused(field: str, messages: list[str]) -> ValidationError:
+    return ValidationError({field: messages})
 
 
 class EventKind(models.TextChoices):
@@ -67,3 +104,28 @@ class EventType(Versioned):
             text = f"Names that begin with {OWN_EVENTS} are those of the broker's own event types."
             raise ValidationError({"name": ValidationError(text, code="name")})
         check_sample(self.content_type, self.sample, self.schema)
+
+
+class Publisher(Versioned):
+    """One application that may publish: every event type, or only those named (behaviour 1.2)."""
+
+    name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
+    description = models.TextField(blank=True, default="")
+    event_types = models.ManyToManyField(
+        EventType, blank=True, related_name="publishers", help_text="Empty: it may publish every event type."
+    )
+    max_open_messages = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="With so many messages that have unfinished deliveries it publishes no more; empty: no limit.",
+    )
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(name="publisher_name", condition=Q(name__regex=NAME_PATTERN)),
+            models.CheckConstraint(name="publisher_max_open_messages", condition=Q(max_open_messages__gte=1)),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

@@ -6,10 +6,23 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 
-from subscriptions.models.versioned import Versioned
+from subscriptions.models.base import Versioned
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
-from subscriptions.retry_limits import FACTORS, JITTERS, PAUSES, PROBES, RETRIES, check_terms
-from subscriptions.retry_policies import ACTIONS, TEAMFORGE, TERMS, Action, OnExhausted, Terms, terms_of
+from subscriptions.retry_policies import (
+    ACTIONS,
+    FACTORS,
+    JITTERS,
+    PAUSES,
+    PROBES,
+    RETRIES,
+    TEAMFORGE,
+    TERMS,
+    Action,
+    OnExhausted,
+    RetryTerms,
+    check_terms,
+    terms_of,
+)
 
 ENDS = [OnExhausted.FAIL, OnExhausted.REJECT, OnExhausted.SUSPEND]
 
@@ -91,7 +104,7 @@ class RetryPolicy(Versioned):
         return self.is_preset
 
     @property
-    def terms(self) -> Terms:
+    def terms(self) -> RetryTerms:
         """What it says."""
         return terms_of({name: getattr(self, name) for name in TERMS})
 

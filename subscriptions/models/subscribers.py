@@ -1,16 +1,19 @@
-"""Who receives: the unit of ordering."""
+"""Subscribers, their mailbox settings, and when they changed status."""
 
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
+from django.db.models.functions import Now
 
-from broker_project.core.sealed_fields import SealedHeaders
-from broker_project.core.sealing import SUBSCRIBER_HEADERS
+from broker_project.core.keyring import SUBSCRIBER_HEADERS
 from subscriptions.headers import validate_headers
-from subscriptions.models.base import Headed
-from subscriptions.models.mailboxes import MAILBOX_LIMITS, Mailboxed
+from subscriptions.models.base import Headed, SealedHeaders
 from subscriptions.names import MAX_NAME_LENGTH, NAME_PATTERN, validate_name
+
+ACK_SECONDS = (1, 43_200)
+"""From one second to twelve hours."""
+MOST_REDELIVERIES = 1_000
 
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
@@ -30,6 +33,68 @@ class Status(models.TextChoices):
 
     INACTIVE = "INACTIVE"
     """Does not qualify for new messages; what is pending is kept until it is active again (behaviour 1.7)."""
+
+
+class StatusChange(models.Model):
+    """One change of a subscription's status, or of a whole subscriber's; append-only, written by the database.
+
+    What else changes whether there is an order to keep is noted too, with the status there is meanwhile: the beginning
+    and the end of a subscription's pause, and whether a subscriber's deliveries are sent in order.
+
+    Without foreign keys: what happened stays true when what it happened to is deleted.
+    """
+
+    subscriber_id = models.BigIntegerField()
+    subscription_id = models.BigIntegerField(null=True)
+    """None: the whole subscriber's."""
+    status = models.CharField(max_length=8, choices=Status)
+    """The one from then on."""
+    at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        indexes = [
+            models.Index(name="status_change_at", fields=["at"]),
+            models.Index(name="status_change_newest", fields=["subscriber_id", "subscription_id", "at"]),
+        ]
+        constraints = [models.CheckConstraint(name="status_change_status", condition=Q(status__in=Status.values))]
+
+    def __str__(self) -> str:
+        return f"{self.status} at {self.at}"
+
+
+class Mailboxed(models.Model):
+    """What a subscriber says about its mailbox; only PULL subscriptions use it."""
+
+    mailbox_ordered = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Mailbox: hand out one message at a time, nothing newer while it is in flight.",
+    )
+    ack_seconds = models.PositiveIntegerField(
+        default=30,
+        db_default=30,
+        validators=[MinValueValidator(ACK_SECONDS[0]), MaxValueValidator(ACK_SECONDS[1])],
+        help_text="Mailbox: seconds after which a message that was not acknowledged is available again.",
+    )
+    max_redeliveries = models.PositiveIntegerField(
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MOST_REDELIVERIES)],
+        help_text="Mailbox: how often a message is handed out again before it has FAILED; empty: without limit. "
+        "Lowered, it counts from the next hand-out on.",
+    )
+
+    class Meta:
+        abstract = True
+
+
+MAILBOX_LIMITS = (
+    models.CheckConstraint(name="subscriber_ack_seconds", condition=Q(ack_seconds__range=ACK_SECONDS)),
+    models.CheckConstraint(
+        name="subscriber_max_redeliveries", condition=Q(max_redeliveries__range=(0, MOST_REDELIVERIES))
+    ),
+)
+"""A null passes."""
 
 
 class Processing(models.TextChoices):

@@ -6,11 +6,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
-from subscriptions.schemas.compiling import Validator, validator_of
 from subscriptions.schemas.exact_json import UnreadableJson, exact_json
-from subscriptions.schemas.limits import text_of
-from subscriptions.schemas.violations import Violation, violations_in
-from subscriptions.schemas.weighing import check_limits
+from subscriptions.schemas.limits import check_limits, text_of
+from subscriptions.schemas.violations import Validator, Violation, validator_of, violations_in
 
 MOST_VIOLATIONS: Final = 100
 KEPT: Final = 256

@@ -1,13 +1,19 @@
-"""What in a value breaks a schema, and where: found one by one, going down only where something is wrong."""
+"""Find what in a payload breaks its schema, and where."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from subscriptions.schemas.assertions import broken_assertions
-from subscriptions.schemas.compiling import validators_of
-from subscriptions.schemas.looks import Look, looks_below
-from subscriptions.schemas.pointers import Path, found_at, pointer_of
+import jsonschema_rs
+
+from subscriptions.schemas.exact_json import Path, found_at, path_of, pointer_of
+from subscriptions.schemas.limits import BrokenSchema, reference_in
+
+Validator = jsonschema_rs.Validator
+
+TYPES: Final = ("array", "boolean", "integer", "null", "number", "object", "string")
+
+SHOWN_NAMES: Final = 5
 
 MOST_LOOKS: Final = 20_000
 """How many values are held against a part of the schema before the rest is left untold."""
@@ -17,6 +23,162 @@ MOST_CHARACTERS: Final = 300
 
 CHOICES: Final[dict[str, Callable[[int], bool]]] = {"anyOf": lambda held: held > 0, "oneOf": lambda held: held == 1}
 """Of how many of their schemas a value may be."""
+
+_OPTIONS: Final[dict[str, Any]] = {
+    "offline": True,
+    "pattern_options": jsonschema_rs.RegexOptions(),
+    "validate_formats": True,
+    "mask": "this value",
+}
+"""`RegexOptions` is the engine without look-around and back references, linear in the text's length."""
+
+
+def validator_of(schema: dict[str, Any]) -> Validator:
+    """Return what tells whether a value satisfies `schema`; of draft 2020-12 unless `$schema` says another.
+
+    Raises:
+        BrokenSchema: it is not valid by its draft.
+
+    """
+    try:
+        return jsonschema_rs.validator_for(schema, **_OPTIONS)
+    except jsonschema_rs.ValidationError as broken:
+        raise BrokenSchema(_said(broken), tuple(broken.instance_path)) from None
+    except ValueError as broken:
+        raise BrokenSchema(f"{broken}.") from None
+
+
+def validators_of(schema: dict[str, Any]) -> jsonschema_rs.ValidatorMap:
+    """Return a validator for each part of a schema that is valid, by its pointer as a URI fragment."""
+    return jsonschema_rs.validator_map_for(schema, **_OPTIONS)
+
+
+def _said(broken: jsonschema_rs.ValidationError) -> str:
+    match broken.kind:
+        case jsonschema_rs.ValidationErrorKind.Format("regex"):
+            return f"{str(broken.instance)[:100]!r} is no pattern; look-around and back references are not served."
+        case jsonschema_rs.ValidationErrorKind.AnyOf() if [*broken.instance_path][-1:] == ["type"]:
+            return f"{str(broken.instance)[:100]!r} is no type; give one of {', '.join(TYPES)}, or a list of them."
+        case jsonschema_rs.ValidationErrorKind.AnyOf():
+            return f"{str(broken.instance)[:100]!r} is nothing that may stand here."
+    return f"{broken.message[:300]}."
+
+
+class Look(NamedTuple):
+    """A value that is held against a part of the schema."""
+
+    schema: Path
+    value: Any
+    path: Path
+    """Where in the payload the value stands."""
+
+    def at(self, *steps: str | int) -> "Look":
+        """Return the look of the same value at a part of this part of the schema."""
+        return self._replace(schema=self.schema + steps)
+
+    def into(self, step: str | int, *steps: str | int) -> "Look":
+        """Return the look of a member or element, by a part of this part of the schema."""
+        return Look(self.schema + steps, self.value[step], (*self.path, step))
+
+
+def looks_below(schema: dict[str, Any], look: Look, holds: Callable[[Look], bool]) -> Iterator[Look]:
+    """Yield the looks that `schema`, which stands at `look`, asks for; what it asks beside them, others say."""
+    yield from _of_the_same_value(schema, look, holds)
+    if isinstance(look.value, dict):
+        yield from _of_members(schema, look)
+    if isinstance(look.value, list):
+        yield from _of_elements(schema, look)
+
+
+def _of_the_same_value(schema: dict[str, Any], look: Look, holds: Callable[[Look], bool]) -> Iterator[Look]:
+    reference = reference_in(schema)
+    if reference is not None:
+        yield look._replace(schema=path_of(reference))
+    yield from (look.at("allOf", position) for position in range(len(schema.get("allOf", []))))
+    if "if" in schema:
+        branch = "then" if holds(look.at("if")) else "else"
+        yield from [look.at(branch)] if branch in schema else ()
+
+
+def _of_members(schema: dict[str, Any], look: Look) -> Iterator[Look]:
+    declared = schema.get("properties", {})
+    yield from (look.into(name, "properties", name) for name in declared if name in look.value)
+    if isinstance(schema.get("additionalProperties"), dict) and "patternProperties" not in schema:
+        yield from (look.into(name, "additionalProperties") for name in look.value if name not in declared)
+    if "propertyNames" in schema:
+        yield from (Look((*look.schema, "propertyNames"), name, (*look.path, name)) for name in look.value)
+    yield from (look.at("dependentSchemas", name) for name in schema.get("dependentSchemas", {}) if name in look.value)
+
+
+def _of_elements(schema: dict[str, Any], look: Look) -> Iterator[Look]:
+    items = schema.get("items", {})
+    first, keyword = (items, "items") if isinstance(items, list) else (schema.get("prefixItems", []), "prefixItems")
+    count = min(len(first), len(look.value))
+    yield from (look.into(position, keyword, position) for position in range(count))
+    if items is False or (isinstance(items, dict) and items):
+        yield from (look.into(position, "items") for position in range(count, len(look.value)))
+
+
+ASSERTIONS: Final = frozenset(
+    {
+        "const",
+        "contentEncoding",
+        "contentMediaType",
+        "enum",
+        "exclusiveMaximum",
+        "exclusiveMinimum",
+        "format",
+        "maxItems",
+        "maxLength",
+        "maxProperties",
+        "maximum",
+        "minItems",
+        "minLength",
+        "minProperties",
+        "minimum",
+        "multipleOf",
+        "pattern",
+        "type",
+        "uniqueItems",
+    }
+)
+"""Keywords that say something by themselves, of the value as a whole."""
+
+
+def broken_assertions(schema: dict[str, Any], value: Any) -> Iterator[str]:
+    """Yield what is wrong with `value` by each of the assertions of `schema`, a part of a valid one.
+
+    They are asked one at a time: an error of `jsonschema_rs` holds a copy of the value.
+    """
+    for keyword in sorted(schema.keys() & ASSERTIONS):
+        if keyword == "uniqueItems" or not isinstance(schema[keyword], bool):  # a bare exclusiveMinimum: draft 4
+            yield from _broken(keyword, schema[keyword], value)
+    if isinstance(value, dict):
+        yield from _missing(schema, value)
+        yield from _unexpected(schema, value)
+
+
+def _broken(keyword: str, limit: object, value: object) -> Iterator[str]:
+    judged = type(value)() if keyword == "type" and isinstance(value, dict | list) else value
+    try:
+        validator_of({keyword: limit}).validate(judged)
+    except jsonschema_rs.ValidationError as broken:
+        yield broken.message
+
+
+def _missing(schema: dict[str, Any], value: dict[str, Any]) -> Iterator[str]:
+    required = schema.get("required", [])
+    for name in required if isinstance(required, list) else ():
+        if name not in value:
+            yield f"{name!r} is missing"
+
+
+def _unexpected(schema: dict[str, Any], value: dict[str, Any]) -> Iterator[str]:
+    if schema.get("additionalProperties") is False and "patternProperties" not in schema:
+        names = sorted(value.keys() - schema.get("properties", {}).keys())
+        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+        if names:
+            yield f"it has members that are not in the schema: {', '.join(map(repr, names[:SHOWN_NAMES]))}{more}"
 
 
 @dataclass(frozen=True, slots=True)

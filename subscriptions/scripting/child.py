@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from broker_project.core.process_priority import stand_back
-from subscriptions.scripting.frames import Frame, packed, take_frame
 from subscriptions.scripting.interpreter import answer
+from subscriptions.scripting.jobs import Frame, packed, take_frame
 from subscriptions.scripting.seccomp import CONNECTION, confine, is_possible
 
 CHUNK: Final = 1024 * 1024

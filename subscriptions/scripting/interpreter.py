@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import _quickjs
 
-from subscriptions.scripting.limits import (
+from subscriptions.scripting.jobs import (
     MAX_HEAD_BYTES,
     MAX_OUTPUT_BYTES,
     MEMORY_BYTES,
@@ -16,13 +16,36 @@ from subscriptions.scripting.limits import (
     TOO_MUCH_MEMORY,
     TOO_MUCH_OUTPUT,
 )
-from subscriptions.scripting.promises import line_of_async
 
 COMPILED: Final = "__compiled_and_not_run"
 UNTOLD: Final = "(Failed obtaining"
 """What stands for an exception that has no text, such as a symbol."""
 MOST_REASON: Final = 300
 MOST_READ: Final = 4096
+
+
+LINE: Final = re.compile(r"<(?:input|eval)>:(\d+)")
+
+ASYNC: Final = re.compile(
+    r"""
+    (?<![\w$])                         # a word of its own,
+    (?<! (?<!\.)\. )                   # not the name of a property after a point (but after the three of a spread),
+    (?! (?<=(["'`]))async\1 )          # not all of a string;
+    async (?![\w$])
+    (?= [^\S\n\r\u2028\u2029]*         # and on its line there follows something
+        [^\s:,;.=)}\]<>&|?+%^!~`-] )   # that can be a function's: a word, a bracket, an asterisk, a string, a comment
+    """,
+    re.VERBOSE,
+)
+"""Errs on one side only: it finds more than functions in comments and in strings of several words."""
+
+
+def line_of_async(source: str) -> int | None:
+    """Return the line, from 1, in which an async function may begin; None where there is none for certain."""
+    found = ASYNC.search(source)
+    return source.count("\n", 0, found.start()) + 1 if found else None
+
+
 PLAINER: Final = {
     "InternalError: interrupted": TOO_MUCH_CPU,
     "InternalError: out of memory": TOO_MUCH_MEMORY,
@@ -37,7 +60,6 @@ TOO_MUCH: Final = {
     "null": "too large",
 }
 """What a message is for JavaScript, by what reading it throws."""
-LINE: Final = re.compile(r"<(?:input|eval)>:(\d+)")
 
 
 class Refused(Exception):

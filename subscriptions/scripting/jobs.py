@@ -1,8 +1,58 @@
-"""What a process is asked to do with a script, and what comes of it."""
+"""What a script's process is asked to do, what it answers, and its limits (contract 8.3)."""
 
+import json
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
+
+MAX_SOURCE_BYTES: Final = 64 * 1024
+CPU_SECONDS: Final = 0.25
+TRIAL_CPU_SECONDS: Final = 0.05
+"""A script that uses more CPU than this is slow."""
+TOTAL_SECONDS: Final = 2.0
+MEMORY_BYTES: Final = 32 * 1024 * 1024
+STACK_BYTES: Final = 256 * 1024
+MAX_OUTPUT_BYTES: Final = 1024 * 1024
+MAX_HEAD_BYTES: Final = 256 * 1024
+"""What a process may answer beside the body: headers and parameter."""
+
+TOO_MUCH_CPU: Final = f"it used more than {CPU_SECONDS * 1000:.0f} ms of CPU"
+TOO_LONG: Final = f"it took longer than {TOTAL_SECONDS:g} s"
+TOO_MUCH_OUTPUT: Final = "$outmessage is larger than 1 MiB"
+TOO_LARGE_A_HEAD: Final = "$outheader and $param are too large"
+TOO_MUCH_MEMORY: Final = f"it used more than {MEMORY_BYTES // 1024**2} MiB of memory"
+
+LENGTHS: Final = struct.Struct(">II")
+"""Before each frame: the bytes of its head and of its body."""
+
+Frame = tuple[dict[str, Any], bytes]
+
+
+def packed(head: dict[str, Any], body: bytes) -> bytes:
+    """Return a frame as it is sent."""
+    encoded = json.dumps(head).encode()
+    return LENGTHS.pack(len(encoded), len(body)) + encoded + body
+
+
+def take_frame(received: bytearray, *, most_head: int, most_body: int) -> Frame | None:
+    """Take the first frame off what was received; None where it is not complete yet.
+
+    Raises:
+        ValueError: it is too long, or its head is not JSON.
+
+    """
+    if len(received) < LENGTHS.size:
+        return None
+    head_bytes, body_bytes = LENGTHS.unpack_from(received)
+    if head_bytes > most_head or body_bytes > most_body:
+        raise ValueError("too long")
+    begin, end = LENGTHS.size + head_bytes, LENGTHS.size + head_bytes + body_bytes
+    if len(received) < end:
+        return None
+    head, body = bytes(received[LENGTHS.size : begin]), bytes(received[begin:end])
+    del received[:end]
+    return json.loads(head), body
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,20 @@ import time
 from pathlib import Path
 from typing import Final
 
-from subscriptions.scripting.frames import packed, take_frame
-from subscriptions.scripting.jobs import Failed, Job, Lost, Result, result_of
-from subscriptions.scripting.limits import MAX_HEAD_BYTES, MAX_OUTPUT_BYTES, TOO_LONG, TOO_MUCH_CPU, TOTAL_SECONDS
+from subscriptions.scripting.jobs import (
+    MAX_HEAD_BYTES,
+    MAX_OUTPUT_BYTES,
+    TOO_LONG,
+    TOO_MUCH_CPU,
+    TOTAL_SECONDS,
+    Failed,
+    Job,
+    Lost,
+    Result,
+    packed,
+    result_of,
+    take_frame,
+)
 
 PROGRAM: Final = Path(__file__).with_name("child.py")
 ROOT: Final = PROGRAM.parents[2]

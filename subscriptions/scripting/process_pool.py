@@ -1,19 +1,17 @@
-"""Scripts that wait for a process, and whose turn it is: no owner may keep the others waiting.
-
-Fair queuing by virtual time: an owner's clock runs by the CPU that its scripts use, and of those that wait the one
-goes first whose run, as far as its cost is known, would end first by its owner's clock.
-"""
+"""The processes that run scripts, and the queue in front of them: no owner keeps the others waiting."""
 
 import heapq
 import itertools
+import select
+import time
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from subscriptions.scripting.jobs import Job
-from subscriptions.scripting.limits import CPU_SECONDS, TRIAL_CPU_SECONDS
+from subscriptions.scripting.jobs import CPU_SECONDS, TRIAL_CPU_SECONDS, Job, Result
+from subscriptions.scripting.process import LEAST_LOOK_SECONDS, ScriptProcess
 
 FORGIVEN: Final = 0.9
 """What a run leaves of the remembered cost of those before it: a slow script must be quick 15 times to count so."""
@@ -40,7 +38,7 @@ class Pace(IntEnum):
 
 
 @dataclass(slots=True)
-class Entry:
+class QueuedScript:
     """A job that waits."""
 
     since: float
@@ -71,7 +69,7 @@ class Waiting:
     """All that wait: the slow apart from the others, and of each those first whose owners have used the least."""
 
     def __init__(self) -> None:
-        self._entries: OrderedDict[int, Entry] = OrderedDict()
+        self._entries: OrderedDict[int, QueuedScript] = OrderedDict()
         """By number, the oldest first."""
         self._others, self._slow = Lane(), Lane()
         self._numbers = itertools.count()
@@ -86,7 +84,7 @@ class Waiting:
         pace = self.pace_of(job.owner)
         lane = self._lane(slow=pace is Pace.SLOW)
         lane.waiting += 1
-        entry = Entry(now, pace, lane.clock(clock), token, job)
+        entry = QueuedScript(now, pace, lane.clock(clock), token, job)
         number = next(self._numbers)
         self._entries[number] = entry
         heapq.heappush(lane.tickets, (entry.begins + (TRIAL_CPU_SECONDS if cost is None else cost), number))
@@ -102,7 +100,7 @@ class Waiting:
         """Tell whether there is one to take."""
         return self._lane(slow=slow).waiting > 0
 
-    def take(self, *, slow: bool) -> Entry | None:
+    def take(self, *, slow: bool) -> QueuedScript | None:
         """Take the one whose turn it is, of the slow or of the others."""
         lane = self._lane(slow=slow)
         while lane.tickets:
@@ -131,7 +129,7 @@ class Waiting:
             self._tidy()
         return tokens
 
-    def oldest(self) -> Entry | None:
+    def oldest(self) -> QueuedScript | None:
         """Return the one that waits longest."""
         return next(iter(self._entries.values()), None)
 
@@ -151,3 +149,119 @@ class Waiting:
         for lane in (self._others, self._slow):
             lane.tickets = [ticket for ticket in lane.tickets if ticket[1] in self._entries]
             heapq.heapify(lane.tickets)
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """A process that runs either what is known to be slow or all else, and what it runs now."""
+
+    process: ScriptProcess
+    is_for_slow: bool
+    is_ready: bool = False
+    token: Hashable = None
+    job: Job | None = None
+    is_killed: bool = False
+    """Its job's result has been told."""
+    used: float = 0.0
+    """CPU seconds that its job has taken, once that has ended."""
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it may be given a job."""
+        return self.is_ready and not self.job and not self.is_killed
+
+
+class Seats:
+    """All processes of a runner; nothing here waits for one of them."""
+
+    def __init__(self) -> None:
+        self._poll = select.epoll()
+        self._seats: dict[int, Seat] = {}
+        self._ending: list[Seat] = []
+        """Whose processes are gone but for their exit codes."""
+
+    def __bool__(self) -> bool:
+        return bool(self._seats or self._ending)
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(self._seats.values())
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when one of them has something to say."""
+        return self._poll.fileno()
+
+    def start(self, *, is_for_slow: bool) -> None:
+        """Start a process.
+
+        Raises:
+            OSError: there can be no more.
+
+        """
+        seat = Seat(ScriptProcess(), is_for_slow)
+        self._seats[seat.process.fileno()] = seat
+        self._poll.register(seat.process.fileno(), select.EPOLLIN)
+
+    def begin(self, seat: Seat, entry: QueuedScript) -> None:
+        """Give one that is free a job."""
+        seat.token, seat.job = entry.token, entry.job
+        seat.process.begin(entry.job, CPU_SECONDS if seat.is_for_slow else TRIAL_CPU_SECONDS)
+        self._watch(seat)
+
+    def answered(self) -> Iterator[tuple[Seat, Result]]:
+        """Yield what has come of jobs; those that are ready are so from now on."""
+        for descriptor, events in self._poll.poll(0):
+            seat = self._seats[descriptor]
+            if events & select.EPOLLOUT:
+                seat.process.send()
+                self._watch(seat)
+            if events & ~select.EPOLLOUT and (result := self._heard(seat)):
+                seat.is_ready = True
+                seat.used = seat.process.used()
+                yield seat, result
+
+    def overdue(self, now: float) -> Iterator[tuple[Seat, Result]]:
+        """Kill those that have used up their time, and yield what becomes of their jobs."""
+        for seat in self._seats.values():
+            if seat.job and (verdict := seat.process.overdue(now)):
+                seat.is_killed = True
+                seat.used = seat.process.used()
+                seat.process.kill()
+                yield seat, verdict
+
+    def ended(self) -> Iterator[tuple[Seat, Result]]:
+        """Yield those whose processes have ended, and why."""
+        for seat in [*self._ending]:
+            if result := seat.process.reap():
+                self._ending.remove(seat)
+                yield seat, result
+
+    def next_looks(self) -> Iterator[float]:
+        """Yield when to look at each of them though it says nothing, monotonic."""
+        yield from (seat.process.next_look for seat in self._seats.values() if seat.job)
+        if self._ending:
+            yield time.monotonic() + LEAST_LOOK_SECONDS
+
+    def close(self) -> None:
+        """End them all, and wait until they have."""
+        for seat in self._seats.values():
+            seat.process.hang_up()
+        for seat in (*self._seats.values(), *self._ending):
+            seat.process.wait()
+        self._seats.clear()
+        self._ending.clear()
+        self._poll.close()
+
+    def _heard(self, seat: Seat) -> Result | None:
+        try:
+            return seat.process.receive()
+        except EOFError:
+            self._poll.unregister(seat.process.fileno())
+            del self._seats[seat.process.fileno()]
+            seat.used = max(seat.process.used(), TRIAL_CPU_SECONDS)  # who ends its process is slow, however it did so
+            seat.process.hang_up()
+            self._ending.append(seat)
+            return None
+
+    def _watch(self, seat: Seat) -> None:
+        events = select.EPOLLIN | (select.EPOLLOUT if seat.process.wants_to_send else 0)
+        self._poll.modify(seat.process.fileno(), events)

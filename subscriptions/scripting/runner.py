@@ -2,16 +2,16 @@
 
 import functools
 import os
+import select
+import threading
 import time
 from collections.abc import Hashable
 from typing import Final
 
 import structlog
 
-from subscriptions.scripting.jobs import Failed, Job, NotRun, Result
-from subscriptions.scripting.limits import TOO_MUCH_CPU, TRIAL_CPU_SECONDS
-from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, Waiting
-from subscriptions.scripting.seats import Seat, Seats
+from subscriptions.scripting.jobs import TOO_MUCH_CPU, TRIAL_CPU_SECONDS, Failed, Job, NotRun, Result
+from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, Seat, Seats, Waiting
 from subscriptions.scripting.seccomp import is_possible
 
 LEAST_PROCESSES: Final = 2
@@ -19,6 +19,12 @@ START_AGAIN_SECONDS: Final = 1.0
 """After a process that did not get ready, or could not be started."""
 
 log = structlog.get_logger(__name__)
+
+MOST_WAITING: Final = 8
+"""Threads that wait for jobs of this kind at once; the others are for publishing."""
+
+_places: Final = threading.BoundedSemaphore(MOST_WAITING)
+_one_at_a_time: Final = threading.Lock()
 
 
 class ScriptRunner:
@@ -127,3 +133,32 @@ def warn_if_open() -> None:
     """Say, once in a process, that nothing but limits holds who breaks out of the JavaScript engine."""
     if not is_possible():
         log.warning("scripts.not_confined", reason="this kernel has no seccomp filters for this kind of processor")
+
+
+def run_once(job: Job) -> Result:
+    """Return what comes of a job; `NotRun` where too many wait already, or this one has for too long."""
+    if not _places.acquire(blocking=False):
+        return NotRun()
+    try:
+        return _run(job) if _one_at_a_time.acquire(timeout=MOST_WAITING_SECONDS) else NotRun()
+    finally:
+        _places.release()
+
+
+def _run(job: Job) -> Result:
+    runner = ScriptRunner(processes=1)
+    try:
+        runner.run(None, job)
+        return _result_of(runner)
+    finally:
+        runner.close()
+        _one_at_a_time.release()
+
+
+def _result_of(runner: ScriptRunner) -> Result:
+    poll = select.poll()
+    poll.register(runner.fileno(), select.POLLIN)
+    while not (done := runner.finished()):
+        poll.poll((runner.patience() or 0.0) * 1000)
+    ((_, result),) = done
+    return result

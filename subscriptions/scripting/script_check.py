@@ -2,9 +2,8 @@
 
 from django.core.exceptions import ValidationError
 
-from subscriptions.scripting.jobs import Failed, Job, Lost, NotRun
-from subscriptions.scripting.limits import MAX_SOURCE_BYTES
-from subscriptions.scripting.once import run_once
+from subscriptions.scripting.jobs import MAX_SOURCE_BYTES, Failed, Job, Lost, NotRun
+from subscriptions.scripting.runner import run_once
 
 
 def check_script(source: str) -> None:

@@ -8,7 +8,7 @@ from cloudevents.v1.conversion import to_binary, to_json, to_structured
 from cloudevents.v1.http import CloudEvent, from_http
 from standardwebhooks import Webhook
 
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import Receiver, wait_until
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 BATCHED = {"Content-Type": "application/cloudevents-batch+json"}
 SUBJECT = "of-2026"
 """This library takes headers as they are: what would be encoded, it does not read."""
-FORMS = {output: f"/{output.lower()}" for output in Output}
+FORMS = {output: f"/{output.lower()}" for output in PayloadFormat}
 
 
 def event(event_type: str, number: int) -> CloudEvent:
@@ -32,7 +32,7 @@ def event_type(broker: Broker) -> str:
 
 
 @pytest.fixture
-def subscribers(broker: Broker, receiver: Receiver, event_type: str) -> Iterator[dict[Output, Subscribed]]:
+def subscribers(broker: Broker, receiver: Receiver, event_type: str) -> Iterator[dict[PayloadFormat, Subscribed]]:
     """One for each form in which events are sent."""
     yield {
         output: broker.subscribe(receiver.url(path), event_type, output=output.value) for output, path in FORMS.items()
@@ -42,7 +42,7 @@ def subscribers(broker: Broker, receiver: Receiver, event_type: str) -> Iterator
 
 @pytest.mark.behaviour("2.12", "2.6")
 def test_events_sent_in_every_mode_arrive_in_every_form_once_and_signed(
-    broker: Broker, receiver: Receiver, event_type: str, subscribers: dict[Output, Subscribed]
+    broker: Broker, receiver: Receiver, event_type: str, subscribers: dict[PayloadFormat, Subscribed]
 ) -> None:
     first, second, *batch = sent = [event(event_type, number) for number in range(5)]
     documents = b"[%s]" % b", ".join(map(to_json, batch))

@@ -10,7 +10,7 @@ import pytest
 import requests
 from standardwebhooks import Webhook
 
-from broker_project.stack.demo.signing import is_signed
+from broker_project.stack.demo.receiver import is_signed
 from tests.real_broker import TIMEOUT, Broker, Subscribed
 from tests.receiver import Received, Receiver, wait_until
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from delivery.mailbox.seats import MOST_SEATS
+from delivery.mailbox.long_poll import MOST_SEATS
 from tests.real_broker import TIMEOUT, Broker
 from tests.receiver import wait_until
 from tests.seats import now, wait_until_somebody_waits

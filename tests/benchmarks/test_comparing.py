@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from benchmarks.comparing import compared
 from benchmarks.figures import Figure, Outcome, at_least
 from benchmarks.receipts import NANOSECONDS, Receipts
-from benchmarks.scenarios.retrying import lulls
+from benchmarks.scenarios.retries import lulls
+from benchmarks.throughput import compared
 
 
 def failed_at(*seconds: float) -> Receipts:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.children import RunningConsumers, fetching
-from benchmarks.errands import Errand
-from benchmarks.scenarios.taking import faults
-from benchmarks.wire import body_of
+from benchmarks.connection import body_of
+from benchmarks.mailbox_client import Errand
+from benchmarks.scenarios.mailbox import faults
 from tests.receiver import Receiver, answer, wait_until
 
 NEXT, ACK = "/api/v1/mailboxes/box/next", "/api/v1/mailboxes/box/ack"

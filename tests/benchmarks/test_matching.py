@@ -5,12 +5,12 @@ import os
 import pytest
 from django.db import connection
 
-from benchmarks.scenarios.scale import measure
+from benchmarks.scenarios.scale import measure_matching
 
 
 @pytest.mark.lengthy
 def test_matching_is_measured_for_each_kind_of_filter_and_number_of_subscriptions(transactional_db: None) -> None:
-    figures = measure(os.environ, lambda _said: None, counts=(6, 60), rounds=3)
+    figures = measure_matching(os.environ, lambda _said: None, counts=(6, 60), rounds=3)
     assert [(figure.figure, figure.unit) for figure in figures] == [
         ("header filters, 6", "ms"),
         ("header filters, 60 : 6", "times"),

@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.connection import BODY_BYTES, body_of
 from benchmarks.receipts import ANYBODY, JobLog, Log, problems
 from benchmarks.throughput import void
-from benchmarks.wire import BODY_BYTES, body_of
 
 LATE = ["1 requests came again, or too late"]
 EARLY = ["1 requests came too early"]

@@ -9,29 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import arranging
+from benchmarks import bench as benchmarks_bench
 from benchmarks.bench import Bench, Options, on
 from benchmarks.children import running_sink
-from benchmarks.connection import Connection
+from benchmarks.connection import Connection, body_of
 from benchmarks.databases import measured_database
 from benchmarks.figures import FIELDS, Outcome, write
 from benchmarks.publisher import ACCEPTED
-from benchmarks.scenarios import (
-    dense,
-    fast,
-    hanging,
-    latency,
-    latency_,
-    queue,
-    rejected,
-    retrying,
-    single,
-    soak,
-    summaries,
-    sync,
-    topic,
-)
-from benchmarks.wire import body_of
+from benchmarks.scenarios import latency, queue, retries, soak, summaries, topic
 from tests.faults.breaking import away
 from tests.real_broker import Broker
 
@@ -62,8 +47,8 @@ def values(outcome: Outcome) -> dict[str, float]:
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(partial(dense.run, subscribers=4), id="dense"),
-        pytest.param(partial(single.run, per_call=5), id="single", marks=pytest.mark.lengthy),
+        pytest.param(partial(topic.run_dense, subscribers=4), id="dense"),
+        pytest.param(partial(topic.run_single, per_call=5), id="single", marks=pytest.mark.lengthy),
     ],
 )
 def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, run: Callable[[Bench], Outcome]) -> None:
@@ -82,8 +67,8 @@ def test_throughput_is_delivered_by_processes_that_used_the_cpu(bench: Bench, ru
 @pytest.mark.parametrize(
     "run",
     [
-        pytest.param(partial(fast.run, per_call=5), id="fast"),
-        pytest.param(partial(queue.run, per_call=5), id="slow", marks=pytest.mark.lengthy),
+        pytest.param(partial(queue.run_fast, per_call=5), id="fast"),
+        pytest.param(partial(queue.run_slow, per_call=5), id="slow", marks=pytest.mark.lengthy),
     ],
 )
 def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
@@ -99,7 +84,7 @@ def test_jobs_are_done_once_and_shared_by_senders_and_endpoints(
 
 @pytest.mark.lengthy
 def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(bench: Bench) -> None:
-    outcome = sync.run(bench, per_second=40)
+    outcome = latency.run_sync(bench, per_second=40)
     found = values(outcome)
     assert 0 < found["overhead p50"] < found["answered p50"] <= found["answered p95"] <= found["answered p99"]
     assert found["answered"] > 0
@@ -108,7 +93,7 @@ def test_calls_are_answered_later_than_by_the_endpoint_itself_and_all_recorded(b
 
 @pytest.mark.lengthy
 def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> None:
-    found = values(latency_.run(bench, subscribers=3, per_second=40))
+    found = values(topic.run_latency(bench, subscribers=3, per_second=40))
     assert 0 < found["accepted p50"] <= found["accepted p95"] <= found["accepted p99"]
     assert 0 < found["delivered p50"] <= found["delivered p95"] <= found["delivered p99"]
     assert found["delivered"] > 0
@@ -117,7 +102,7 @@ def test_latency_is_that_of_the_answer_and_that_of_the_arrival(bench: Bench) -> 
 
 @pytest.mark.lengthy
 def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
-    outcome = topic.run(bench, subscribers=5, times=2)
+    outcome = topic.run_fanout(bench, subscribers=5, times=2)
     found = values(outcome)
     assert 0 < found["to the last, median"] <= found["to the last, worst"]
     assert outcome.figures[0].bare
@@ -125,13 +110,13 @@ def test_fan_out_lasts_until_the_last_has_it(bench: Bench) -> None:
 
 @pytest.mark.lengthy
 def test_those_that_hang_do_not_count_among_those_that_answer(bench: Bench) -> None:
-    found = values(hanging.run(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
+    found = values(topic.run_hanging(bench, subscribers=4, hanging=2, per_second=40, least_seconds=1.0))
     assert 0 < found["delivered"] < found["accepted"]
 
 
 @pytest.mark.lengthy
 def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> None:
-    found = values(latency.run(bench, subscribers=3, hostile=2, per_second=30))
+    found = values(latency.run_scripts(bench, subscribers=3, hostile=2, per_second=30))
     assert all(found[f"{what}, delivered"] > 0 for what in ("alone", "beside", "scripted, beside"))
     assert found["p99, beside / alone"] > 0
 
@@ -139,7 +124,7 @@ def test_endless_scripts_do_not_count_among_those_that_deliver(bench: Bench) -> 
 @pytest.mark.lengthy
 @pytest.mark.behaviour("5.3")
 def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench) -> None:
-    found = values(retrying.run(patient, subscribers=3, apart=300, pause=0.2, parts=1, rounds=1))
+    found = values(retries.run(patient, subscribers=3, apart=300, pause=0.2, parts=1, rounds=1))
     assert all(found[f"delivered, {what} apart"] > 0 for what in ("nothing", "waiting", "due"))
     assert min(found["tried again apart, waiting apart"], found["tried again apart, due apart"]) > 0
     assert found["waiting apart / nothing apart"] > 0
@@ -147,7 +132,7 @@ def test_what_is_tried_again_apart_is_measured_beside_what_is_not(patient: Bench
 
 @pytest.mark.lengthy
 def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None:
-    found = values(rejected.run(bench, subscribers=3))
+    found = values(topic.run_rejected(bench, subscribers=3))
     assert min(found["delivered, 204"], found["delivered, 404"], found["404 / 204"]) > 0
     ((rejections,),) = bench.ask("SELECT count(*) FROM delivery_delivery WHERE status = 'REJECTED'")
     assert rejections
@@ -156,9 +141,9 @@ def test_what_is_rejected_is_measured_beside_what_is_taken(bench: Bench) -> None
 @pytest.mark.lengthy
 def test_deliveries_that_stay_open_and_services_that_are_down_are_said(bench: Bench) -> None:
     with running_sink(hanging=1) as sink:
-        (event_type,) = arranging.event_types(bench.api, 1)
-        arranging.subscribe(bench.api, sink, [event_type])
-        with contextlib.closing(Connection(bench.stack.web, arranging.publisher_key(bench.api))) as publisher:
+        (event_type,) = benchmarks_bench.event_types(bench.api, 1)
+        benchmarks_bench.subscribe(bench.api, sink, [event_type])
+        with contextlib.closing(Connection(bench.stack.web, benchmarks_bench.publisher_key(bench.api))) as publisher:
             publisher.post(f"/api/v1/events/{event_type}".encode(), body_of(0, 1, 0), expected=ACCEPTED)
         assert bench.unfinished(sink, 1, seconds=1.0) == ["1 deliveries were still open after 1 s"]
         sink.answer_all()

@@ -5,8 +5,8 @@ import os
 import subprocess
 from dataclasses import dataclass, field
 
-from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
 from tests.real_broker import Broker
 
 MOST_SECONDS = 1800.0

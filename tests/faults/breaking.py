@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.real_broker import Broker
 from tests.receiver import wait_until
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from broker_project.stack.demo.signing import is_signed
+from broker_project.stack.demo.receiver import is_signed
 from tests.faults.in_force import InForce
 from tests.receiver import Received
 

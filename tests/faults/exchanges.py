@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from broker_project.stack.demo.arrivals import inverted, sets_aside
-from broker_project.stack.demo.records import Published
+from broker_project.stack.demo.records import Published, inverted, sets_aside
 from tests.faults.burdens import least_burden
 
 SETTLE_SECONDS = 1.0

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from broker_project.stack.application import Application
+from broker_project.stack.services import Application
 from tests.real_broker import Broker
 
 SECOND = "second"

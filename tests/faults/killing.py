@@ -4,7 +4,7 @@ import random
 import time
 from functools import partial
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.load import Load
 from tests.receiver import wait_until
 

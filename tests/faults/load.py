@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.endpoints import Endpoint
 from tests.faults.exchanges import Fault
 from tests.faults.figures import Figures, figures

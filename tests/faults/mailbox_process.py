@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from broker_client import Mailbox
-from broker_project.stack.application import python
 from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
 from tests.faults.hand_outs import Asked, Handed, Record, Said
 from tests.faults.mailbox_clients import Client
 from tests.faults.mailbox_manners import unhurriedly

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.endpoints import Endpoint
 from tests.faults.load import Load
 from tests.faults.verdicts import Verdict

@@ -12,7 +12,7 @@ import django
 
 from analytics import run_requests, runs
 from analytics.models import Run, RunState
-from analytics.spark_terms import spark_terms
+from analytics.spark_settings import spark_terms
 
 django.setup()
 

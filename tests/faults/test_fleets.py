@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.breaking import frozen
 from tests.faults.exchanges import Exchange, extra_copies
 from tests.faults.figures import Report

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from broker_project.stack.demo.arrivals import inverted
+from broker_project.stack.demo.records import inverted
 from tests.faults.books import by_status
 from tests.faults.exchanges import extra_copies, first_sent, misnumbered
 from tests.faults.figures import Report, renamed

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection
 from django.test import Client
 
-from delivery import pauses
+from delivery import retry
 from delivery.http import futures
 from delivery.maintenance import periodic
 from delivery.sync import caller
@@ -49,8 +49,8 @@ def admin(db: None) -> Client:
 @pytest.fixture
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let pauses be thirty times as long: none is over before the test ends it."""
-    monkeypatch.setattr(pauses, "FIRST_PAUSE_SECONDS", 30.0)
-    monkeypatch.setattr(pauses, "LONGEST_PAUSE_SECONDS", 1800.0)
+    monkeypatch.setattr(retry, "FIRST_PAUSE_SECONDS", 30.0)
+    monkeypatch.setattr(retry, "LONGEST_PAUSE_SECONDS", 1800.0)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.acknowledge import acknowledge
 from delivery.models import Delivery
-from delivery.status.handed_out import in_flight_of
+from delivery.status.in_flight import in_flight_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests import factories

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from delivery.admin import mailbox_work
-from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.acknowledge import acknowledge
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription

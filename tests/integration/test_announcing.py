@@ -9,10 +9,10 @@ import pytest
 from django.db import transaction
 from django.db.models.functions import Now
 
-from delivery import announcing
-from delivery.announcing import announce, tell_of_held_lines
-from delivery.cancelling import cancel_deliveries_of
+from delivery import announcements
+from delivery.announcements import announce, tell_of_held_lines
 from delivery.models import Announcement, Delivery, Line, Message
+from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import EventKind, EventType, PausedBy, Subscription
 from tests import factories
@@ -31,7 +31,7 @@ from tests.receiver import Receiver, answer, wait_until
 
 REJECTED, FAILED = "Broker.Delivery.Rejected", "Broker.Delivery.Failed"
 PAUSED, RESUMED = "Broker.Line.Paused", "Broker.Line.Resumed"
-MINUTE = timedelta(seconds=announcing.HELD_SECONDS)
+MINUTE = timedelta(seconds=announcements.HELD_SECONDS)
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ def test_a_cause_that_is_undone_is_not_told(wanted: Subscription) -> None:
 
 def test_two_at_a_time_do_not_take_turns(ops: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
     recorded(PAUSED)
-    elsewhere.execute(announcing.ALONE)
+    elsewhere.execute(announcements.ALONE)
     assert announce() == 0
     elsewhere.rollback()
     assert announce() == 1
@@ -300,7 +300,7 @@ def test_a_line_that_was_told_of_and_is_held_for_nobody_any_more_goes_on(
 
 
 def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
-    elsewhere.execute(announcing.ALONE_WITH_LINES)
+    elsewhere.execute(announcements.ALONE_WITH_LINES)
     assert tell_of_held_lines() == 0
     elsewhere.rollback()
     assert tell_of_held_lines() == 1

@@ -7,7 +7,7 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.announcing import HELD_SECONDS, tell_of_held_lines
+from delivery.announcements import HELD_SECONDS, tell_of_held_lines
 from delivery.models import Line
 from subscriptions.models import Publisher
 from tests import factories

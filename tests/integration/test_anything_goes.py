@@ -9,11 +9,11 @@ from hypothesis import currently_in_test_context, note
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from delivery.holding import release
 from delivery.models import Delivery, Lane, Line, LineEvent
+from delivery.operations import release
 from delivery.outcomes import Decision
 from delivery.statuses import DeliveryStatus
-from delivery.worker import batches
+from delivery.worker import pending_settles
 from delivery.worker.settlements import Settlement, Withheld
 from subscriptions.models import RetryPolicy
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
@@ -21,6 +21,7 @@ from tests.anything_goes import NO_ANSWERS, try_anything, which, workers
 from tests.coming_and_going import counts
 from tests.factories import event_type, subscriber, subscription
 from tests.policies_in_force import EVENTS, PoliciesInForce
+from tests.policies_in_force import policies as policies
 from tests.stepping import Database, Request, SteppedWorker
 
 CANCELLED, HELD, IN_FLIGHT = DeliveryStatus.CANCELLED, DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT
@@ -247,7 +248,7 @@ class Broker(PoliciesInForce):
 @pytest.mark.behaviour("1.6", "2.10", "2.13", "4.10", "4.11", "5.3", "5.5", "5.6", "5.8", "11.3")
 def test_anything_goes(policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
     database = Database()
-    monkeypatch.setattr(batches, "settle", database)
+    monkeypatch.setattr(pending_settles, "settle", database)
     try_anything(partial(Broker, policies=policies), database)
 
 
@@ -259,7 +260,7 @@ def test_whatever_happens_to_a_subscription_while_it_is_worn_out(
     policies: list[RetryPolicy], monkeypatch: pytest.MonkeyPatch, number: int, result: int | str, event: str
 ) -> None:
     database = Database()
-    monkeypatch.setattr(batches, "settle", database)
+    monkeypatch.setattr(pending_settles, "settle", database)
     broker = Broker(database, policies)
     broker.follow([number, 1, 2])
     broker.wear_out(0, 0, result, ["nothing", event, "nothing", event, event])

@@ -8,7 +8,7 @@ from django.conf import settings
 from broker_project.core.db import rows
 from delivery import health_probe, tasks
 from delivery.maintenance import periodic
-from delivery.maintenance.periodic import Attendant, Chore, attend
+from delivery.maintenance.periodic import Chore, PeriodicJobs, run_periodic_jobs
 from tests.driving import lone_worker
 from tests.receiver import PATIENCE, wait_until
 
@@ -29,7 +29,7 @@ def test_a_chore_that_fails_stops_no_other(storage: None, monkeypatch: pytest.Mo
         refused=lambda: len(rows("SELECT 1 / 0")),
         last=lambda: len(rows("SELECT 1")),
     )
-    assert attend(on_failure=broken.append) == 2
+    assert run_periodic_jobs(on_failure=broken.append) == 2
     assert broken == ["defective"], "that the database refuses is no defect"
 
 
@@ -41,7 +41,7 @@ def test_whoever_stops_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> N
         return 1
 
     only(monkeypatch, first=first, second=lambda: 10)
-    assert attend(is_stopping=stopping.is_set) == 1
+    assert run_periodic_jobs(is_stopping=stopping.is_set) == 1
 
 
 def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch
 
     only(monkeypatch, chore=chore)
     stopping = threading.Event()
-    attendant = Attendant(stopping, settings.REACH)
+    attendant = PeriodicJobs(stopping, settings.REACH)
     attendant.start()
     wait_until(lambda: len(calls) == 4)
     stopping.set()
@@ -103,7 +103,7 @@ def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_somethin
     only(monkeypatch, often=often, tell_of_held_lines=seldom)
     monkeypatch.setattr(periodic, "SELDOM_SECONDS", ONE_DAY)
     stopping = threading.Event()
-    attendant = Attendant(stopping, settings.REACH)
+    attendant = PeriodicJobs(stopping, settings.REACH)
     attendant.start()
     wait_until(lambda: calls.count("often") == 4)
     stopping.set()
@@ -125,7 +125,7 @@ def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
     only(monkeypatch)
     tasks.attend()
     assert not probed.is_set()
-    attendant = Attendant(stopping, settings.REACH)
+    attendant = PeriodicJobs(stopping, settings.REACH)
     attendant.start()
     assert probed.wait(PATIENCE)
     stopping.set()

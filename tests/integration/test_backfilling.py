@@ -12,8 +12,8 @@ from django.test import Client
 
 from broker_project.core.db import forget_connection
 from delivery.models import Delivery, Message, Replay, ReplayState
-from delivery.replay import backfill_job, backfilling
-from delivery.replay.backfilling import go_on
+from delivery.replay import backfill_job
+from delivery.replay.backfill_job import go_on
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories
@@ -52,7 +52,7 @@ def test_nothing_is_sent_before_all_is_lined_up(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(kind, 10)
-    monkeypatch.setattr(backfilling, "SLICE", 3)
+    monkeypatch.setattr(backfill_job, "SLICE", 3)
     one = new(kind, receiver)
     start(one)
     publish_bodies(kind, b"live")
@@ -88,7 +88,7 @@ def test_whoever_published_without_seeing_it_is_waited_for(
 def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backfilling, "SLICE", 7)
+    monkeypatch.setattr(backfill_job, "SLICE", 7)
     numbers, enough = itertools.count(), threading.Event()
     published: list[bytes] = []
 
@@ -124,7 +124,7 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
     kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = publish_numbered(kind, 10)
-    monkeypatch.setattr(backfilling, "SLICE", 4)
+    monkeypatch.setattr(backfill_job, "SLICE", 4)
     one = new(kind, receiver)
     backfill = start(one)
     go_on()
@@ -132,7 +132,7 @@ def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
     for _ in range(2):
         with monkeypatch.context() as broken:
             # The last statement of the slice: its deliveries have been made by then.
-            broken.setattr(backfilling, "MOVE", "SELECT 1 / 0, %(id)s")
+            broken.setattr(backfill_job, "MOVE", "SELECT 1 / 0, %(id)s")
             with pytest.raises(Error):
                 go_on()
         some_time_later()

@@ -9,10 +9,9 @@ from django.db import connection
 
 from delivery.models import Delivery, Message, Replay, ReplayState
 from delivery.pause import pause, resume
-from delivery.replay import backfill_job, backfilling
-from delivery.replay.backfill_job import begin
-from delivery.replay.backfilling import go_on
-from delivery.replay.locating import published_before
+from delivery.replay import backfill_job
+from delivery.replay.backfill_job import begin, go_on
+from delivery.replay.missed import published_before
 from delivery.replay.replay_job import cancel
 from subscriptions.models import EventType, PausedBy, Status, Subscription
 from tests import factories
@@ -168,7 +167,7 @@ def test_many_event_types_are_looked_at_in_the_order_of_publishing(
 ) -> None:
     kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
     bodies = [publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
-    monkeypatch.setattr(backfilling, "SLICE", 10)
+    monkeypatch.setattr(backfill_job, "SLICE", 10)
     one = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
     run(start(one))
     assert bodies_of(one) == bodies

@@ -8,11 +8,10 @@ from django.conf import settings
 from django.db.models.functions import Now
 from django.test import Client
 
-from broker_project.core.keyring import Keyring
-from broker_project.core.sealing import CALLBACK_TOKEN
-from delivery.callbacks.terms import callback_terms
+from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from delivery.callbacks.address import callback_terms
 from delivery.models import Attempt, Callback, Delivery, QueueGroup
-from delivery.worker.judging import KEPT_BODY_BYTES
+from delivery.worker.topic import KEPT_BODY_BYTES
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
 from tests.calling_back import JOB, RESULT, publish_job

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import resolve
 
-from subscriptions.api.noting import Noted
+from subscriptions.api.resources import Noted
 from subscriptions.models import Scope
 from tests import factories
 from tests.clients import client_with

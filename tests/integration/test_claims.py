@@ -6,7 +6,7 @@ import pytest
 
 from delivery.dispatch.claim import CAPACITY, Claim, claim
 from delivery.models import Lane, Line
-from delivery.publish.placing import sender_lines
+from delivery.publish.routing import sender_lines
 from tests.factories import subscriber
 
 pytestmark = pytest.mark.django_db

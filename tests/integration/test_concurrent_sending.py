@@ -7,12 +7,11 @@ import pytest
 from delivery.dispatch.claim import claim
 from delivery.models import Delivery, Line, PageRead
 from delivery.statuses import DeliveryStatus
-from delivery.worker import driver, run_lines
+from delivery.worker import event_loop, run_lines
 from delivery.worker.buffer import BodyBudget
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
-from delivery.worker.runs import Run
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.steps import Turn
 from subscriptions.models import Processing, Subscriber, Subscription
 from tests.driving import (
     Worker,
@@ -84,7 +83,7 @@ def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: 
     publish_numbered(wanted.event_type, 3)
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
     first, second, _ = (one.id for one in hand_of(taken))
-    line = Wanted(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
+    line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
     hand = read_pages([line], BodyBudget(1_000))[line.line_id]
     assert [one.id for one in iter(lambda: hand.take(aside_next=False), None)] == [second]
 
@@ -124,7 +123,7 @@ def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription
     for head in (None, Delivery.objects.order_by("-id")[0].pk):
         Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
         (taken,) = claim([line.pk], worker="worker")
-        strands.append(len(run_lines.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16).strands))
+        strands.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16).strands))
     assert (strands, hand_of(taken)[0].id) == ([3, 1], head)
 
 
@@ -151,8 +150,8 @@ def test_how_many_there_are_counts_from_the_next_request_on(
 def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "MOST_UNDER_WAY", 6)
-    monkeypatch.setattr(driver, "MOST_BESIDE", 2)
+    monkeypatch.setattr(event_loop, "MOST_UNDER_WAY", 6)
+    monkeypatch.setattr(event_loop, "MOST_BESIDE", 2)
     subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
     subscription(subscriber(), wanted.event_type, receiver.url("/a"))
     gate = closed_gate(receiver)
@@ -179,7 +178,7 @@ def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: N
 def begin_all_and_vanish(line: Line) -> list[int]:
     """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.driven(taken, Run([line.pk], 1.0), 0.0, under_way=16)
+    driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16)
     begun = hand_of(taken)[: len(driven.strands)]
     return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
 

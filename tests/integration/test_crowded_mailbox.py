@@ -5,9 +5,8 @@ from django.db import connection, transaction
 from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
-from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER
-from delivery.mailbox.fetching import LEAST_REACH, REACH, fetch
-from delivery.mailbox.looking_out import LOOK
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LEAST_REACH, REACH, fetch
+from delivery.mailbox.long_poll import LOOK
 from delivery.models import Delivery
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered

@@ -3,9 +3,8 @@
 import pytest
 from django.db import connection
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Delivery, Lane, Line
-from delivery.operations import SLICE
+from delivery.operations import SLICE, cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from tests import factories
 from tests.driving import Worker, line_of, publish_numbered, wait_until_done

@@ -12,11 +12,11 @@ from django.db.models.functions import Now
 
 from delivery.models import Attempt, Delivery, QueueGroup
 from delivery.statuses import DeliveryStatus
-from delivery.worker import batches, run_lines, runs
-from delivery.worker.driver import MOST_BODY_BYTES
-from delivery.worker.lines import settle
+from delivery.worker import pending_settles, run_lines, steps
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.settle import settle
 from delivery.worker.settlements import Settled
-from delivery.worker.settling import settle_groups
 from subscriptions.models import EventKind, Subscription
 from tests.driving import (
     Worker,
@@ -158,7 +158,7 @@ def test_a_commit_that_was_not_heard_of_is_not_doubled(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
 ) -> None:
     unheard = Unheard(when)
-    monkeypatch.setattr(batches, "settle", unheard)
+    monkeypatch.setattr(pending_settles, "settle", unheard)
     receiver.on("/a", answer(status), answer())
     publish_numbered(wanted.event_type, 3)
     worker = Worker()
@@ -179,7 +179,7 @@ def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgot
     unheard = Unheard("marks")
     moved = receiver.url("/moved")
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=moved)
-    monkeypatch.setattr(batches, "settle", unheard)
+    monkeypatch.setattr(pending_settles, "settle", unheard)
     publish_numbered(wanted.event_type, 3)
     worker = Worker()
     worker.start()
@@ -200,7 +200,7 @@ def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_send
     wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
     unheard = Unheard("marks", settle_groups)
     unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
-    monkeypatch.setattr(batches, "settle_groups", unheard)
+    monkeypatch.setattr(pending_settles, "settle_groups", unheard)
     publish_numbered(jobs, 30)
     with working():
         hurry_until_done()
@@ -212,8 +212,8 @@ def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
     worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
-    monkeypatch.setattr(runs, "STILL_SECONDS", PATIENCE)
+    monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE)
     before = time.monotonic()
-    assert run_lines.drive([], worker.driver) == []
+    assert run_lines.run_lines([], worker.driver) == []
     assert time.monotonic() - before < PATIENCE / 2
     assert Delivery.objects.count() == 0

@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 
 from delivery.models import Message
-from delivery.status.dead_letters_ import REASONS, WITH_STATUS
+from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of
@@ -137,9 +137,9 @@ def test_what_else_has_ended_is_not_looked_at(
     with connection.cursor() as cursor:
         cursor.execute(MANY_REDUNDANT, [subscription.pk])
         cursor.execute("ANALYZE delivery_delivery")
-        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {WITH_STATUS.format(**order)}", asked)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ALL_WITH_STATUS.format(**order)}", asked)
         ((answer,),) = cursor.fetchall()
-    plan = Explained(WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
+    plan = Explained(ALL_WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
     assert (plan.searched, plan.rows_read) == ([], 2 * len(REASONS))
 
 

@@ -10,11 +10,10 @@ from django.utils import timezone
 
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
-from delivery.dispatch.delaying import begin_delayed
-from delivery.dispatch.sweep import lines_with_due_work
-from delivery.holding import release_one
+from delivery.dispatch.sweep import begin_delayed, lines_with_due_work
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Message, QueueGroup
+from delivery.operations import release_one
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import hand_of, line_of, publish_bodies, statuses, wait_until_done, working

@@ -6,15 +6,15 @@ import pytest
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.api.attempts import AttemptSerializer
-from delivery.cancelling import cancel_deliveries_of
+from delivery.api.deliveries import AttemptSerializer
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import due_by_queue, still_due
-from delivery.maintenance.expiring import expire_replies, remove_ended_lines
+from delivery.maintenance.expiry import expire_replies, remove_ended_lines
 from delivery.models import Callback, Delivery, Lane, Line, Message
+from delivery.operations import cancel_deliveries_of
 from delivery.status.callback_status import CallbackState
 from delivery.statuses import FINAL, DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import EventType, Publisher, Subscription
 from tests.calling_back import JOB, RESULT, called_back, job_type, post
 from tests.driving import Worker, attempts_of, begin_and_vanish, expire_lease, make_due, settlement, working

@@ -7,8 +7,8 @@ from django.db.models import F
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.maintenance import expiring, maintainer
-from delivery.maintenance.expiring import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.maintenance import expiry, maintainer
+from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
 from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, PageRead
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Publisher
@@ -78,7 +78,7 @@ def test_replies_under_way_do_not_keep_others_from_expiring(
     oldest = Line.objects.filter(lane=Lane.CALLBACK).earliest("id")
     Line.objects.filter(pk=oldest.pk).update(due_at=Now() - DAY)
     Delivery.objects.filter(line=oldest).update(status=DeliveryStatus.IN_FLIGHT)
-    monkeypatch.setattr(expiring, "EXPIRE", expiring.EXPIRE.replace(f"LIMIT {expiring.SLICE}", "LIMIT 1"))
+    monkeypatch.setattr(expiry, "EXPIRE", expiry.EXPIRE.replace(f"LIMIT {expiry.SLICE}", "LIMIT 1"))
     assert expire_replies() == 1
 
 
@@ -120,7 +120,7 @@ def test_a_chain_is_forgotten_slice_by_slice(
     grow_older(100)
     expire_replies()
     remove_ended_lines()
-    monkeypatch.setattr(expiring, "FORGET", expiring.FORGET.replace(f"LIMIT {expiring.SLICE}", "LIMIT 1"))
+    monkeypatch.setattr(expiry, "FORGET", expiry.FORGET.replace(f"LIMIT {expiry.SLICE}", "LIMIT 1"))
     assert forget_callbacks(keep_days=KEPT_DAYS) == 4
 
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from broker_project.core.egress import networks_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy, networks_in
 from delivery.models import Message
 from subscriptions.models import EventType, Subscription
 from tests import factories
@@ -40,7 +39,7 @@ DISGUISED = [
 
 @pytest.fixture(autouse=True)
 def _only_the_internet(settings: Any) -> None:
-    settings.REACH = Reach()
+    settings.REACH = EgressPolicy()
 
 
 @pytest.fixture
@@ -107,6 +106,6 @@ def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventTy
 
 
 def test_what_a_setting_allows_is_taken(made: Subscription, settings: Any) -> None:
-    settings.REACH = Reach(networks_in("10.1.0.0/16"))
+    settings.REACH = EgressPolicy(networks_in("10.1.0.0/16"))
     answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]}, content_type=JSON)
     assert (answer.status_code, answer.json()["endpoint"]) == (200, INNER[3])

@@ -9,17 +9,17 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent, Message, QueueGroup
 from delivery.worker import run_lines
 from delivery.worker.buffer import BodyBudget
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
+from delivery.worker.pages import PageRequest
 from delivery.worker.queue_pages import read_groups
-from delivery.worker.runs import Run
-from delivery.worker.settling import settle_groups
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.settle import settle
+from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import (
@@ -106,7 +106,7 @@ def test_what_is_overdue_is_not_sent_even_where_nobody_has_ended_it(
     publish_bodies(event_type, b"0", ttl=HOUR)
     line = line_of(wanting.subscriber)
     (taken,) = claim([line.pk], worker="w")
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
     (in_hand,) = hand_of(taken)
     end_time()
 
@@ -120,8 +120,8 @@ def test_an_overdue_queue_message_is_not_sent_even_where_nobody_has_ended_it() -
     factories.subscription(event_type=queue)
     publish_bodies(queue, b"{}", ttl=HOUR)
     (taken,) = claim([QueueGroup.objects.get().line_id or 0], worker="w")
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
-    page = Wanted(taken.line_id, taken.epoch, None, taken.capacity)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    page = PageRequest(taken.line_id, taken.epoch, None, taken.capacity)
     group = read_groups([page], BodyBudget(PLENTY), callback_terms())[taken.line_id].take(aside_next=False)
     assert group
     end_time()

@@ -6,15 +6,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from delivery.holding import release
 from delivery.mailbox import fetch_messages
-from delivery.mailbox.answering import acknowledge
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box, Fetched
+from delivery.mailbox.acknowledge import acknowledge
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.mailbox import Box, Fetched
 from delivery.models import Delivery
+from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 from tests.driving import activate, inactivate, publish_bodies, publish_numbered
 from tests.mailboxes import at_once, box_of, fetched, pulled_subscription, time_out
 
@@ -168,7 +168,7 @@ def test_what_is_held_is_handed_out_once_it_is_released(pulled: Subscription) ->
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_comes_in_the_form_that_its_subscription_wants(pulled: Subscription) -> None:
-    Subscription.objects.filter(pk=pulled.pk).update(output=Output.CLOUDEVENTS_STRUCTURED)
+    Subscription.objects.filter(pk=pulled.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
     publish_bodies(pulled.event_type, b'{"a":1}')
     (one,) = fetched(pulled)
     assert dict(one.content.headers)["Content-Type"] == "application/cloudevents+json"

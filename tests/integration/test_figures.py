@@ -6,14 +6,20 @@ from collections import Counter, defaultdict
 import pytest
 from django.db import models as django_models
 
-from analytics.figures.backlog import highest_backlog
-from analytics.figures.ordering import audit, findings
-from analytics.figures.queues import balance, messages_by_sender, shares
-from analytics.figures.reliability import Totals, outcomes, totals
+from analytics.figures.ordering import audit, findings, highest_backlog
 from analytics.figures.selection import Selection
-from analytics.figures.success import Failing, failing_endpoints
-from analytics.figures.traffic import histograms, latencies, latency
-from analytics.figures.volume import NAMED, messages_and_bytes, messages_by_publisher
+from analytics.figures.success import Failing, Totals, failing_endpoints, outcomes, totals
+from analytics.figures.traffic import (
+    NAMED,
+    balance,
+    histograms,
+    latencies,
+    latency,
+    messages_and_bytes,
+    messages_by_publisher,
+    messages_by_sender,
+    shares,
+)
 from analytics.models import AuditFinding, Backlog, EndpointShare, Latency, Reliability, SenderLoad, Volume
 from analytics.pipeline import tables
 from analytics.pipeline.job import DAY

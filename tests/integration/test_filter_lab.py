@@ -6,8 +6,8 @@ from django.urls import reverse
 from django.utils.html import strip_tags
 
 from delivery.models import Message
-from delivery.playground import trials_
-from subscriptions.filters import parse_filter, work
+from delivery.playground import trials
+from subscriptions.filters import document, parse_filter
 from subscriptions.models import EventType, Subscription
 from tests import factories
 from tests.clients import Answer
@@ -88,8 +88,8 @@ def test_the_header_filter_counts(client: Client, event_type: EventType) -> None
     for place in ("eu", "us", "eu"):
         publish(client, b'{"state": "open"}', FILTER_STRING=place)
     for wanted in (None, parse_filter(OPEN)):
-        trial = trials_.try_filters(wanted, event_type, header_filter_string="eu")
-        assert trial == trials_.Trial(tried=3, matching=2, failing=0)
+        trial = trials.try_filters(wanted, event_type, header_filter_string="eu")
+        assert trial == trials.Trial(tried=3, matching=2, failing=0)
 
 
 def test_a_messages_page_matches_deliveries_with_subscriptions(
@@ -115,12 +115,12 @@ def test_the_lab_opens_whatever_its_address_says(admin: Client, query: dict[str,
 def test_a_filter_is_tried_on_no_more_than_fits_into_memory(
     client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials_, "TRIED_BYTES", 45)
-    monkeypatch.setattr(trials_, "AT_ONCE", 1)
+    monkeypatch.setattr(trials, "TRIED_BYTES", 45)
+    monkeypatch.setattr(trials, "AT_ONCE", 1)
     for state in ("open", "shut", "open"):
         publish(client, b'{"state": "%s"}' % state.encode())
-    trial = trials_.try_filters(parse_filter(OPEN), event_type)
-    assert trial == trials_.Trial(tried=2, matching=1, failing=0)
+    trial = trials.try_filters(parse_filter(OPEN), event_type)
+    assert trial == trials.Trial(tried=2, matching=1, failing=0)
 
 
 def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
@@ -129,10 +129,10 @@ def test_a_filter_is_tried_on_no_more_than_takes_a_moment(
     for _ in range(3):
         publish(client, b'{"state": "open", "huge": 1e999999}')
     costly = parse_filter("$$->'Body'->>'state' like '_%'")
-    monkeypatch.setattr(work, "MOST_WORK", 15)
-    assert trials_.try_filters(costly, event_type) == trials_.Trial(tried=2, matching=2, failing=0)
+    monkeypatch.setattr(document, "MOST_WORK", 15)
+    assert trials.try_filters(costly, event_type) == trials.Trial(tried=2, matching=2, failing=0)
     failing = parse_filter("$$->'Body'->'huge' = '1'")
-    assert trials_.try_filters(failing, event_type) == trials_.Trial(tried=3, matching=0, failing=3)
+    assert trials.try_filters(failing, event_type) == trials.Trial(tried=3, matching=0, failing=3)
 
 
 @pytest.mark.parametrize(

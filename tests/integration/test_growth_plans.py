@@ -11,20 +11,19 @@ from django.test import Client
 
 from benchmarks import filling
 from broker_project.core.db import forget_connection
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery
+from delivery.operations import cancel_deliveries_of
 from delivery.status.in_flight import UNDER_WAY, under_way
-from delivery.status.standing import held_lines, standings_of, unfinished_of
+from delivery.status.line_status import held_lines, line_statuses, unfinished_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
-from delivery.worker.line import DrivenLine
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
-from delivery.worker.settlements import Further
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.settlements import SideEffects
 from subscriptions.models import Subscriber, Subscription
 from tests.clients import client_of, client_of_admin
 from tests.driving import (
@@ -147,12 +146,12 @@ def move_apart_and_suspend(grown: Grown) -> None:
     line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
     publish_numbered(grown.event_type, 5)
     driven, first, _ = begin_and_vanish(line)
-    apart = Further(to_line_id=retry_line.pk, meaning="retry_lane")
+    apart = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
     pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
     settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
     expire_lease(line)
     driven, second, _ = begin_and_vanish(line)
-    announced = Further(announces=True, meaning="end")
+    announced = SideEffects(announces=True, meaning="end")
     unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
     third = hand_of(driven.claim)[0]
     settle(
@@ -161,7 +160,7 @@ def move_apart_and_suspend(grown: Grown) -> None:
         marks=[driven.mark(third)],
     )
     stamp = third.destination.stamp
-    suspends = Further(suspends=True, stamp=stamp, probe=60.0, announces=True, meaning="suspend")
+    suspends = SideEffects(suspends=True, stamp=stamp, probe=60.0, announces=True, meaning="suspend")
     settle(
         epochs(driven),
         settlements=[settlement(driven, third, **pending, further=suspends)],
@@ -170,19 +169,19 @@ def move_apart_and_suspend(grown: Grown) -> None:
     Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
     assert still_due([line.pk, retry_line.pk]) == [line.pk]
     driven, third, _ = begin_and_vanish(line)
-    settle(epochs(driven), settlements=[settlement(driven, third, further=Further(resumes=True, announces=True))])
+    settle(epochs(driven), settlements=[settlement(driven, third, further=SideEffects(resumes=True, announces=True))])
     assert retry_line.pk in lines_with_due_work()
     settle(epochs(driven), states=[driven.state(let_go=True)])
 
 
-def epochs(driven: DrivenLine) -> dict[int, int]:
+def epochs(driven: ActiveLine) -> dict[int, int]:
     return {driven.id: driven.claim.epoch}
 
 
 def look(grown: Grown) -> None:
     """Look at lines and subscriptions."""
     for line in grown.busy[0].subscriber.lines.all():
-        standings_of([line.pk])  # counts each line's backlog, to a limit
+        line_statuses([line.pk])  # counts each line's backlog, to a limit
     held_lines()
     unfinished_of([one.pk for one in grown.parked])
 
@@ -230,7 +229,7 @@ def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes_and_not
         cursor.execute("VACUUM delivery_open")
     with explaining(monkeypatch) as statements:
         for line in lines:
-            read_pages([Wanted(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
+            read_pages([PageRequest(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
     assert max(one.rows_read for one in statements) < 500
 
 

@@ -8,12 +8,11 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 from django.urls import reverse
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
-from delivery.holding import release
 from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
-from delivery.status.standing import LineState, Standing, standings_of
+from delivery.operations import cancel_deliveries_of, release
+from delivery.status.line_status import LineState, LineStatus, line_statuses
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of, client_of_admin
@@ -103,15 +102,15 @@ def test_what_is_held_wakes_no_line_and_is_counted_in_its_standing(wanted: Subsc
     publish_bodies(wanted.event_type, UNREADABLE, UNREADABLE)
     line = line_of(wanted.subscriber).pk
     assert (lines_with_due_work(), still_due([line])) == ([], [])
-    assert standings_of([line])[line] == Standing(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
+    assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
     now = client_of().get("/api/v1/subscribers/shop/line").json()
     assert (now["state"], now["waiting"], now["set_aside"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
     page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
     assert "AWAITING_RELEASE" in page
     publish_bodies(wanted.event_type, b'{"n": 1}')
-    assert standings_of([line])[line] == Standing(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
+    assert line_statuses([line])[line] == LineStatus(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
     inactivate(wanted)
-    assert standings_of([line])[line].state == LineState.INACTIVE
+    assert line_statuses([line])[line].state == LineState.INACTIVE
     assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}
 
 

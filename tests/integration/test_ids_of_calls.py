@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 
 from broker_project.core.db import rows
-from delivery.sync.statements import BEGIN
+from delivery.sync.record import BEGIN
 from tests.connections import another_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)

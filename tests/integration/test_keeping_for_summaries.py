@@ -8,9 +8,9 @@ import structlog
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.maintenance.kept_days import days_kept
 from delivery.maintenance.maintainer import maintain
 from delivery.maintenance.partitions import DAYS_AHEAD, open_days, today
+from delivery.maintenance.retention import days_kept
 from delivery.models import StorageDay
 
 KEEP_DAYS = 14

@@ -10,13 +10,14 @@ from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
 from delivery.dispatch.claim import claim
+from delivery.limits import MAX_LINE_BYTES
 from delivery.models import Delivery, Message
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
 from delivery.worker import run_lines
-from delivery.worker.buffer import MAX_BYTES, BodyBudget, Hand, InHand
-from delivery.worker.driver import MOST_BODY_BYTES
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import EventType, Subscription
 from tests.driving import (
     PLENTY,
@@ -91,15 +92,20 @@ def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker
     assert receiver.bodies("/a") == bodies
 
 
-def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Hand[InHand]:
+def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
     line = line_of(wanted.subscriber)
-    return read_pages([Wanted(line.pk, line.epoch, None, capacity)], budget)[line.pk]
+    return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]
 
 
 @pytest.mark.behaviour("4.2")
 @pytest.mark.parametrize(
     ("sizes", "in_hand"),
-    [([MAX_BYTES // 2] * 3, 2), ([MAX_BYTES, 1], 1), ([1, MAX_BYTES], 1), ([1, MAX_BYTES - 1, 1], 2)],
+    [
+        ([MAX_LINE_BYTES // 2] * 3, 2),
+        ([MAX_LINE_BYTES, 1], 1),
+        ([1, MAX_LINE_BYTES], 1),
+        ([1, MAX_LINE_BYTES - 1, 1], 2),
+    ],
 )
 def test_a_page_has_at_most_a_mebibyte_but_always_one(wanted: Subscription, sizes: list[int], in_hand: int) -> None:
     publish_bodies(wanted.event_type, *[b"x" * size for size in sizes])
@@ -132,14 +138,14 @@ def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subsc
 def test_lines_that_share_a_small_budget_all_get_through(
     receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("delivery.worker.driver.MOST_BODY_BYTES", 3 * MAX_BYTES)
+    monkeypatch.setattr("delivery.worker.event_loop.MOST_BODY_BYTES", 3 * MAX_LINE_BYTES)
     kind = event_type()
     for number in range(8):
         subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
-    publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_BYTES - 1) for number in range(4)])
+    publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
     with working() as worker:
         wait_until_done()
-        wait_until(lambda: worker.driver.budget._left == 3 * MAX_BYTES)
+        wait_until(lambda: worker.driver.budget._left == 3 * MAX_LINE_BYTES)
     for number in range(8):
         assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from django.db.models.functions import Now
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
-from delivery.worker.lines import settle
+from delivery.operations import cancel_deliveries_of
+from delivery.worker.settle import settle
 from subscriptions.models import Subscription
 from tests.driving import begin_and_vanish, expire_lease, hand_of, line_of, publish_numbered, retry_line_of, settlement
 from tests.factories import subscriber, subscription

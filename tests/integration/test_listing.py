@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Delivery
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import Subscriber
 from tests.clients import client_of, client_of_admin
 from tests.driving import begin_and_vanish, line_of, publish_numbered, settlement

@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.models.functions import Now
 from django.test import Client
 
-from delivery.mailbox.answering import extend
+from delivery.mailbox.acknowledge import extend
 from delivery.mailbox.results import ReceiptCode
 from delivery.models import Delivery
 from delivery.status import dead_letters, in_flight

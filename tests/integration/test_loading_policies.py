@@ -6,7 +6,7 @@ from delivery.retry import TEAMFORGE_POLICY, RetryPolicy, policy_of
 from delivery.webhook.destination import destinations_of
 from subscriptions import models
 from subscriptions.models import Subscription
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 from subscriptions.retry_policies import PRESETS
 from tests.factories import retry_policy, subscription
 
@@ -50,9 +50,9 @@ def test_a_policy_is_read_once_for_all_that_follow_it() -> None:
 
 
 def test_rate_and_form_come_along() -> None:
-    limited = subscription(rate_limit=4.0, output=Output.CLOUDEVENTS_BINARY)
+    limited = subscription(rate_limit=4.0, output=PayloadFormat.CLOUDEVENTS_BINARY)
     found = destinations_of([limited.pk])[limited.pk]
-    assert (found.spacing, found.output, found.half_open) == (0.25, Output.CLOUDEVENTS_BINARY, False)
+    assert (found.spacing, found.output, found.half_open) == (0.25, PayloadFormat.CLOUDEVENTS_BINARY, False)
 
 
 def test_what_is_paused_goes_nowhere_unless_on_trial() -> None:

@@ -10,9 +10,8 @@ from django.db import OperationalError
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection, rows
-from delivery.mailbox import looking_out
-from delivery.mailbox.long_poll import Poll, Room
-from delivery.mailbox.looking_out import LOOK, LookOut
+from delivery.mailbox import long_poll
+from delivery.mailbox.long_poll import LOOK, MailboxPoller, Poll, Room
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Delivery, Lane, Line
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
@@ -40,7 +39,7 @@ def found(*subscribers: Subscriber, polls: int = 3) -> list[int]:
         seated: list[list[Poll | None]] = [
             [seats.enter_context(room.seat(one.pk)) for _ in range(polls)] for one in subscribers
         ]
-        look_out = LookOut(room)
+        look_out = MailboxPoller(room)
         look_out.look()
         return [sum(poll is not None and poll.is_woken for poll in its) for its in seated]
 
@@ -157,13 +156,13 @@ def test_whoever_looks_out_goes_on_though_nothing_works_for_a_while(
 
         return acted
 
-    monkeypatch.setattr(looking_out, "AFTER_FAILURE_SECONDS", 0.001)
-    monkeypatch.setattr(looking_out, "forget_connection", failing_first(forget_connection))
-    monkeypatch.setattr(looking_out, "rows", failing_first(rows))
+    monkeypatch.setattr(long_poll, "AFTER_FAILURE_SECONDS", 0.001)
+    monkeypatch.setattr(long_poll, "forget_connection", failing_first(forget_connection))
+    monkeypatch.setattr(long_poll, "rows", failing_first(rows))
     publish_numbered(event_type, 1)
     room = Room()
     with room.seat(pulled.subscriber_id) as poll:
-        look_out = LookOut(room)
+        look_out = MailboxPoller(room)
         look_out.start()
         assert poll
         assert poll.wait(PATIENCE), "it looked again in the end"

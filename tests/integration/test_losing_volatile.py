@@ -11,14 +11,14 @@ from django.utils import timezone
 from structlog.testing import capture_logs
 
 from broker_project.core.db import rows
-from broker_project.core.sealing import keyring
+from broker_project.core.keyring import keyring
 from delivery.models import Delivery, Pace, VolatileCount, VolatileOutcome
 from delivery.tasks import send_volatile
-from delivery.volatile import counters, pacing, send_once
-from delivery.volatile.envelope import PURPOSE, Parcel
-from delivery.worker.pace_statements import LATE
+from delivery.volatile import counters, send_once
+from delivery.volatile.envelope import PURPOSE, Envelope
+from delivery.worker.settle_sql import LATE
 from subscriptions.models import EventType, Subscription
-from subscriptions.models.pausable import PausedBy
+from subscriptions.models.subscriptions import PausedBy
 from tests import factories
 from tests.clients import Answer
 from tests.driving import retry_line_of, wait_until_done, working
@@ -87,7 +87,7 @@ def slot() -> datetime:
 def test_the_slot_is_for_what_is_stored_and_waits_for_it(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, *, was_tried: bool
 ) -> None:
-    monkeypatch.setattr(pacing, "TAKE", pacing.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
+    monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
     before = slot()
     publish(client, b'{"stored": true}')
     if was_tried:
@@ -104,7 +104,7 @@ def test_the_slot_is_for_what_is_stored_and_waits_for_it(
 def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due(
     client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pacing, "TAKE", pacing.TAKE.replace(LATE, "interval '1 hour'"))
+    monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))
     before = slot()
     publish(client, **VOLATILE)
     work()
@@ -129,7 +129,7 @@ def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription
     (task,) = tasks()
     parcel_id, sealed = arguments_in(task)
     keys = keyring(PURPOSE)
-    late = replace(Parcel.opened(parcel_id, sealed, keys), seconds=0.0)
+    late = replace(Envelope.opened(parcel_id, sealed, keys), seconds=0.0)
     send_volatile(parcel_id, late.sealed(keys))
     assert (counted(limited)["expired"], slot()) == (1, before)
 
@@ -178,8 +178,8 @@ def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, 
 
 
 def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
-    of = counters.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
-    processes = [counters.Tallies() for _ in range(3)]
+    of = counters.VolatileTally(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    processes = [counters.VolatileCounters() for _ in range(3)]
     for number, one in enumerate(processes, 1):
         one.start()
         one.count(of, VolatileOutcome.DELIVERED, number)
@@ -190,8 +190,8 @@ def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
 
 
 def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) -> None:
-    one = counters.Tallies()
-    of = counters.Counted(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    one = counters.VolatileCounters()
+    of = counters.VolatileTally(1_700_000_000 // 3600 * 3600, event_type.pk, None)
     rows("ALTER TABLE delivery_volatilecount RENAME TO elsewhere")
     try:
         for _ in range(2):

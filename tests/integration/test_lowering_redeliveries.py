@@ -2,8 +2,8 @@
 
 import pytest
 
-from delivery.mailbox.answering import give_back
-from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.acknowledge import give_back
+from delivery.mailbox.unread import return_overdue
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered, statuses

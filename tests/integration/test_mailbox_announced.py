@@ -4,8 +4,8 @@ import orjson
 import pytest
 from django.utils import timezone
 
-from delivery.announcing import announce
-from delivery.mailbox.answering import give_back
+from delivery.announcements import announce
+from delivery.mailbox.acknowledge import give_back
 from delivery.models import Announcement, LineEvent, Message
 from subscriptions.edit import change
 from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription

@@ -11,14 +11,12 @@ from django.db.models import F
 from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import end_leases_of
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.mailbox.purging import purge
-from delivery.mailbox.returning import return_overdue
-from delivery.mailbox.unread import expire_unread
+from delivery.mailbox.unread import expire_unread, purge, return_overdue
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
+from delivery.operations import cancel_deliveries_of
 from subscriptions.models import DeliveryMode, Status, Subscriber
 from tests.anything_goes import TABLES
 from tests.driving import make_due, publish_bodies
@@ -228,4 +226,4 @@ def test_anything_goes_in_a_mailbox(seed: int, elsewhere: "psycopg.Connection[An
     finally:
         with connection.cursor() as cursor:
             for table in TABLES:
-                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+                cursor.execute(f"DELETE FROM {table}")

@@ -3,15 +3,14 @@
 import pytest
 from django.db import connection
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch import notify
-from delivery.mailbox import returning
-from delivery.mailbox.answering import acknowledge, give_back
-from delivery.mailbox.returning import return_overdue
-from delivery.mailbox.unread import expire_unread
+from delivery.mailbox import unread
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import expire_unread, return_overdue
 from delivery.maintenance.periodic import CHORES
 from delivery.models import Announcement, Delivery
-from delivery.reasons import told
+from delivery.operations import cancel_deliveries_of
+from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import line_of, publish_numbered, statuses
@@ -67,7 +66,7 @@ def test_a_message_fails_once_its_redeliveries_are_used_up(
             assert return_overdue() == (number > most)
     times = f"{most + 1} time{'s' if most else ''}"
     assert statuses(pulled) == [FAILED, PENDING]
-    assert reasons(pulled)[0] == told(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
+    assert reasons(pulled)[0] == redact_reason(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
     assert [one.content.body for one in fetched(pulled)] == [b"1"]
 
 
@@ -118,7 +117,7 @@ def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled
         time_out()
         assert (fetched(pulled), return_overdue()) == ([], 1)
     expected = (DELIVERED, "") if how == "acknowledged" else (CANCELLED, "cancelled while in flight")
-    assert [(statuses(pulled)[0], told(reasons(pulled)[0]))] == [expected]
+    assert [(statuses(pulled)[0], redact_reason(reasons(pulled)[0]))] == [expected]
 
 
 @pytest.mark.behaviour("9.8", "4.11")
@@ -142,10 +141,10 @@ def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
 def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 1")
-    small = small.replace(f"LIMIT {returning.STRETCH}", "LIMIT 2").replace(f"OFFSET {returning.STRETCH}", "OFFSET 2")
-    monkeypatch.setattr(returning, "RETURN", small)
-    monkeypatch.setattr(returning, "walk_of_this_process", returning.Walk())
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 1")
+    small = small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 2").replace(f"OFFSET {unread.STRETCH}", "OFFSET 2")
+    monkeypatch.setattr(unread, "RETURN", small)
+    monkeypatch.setattr(unread, "walk_of_this_process", unread.Walk())
     beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
     publish_numbered(pulled.event_type, 9)
     ids = [[one.delivery_id for one in fetched(box)] for box in (pulled, beside)]
@@ -163,8 +162,8 @@ def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
 def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = returning.RETURN.replace(f"LIMIT {returning.REACH}", "LIMIT 2")
-    monkeypatch.setattr(returning, "RETURN", small.replace(f"LIMIT {returning.STRETCH}", "LIMIT 0"))
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 2")
+    monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 0"))
     publish_numbered(pulled.event_type, 9)
     fetched(pulled)
     with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not

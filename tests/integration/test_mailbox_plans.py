@@ -10,13 +10,12 @@ from django.db import connection
 
 from benchmarks import filling
 from broker_project.core.db import forget_connection, rows
-from delivery.mailbox.answering import acknowledge, extend, give_back
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box
-from delivery.mailbox.looking_out import LOOK
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.long_poll import LOOK
+from delivery.mailbox.mailbox import Box
 from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
-from delivery.mailbox.returning import REACH, RETURN, STRETCH, return_overdue
-from delivery.mailbox.unread import EXPIRE, OF_EACH, expire_unread
+from delivery.mailbox.unread import EXPIRE, OF_EACH, RETURN, RETURN_REACH, STRETCH, expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.connections import another_connection
@@ -95,7 +94,7 @@ def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
     with explaining(monkeypatch) as found:
         go_through(filled)
         go_through(filled, is_ordered=True)
-    clock = {RETURN: 3 * 2 * REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
+    clock = {RETURN: 3 * 2 * RETURN_REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
     assert len(found) > 15
     for one in found:
         assert too_much([one], 3 * clock.get(one.statement, MOST_OF_A_CALL)) == []

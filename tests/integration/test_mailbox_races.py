@@ -12,15 +12,13 @@ import pytest
 from django.db import connection
 
 from broker_project.core.db import forget_connection
-from delivery.holding import release
-from delivery.mailbox import fetching, returning, unread
-from delivery.mailbox.answering import acknowledge, extend
+from delivery.mailbox import fetch_messages, unread
+from delivery.mailbox.acknowledge import acknowledge, extend
 from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
-from delivery.mailbox.hand_outs import Fetched
-from delivery.mailbox.purging import Purged, purge
-from delivery.mailbox.returning import return_overdue
-from delivery.mailbox.unread import expire_unread
+from delivery.mailbox.mailbox import Fetched
+from delivery.mailbox.unread import Purged, expire_unread, purge, return_overdue
 from delivery.models import UNTIL_RELEASED, Delivery
+from delivery.operations import release
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.driving import publish_numbered, statuses
@@ -104,7 +102,7 @@ def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
     if is_late:
         fetched(pulled)
         time_out()
-    with between_looking_and_taking(fetching, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
         assert bodies(fetched(pulled, 1)) == [b"0"]
     assert bodies(slower.result()) == [b"1"]
 
@@ -114,7 +112,7 @@ def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscript
     publish_numbered(pulled.event_type, 2)
     late, _ = fetched(pulled)
     time_out()
-    with between_looking_and_taking(fetching, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
         acknowledge(pulled.subscriber_id, [late.receipt])
     assert bodies(slower.result()) == [b"1"]
 
@@ -139,7 +137,7 @@ def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though
     publish_numbered(pulled.event_type, 2)
     oldest = Delivery.objects.open().order_by("id")[:1].get()
     Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, due_at=UNTIL_RELEASED)
-    taking = between_looking_and_taking(fetching, "FETCH_IN_ORDER", lambda: fetched(pulled), elsewhere)
+    taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetched(pulled), elsewhere)
     with ExitStack() as afterwards, taking as first:
         release([oldest.pk])
         second = afterwards.enter_context(waiting(lambda: fetched(pulled)))
@@ -174,7 +172,7 @@ def test_what_is_prolonged_at_the_last_moment_does_not_fail(pulled: Subscription
     publish_numbered(pulled.event_type, 2)
     late, _ = fetched(pulled)
     time_out()
-    with between_looking_and_taking(returning, "RETURN", return_overdue, elsewhere) as chore:
+    with between_looking_and_taking(unread, "RETURN", return_overdue, elsewhere) as chore:
         extend(pulled.subscriber_id, [late.receipt], seconds=60)
     assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.FAILED])
 

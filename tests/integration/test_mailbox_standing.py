@@ -7,8 +7,8 @@ import pytest
 from django.db.models.functions import Now
 
 from delivery.mailbox import mailbox_status
-from delivery.mailbox.answering import give_back
-from delivery.mailbox.mailbox_status import MailboxStanding, mailboxes_of
+from delivery.mailbox.acknowledge import give_back
+from delivery.mailbox.mailbox_status import MailboxStatus, mailboxes_of
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, Message
@@ -23,7 +23,7 @@ def pulled(storage: None, event_type: EventType) -> Subscription:
     return pulled_subscription(event_type=event_type)
 
 
-def standing_of(wanted: Subscription) -> MailboxStanding:
+def standing_of(wanted: Subscription) -> MailboxStatus:
     return mailboxes_of([wanted.subscriber_id])[wanted.subscriber_id]
 
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailbox.answering import acknowledge, give_back
-from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import return_overdue
 from delivery.models import Delivery, Line
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import (
     attempts_of,

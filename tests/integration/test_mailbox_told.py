@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
-from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, give_back
 from delivery.mailbox.unread import expire_unread
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, Subscription
 from tests import factories
 from tests.driving import (

@@ -8,11 +8,11 @@ import pytest
 from django.db.models.functions import Now
 
 from broker_project.environment import LONGEST_DAYS
-from delivery.holding import release
-from delivery.mailbox.answering import acknowledge
+from delivery.mailbox.acknowledge import acknowledge
 from delivery.mailbox.unread import expire_unread
 from delivery.models import Delivery
-from delivery.reasons import told
+from delivery.operations import release
+from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscription
 from tests.driving import activate, inactivate, line_of, publish_bodies, publish_numbered, retry_line_of, statuses
@@ -48,7 +48,7 @@ def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Sub
     assert (expire_unread(), expire_unread()) == (2, 0)
     assert statuses(pulled) == [IN_FLIGHT, EXPIRED, EXPIRED]
     assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
-    assert told(reasons(pulled)[1]) == "unread for 4 days"
+    assert redact_reason(reasons(pulled)[1]) == "unread for 4 days"
     acknowledge(pulled.subscriber_id, [out[0].receipt])
     assert statuses(pulled)[0] == DELIVERED
 

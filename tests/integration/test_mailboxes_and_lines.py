@@ -5,20 +5,19 @@ from typing import Any
 
 import pytest
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch import notify
 from delivery.dispatch.claim import claim
-from delivery.dispatch.delaying import begin_delayed
-from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
 from delivery.mailbox import long_poll
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
+from delivery.operations import cancel_deliveries_of
 from delivery.replay.backfill_job import count
 from delivery.replay.eligibility import NotNew
-from delivery.replay.resend import Old, line_up
-from delivery.status.standing import LineState, standings_of
+from delivery.replay.resend import Old, create_deliveries
+from delivery.status.line_status import LineState, line_statuses
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.clients import client_of
 from tests.driving import (
@@ -133,7 +132,7 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
     for wanted, lines in ((pulled, []), (pushed, [[line_of(pushed.subscriber).pk]])):
         (one,) = deliveries_of(wanted)
         assert one.message_id
-        line_up([Old(one.pk, one.message_id, wanted.pk, None)], senders=SENDERS)
+        create_deliveries([Old(one.pk, one.message_id, wanted.pk, None)], senders=SENDERS)
         assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
 
 
@@ -141,10 +140,10 @@ def test_what_is_made_again_to_be_fetched_wakes_no_line(
 def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
     publish_numbered(pushed.event_type, 3)
     line = line_of(pulled.subscriber)
-    assert standings_of([line.pk])[line.pk].waiting == 3
+    assert line_statuses([line.pk])[line.pk].waiting == 3
     switch(pushed, PULL)
     Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
-    standing = standings_of([line.pk])[line.pk]
+    standing = line_statuses([line.pk])[line.pk]
     assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 
 from delivery.mailbox import long_poll
-from delivery.mailbox.seats import MOST_SEATS
+from delivery.mailbox.long_poll import MOST_SEATS
 from delivery.models import Delivery
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories

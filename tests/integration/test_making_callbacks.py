@@ -9,11 +9,9 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.core.keyring import Keyring
-from broker_project.core.reach import Reach
-from broker_project.core.sealing import CALLBACK_TOKEN
-from delivery.callbacks.address import hash_of, token_in
-from delivery.callbacks.terms import CallbackTerms
+from broker_project.core.egress import EgressPolicy
+from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from delivery.callbacks.address import CallbackTerms, hash_of, token_in
 from delivery.models import Callback, Message
 from subscriptions.models import EventKind, EventType, Publisher
 from tests import factories
@@ -236,5 +234,5 @@ def test_an_address_survives_a_rotation_of_the_secret(client: Client, job: Event
 def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, job: EventType) -> None:
     publish_job(client)
     keys = Keyring([settings.SECRET_KEY], CALLBACK_TOKEN)
-    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, Reach()))
+    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, EgressPolicy()))
     assert address.startswith("https://broker.example.org/b/api/v1/callbacks/")

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.publish.store import NewMessage
-from subscriptions import candidates, lookup_keys
+from subscriptions import lookup_keys, matching
 from subscriptions.edit import change
-from subscriptions.filters import FilterFailed, parse_filter, text_at, work
-from subscriptions.learned_paths import MOST_PATHS, PATIENCE
-from subscriptions.matching import Match, matching_subscriptions
+from subscriptions.filters import FilterFailed, document, parse_filter, text_at
+from subscriptions.matching import MOST_PATHS, PATIENCE, Match, matching_subscriptions
 from subscriptions.models import EventKind, EventType, Status, Subscriber, Subscription
-from subscriptions.patterns import patterns_of
+from subscriptions.names import patterns_of
 from tests import factories
 from tests.plans import Explained, explaining
 
@@ -63,7 +62,7 @@ class Wish:
 
 @pytest.fixture(autouse=True)
 def _nothing_learned_yet() -> None:
-    candidates.forget()
+    matching.forget()
 
 
 wishes = st.builds(
@@ -134,7 +133,7 @@ def test_the_index_finds_what_looking_at_every_subscription_finds(
         event_types = arranged(wanted)
         batch = [new(event_types[name], body, text, headers=headers) for name, body, text, headers in messages]
         if forgetful:
-            candidates.forget()
+            matching.forget()
         assert matched(*batch) == looked_at_one_by_one(batch)
         assert matched(*batch) == [matched(one)[0] for one in batch]
         transaction.set_rollback(True)
@@ -160,7 +159,7 @@ def read(statements: list[Explained]) -> list[int]:
     return [
         int(one.plan["Plan"]["Actual Rows"])
         for one in statements
-        if one.statement in {candidates.CANDIDATES, candidates.LOCKED}
+        if one.statement in {matching.CANDIDATES, matching.LOCKED}
     ]
 
 
@@ -266,7 +265,7 @@ def test_where_a_value_cannot_be_read_all_filters_on_it_fail() -> None:
 
 @pytest.mark.behaviour("3.6")
 def test_the_filters_of_a_batch_share_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "MOST_WORK", 10_000)
+    monkeypatch.setattr(document, "MOST_WORK", 10_000)
     event_type = factories.event_type()
     (one,) = many(1, event_type, filter="$$->'Body'->'a' = '[]'")
     plain = factories.subscription(event_type=event_type)

@@ -6,11 +6,11 @@ import pytest
 from django.db import connection
 
 from broker_project.core.db import forget_connection
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.publish import routing
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
-from subscriptions import candidates
+from subscriptions import matching
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests import factories
 from tests.plans import Explained, explaining, prepared_here
@@ -21,7 +21,7 @@ CONFIGURED = {"subscriptions_subscription", "subscriptions_subscriber"}
 
 @pytest.fixture
 def event_type(storage: None) -> EventType:
-    candidates.forget()
+    matching.forget()
     return factories.event_type("Big.Event")
 
 
@@ -71,7 +71,7 @@ def test_of_ten_thousand_subscriptions_a_publish_reads_those_that_may_match(
     with explaining(monkeypatch) as statements:
         assert (published(event_type, 4, "7"), published(event_type, 10**9, "")) == (2, 0)
     assert [name for one in statements for name in searched(one) if name in CONFIGURED] == []
-    looked = [one for one in statements if one.statement in {candidates.CANDIDATES, candidates.LOCKED}]
+    looked = [one for one in statements if one.statement in {matching.CANDIDATES, matching.LOCKED}]
     assert [one.plan["Plan"]["Actual Rows"] for one in looked] == [2, 0]
     assert max(one.blocks_read for one in looked) < 100
 

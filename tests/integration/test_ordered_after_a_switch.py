@@ -8,10 +8,10 @@ from django.db import connection
 from broker_project.core.db import rows
 from delivery.dispatch.claim import claim
 from delivery.mailbox.fetch_messages import FETCH_IN_ORDER
-from delivery.mailbox.looking_out import LOOK
+from delivery.mailbox.long_poll import LOOK
 from delivery.models import Line
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import begin_and_vanish, expire_lease, line_of, publish_numbered, settlement
 from tests.factories import subscriber, subscription

@@ -9,7 +9,7 @@ import pytest
 from django.db import connection, transaction
 
 from broker_project.core.db import forget_connection, rows
-from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, give_back
 from delivery.mailbox.fetch_messages import FETCH
 from delivery.models import Delivery
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from delivery.mailbox.answering import acknowledge, extend, give_back
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.mailbox import Box
 from delivery.mailbox.results import ReceiptCode
 from delivery.models import Delivery
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription

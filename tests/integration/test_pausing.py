@@ -15,9 +15,9 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Lane, LineEvent
 from delivery.pause import pause, resume
-from delivery.status.standing import standings_of
+from delivery.status.line_status import line_statuses
 from subscriptions.models import EventKind, RetryPolicy, Subscription
-from subscriptions.models.pausable import PausedBy
+from subscriptions.models.subscriptions import PausedBy
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.driving import hand_of, line_of, publish_bodies, publish_numbered, statuses, wait_until_done, working
@@ -99,7 +99,7 @@ def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: R
     other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
     with working():
         publish_numbered(wanted.event_type, 1)
-        wait_until(lambda: standings_of([line_of(wanted.subscriber).pk])[line_of(wanted.subscriber).pk].hold)
+        wait_until(lambda: line_statuses([line_of(wanted.subscriber).pk])[line_of(wanted.subscriber).pk].hold)
         publish_numbered(other.event_type, 1)
         pause([wanted.pk], reason="")
         wait_until(lambda: statuses(other) == ["DELIVERED"])

@@ -7,7 +7,7 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
-from delivery.dispatch.delaying import begin_delayed
+from delivery.dispatch.sweep import begin_delayed
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from subscriptions.models import PausedBy, Subscription

@@ -11,11 +11,9 @@ import psycopg
 import pytest
 from django.db import connection
 
-from delivery.mailbox.fetching import fetch
-from delivery.mailbox.hand_outs import Box, Fetched
-from delivery.mailbox.long_poll import Room
-from delivery.mailbox.polling import Polled, next_messages
-from delivery.mailbox.seats import MOST_SEATS
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.long_poll import MOST_SEATS, Polled, Room, next_messages
+from delivery.mailbox.mailbox import Box, Fetched
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscription

@@ -8,11 +8,11 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
-from delivery import monitors
-from delivery.cancelling import cancel_deliveries_of
+from delivery import health_probe
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.health_probe import LOOK_SECONDS
 from delivery.models import Announcement, Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
 from delivery.pause import pause, resume
 from subscriptions.models import PausedBy, Subscription
 from tests import factories
@@ -140,7 +140,7 @@ def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Su
 def test_a_monitor_that_says_nothing_holds_nobody_up_and_is_asked_once_at_a_time(
     monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(monitors, "DEADLINE_SECONDS", 3600.0)
+    monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
     if MONITORS._loop:
         MONITORS._loop.stop()
     receiver.on("/health", hang)

@@ -13,7 +13,7 @@ from django.test import Client
 
 from delivery.models import Message
 from subscriptions.models import EventKind, EventType
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 from tests import factories
 from tests.clients import Answer
 from tests.driving import Worker, wait_until_done
@@ -52,9 +52,15 @@ MODES = [http.to_binary_event, http.to_structured_event]
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("url", [EVENTS, OF_TYPE])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("output", [*Output])
+@pytest.mark.parametrize("output", [*PayloadFormat])
 def test_an_event_arrives_as_the_one_it_was(
-    client: Client, receiver: Receiver, worker: Worker, event_type: EventType, mode: Any, output: Output, url: str
+    client: Client,
+    receiver: Receiver,
+    worker: Worker,
+    event_type: EventType,
+    mode: Any,
+    output: PayloadFormat,
+    url: str,
 ) -> None:
     sent = event(time=dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC), tenant="a b")
     wanted = factories.subscription(event_type=event_type, endpoint=receiver.url("/a"), output=output)
@@ -71,7 +77,7 @@ def test_an_event_arrives_as_the_one_it_was(
         name: str(value) for name, value in sent.get_attributes().items()
     }
     assert (received.headers["content-type"] == "application/cloudevents+json") == (
-        output == Output.CLOUDEVENTS_STRUCTURED
+        output == PayloadFormat.CLOUDEVENTS_STRUCTURED
     )
 
 
@@ -154,7 +160,7 @@ def test_a_batch_takes_no_key_for_all(client: Client, event_type: EventType) -> 
 def test_a_call_may_be_a_cloud_event_and_is_made_each_time(client: Client, receiver: Receiver, mode: Any) -> None:
     called = factories.event_type("Called", EventKind.SYNC)
     receiver.on("/a", answer(200, b"yes"))
-    structured = Output.CLOUDEVENTS_STRUCTURED
+    structured = PayloadFormat.CLOUDEVENTS_STRUCTURED
     factories.subscription(event_type=called, endpoint=receiver.url("/a"), output=structured)
 
     answered = [post(client, mode(event(event_type="Called"))).content for _ in range(2)]

@@ -2,13 +2,12 @@
 
 import pytest
 
-from delivery import cancelling
-from delivery.mailbox.answering import acknowledge, give_back
-from delivery.mailbox.purging import purge
-from delivery.mailbox.returning import return_overdue
+from delivery import operations
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import purge, return_overdue
 from delivery.models import Delivery
 from delivery.operations import CANCEL
-from delivery.reasons import told
+from delivery.outcomes import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import inactivate, publish_bodies, publish_numbered, statuses
@@ -50,7 +49,7 @@ def test_a_purge_cancels_what_is_there_and_asks_for_what_is_in_flight(pulled: Su
     assert statuses(pulled) == [CANCELLED, CANCELLED, DELIVERED, CANCELLED, CANCELLED, CANCELLED]
     assert statuses(beside) == [CANCELLED]
     assert {*statuses(pushed), *statuses(stranger)} == {PENDING}
-    assert told(Delivery.objects.get(pk=held.pk).reason) == "purged"
+    assert redact_reason(Delivery.objects.get(pk=held.pk).reason) == "purged"
     assert purge(pulled.subscriber_id, seconds=60) == (0, 0, True)
 
 
@@ -59,8 +58,8 @@ def test_a_purge_that_takes_too_long_says_that_there_is_more(
     pulled: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish_numbered(pulled.event_type, 5)
-    monkeypatch.setattr(cancelling, "SLICE", 2)
-    monkeypatch.setattr(cancelling, "CANCEL", CANCEL.replace("5000", "2"))
+    monkeypatch.setattr(operations, "SLICE", 2)
+    monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
     assert [purge(pulled.subscriber_id, seconds=0) for _ in range(4)] == [
         (2, 0, False),
         (2, 0, False),
@@ -75,7 +74,7 @@ def test_what_is_in_flight_is_asked_to_end_slice_by_slice(
 ) -> None:
     publish_numbered(pulled.event_type, 5)
     fetched(pulled)
-    monkeypatch.setattr(cancelling, "CANCEL", CANCEL.replace("5000", "2"))
+    monkeypatch.setattr(operations, "CANCEL", CANCEL.replace("5000", "2"))
     assert purge(pulled.subscriber_id, seconds=0) == (0, 2, False)
     assert purge(pulled.subscriber_id, seconds=60) == (0, 3, True)
     time_out()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from django.db import transaction
 
-from delivery.mailbox.answering import acknowledge, give_back
+from delivery.mailbox.acknowledge import acknowledge, give_back
 from delivery.mailbox.mailbox import Receipt
-from delivery.mailbox.purging import Purged, purge
+from delivery.mailbox.unread import Purged, purge
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, Subscription
 from tests.driving import publish_numbered, statuses

@@ -7,9 +7,9 @@ from django.db import connection
 from django.db.models.functions import Now
 
 from broker_project.core.db import forget_connection
-from delivery import cancelling
-from delivery.mailbox.answering import acknowledge, give_back
-from delivery.mailbox.purging import Purged, purge
+from delivery import operations
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import Purged, purge
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from delivery.operations import CANCEL
@@ -64,8 +64,8 @@ def fill(wanted: Subscription) -> None:
 @pytest.fixture
 def in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let slices be so small that many of them are needed."""
-    monkeypatch.setattr(cancelling, "SLICE", SLICE)
-    monkeypatch.setattr(cancelling, "CANCEL", CANCEL_IN_SLICES)
+    monkeypatch.setattr(operations, "SLICE", SLICE)
+    monkeypatch.setattr(operations, "CANCEL", CANCEL_IN_SLICES)
 
 
 @pytest.mark.behaviour("9.7", "11.4")

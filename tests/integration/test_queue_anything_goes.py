@@ -9,7 +9,7 @@ from hypothesis.stateful import rule
 
 from delivery.models import Delivery, Line, PageRead, QueueGroup
 from delivery.statuses import DeliveryStatus
-from delivery.worker import batches, settling
+from delivery.worker import pending_settles, queue_settle
 from delivery.worker.settlements import Settlement
 from subscriptions.models import EventKind, Status, Subscription
 from tests.anything_goes import NO_ANSWERS, AnythingGoes, try_anything
@@ -99,6 +99,6 @@ class Broker(AnythingGoes):
 
 @pytest.mark.behaviour("4.11", "6.4", "6.5")
 def test_anything_goes_in_queues(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    database = Database(settling.settle_groups)
-    monkeypatch.setattr(batches, "settle_groups", database)
+    database = Database(queue_settle.settle_groups)
+    monkeypatch.setattr(pending_settles, "settle_groups", database)
     try_anything(Broker, database)

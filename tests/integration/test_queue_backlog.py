@@ -6,10 +6,9 @@ import pytest
 from django.db import connection
 from django.urls import reverse
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.sweep import lines_with_due_work
-from delivery.holding import release
 from delivery.models import Delivery, Line, QueueGroup
+from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
 from subscriptions.models import EventKind, Subscription
 from tests import factories

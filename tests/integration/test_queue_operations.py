@@ -8,16 +8,14 @@ import pytest
 from django.db import transaction
 
 from broker_project.core.db import rows
-from delivery import cancelling
-from delivery.cancelling import cancel_deliveries_of
+from delivery import operations
 from delivery.dispatch import notify
 from delivery.dispatch.sweep import due_by_queue
-from delivery.holding import release
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
-from delivery.operations import CANCEL
-from delivery.worker.outages import LOCKED_SECONDS
+from delivery.operations import CANCEL, cancel_deliveries_of, release
+from delivery.worker.pending_settles import LOCKED_SECONDS
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -124,10 +122,10 @@ def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_ca
 
     with working() as worker:
         wait_until(lambda: receiver.log)
-        monkeypatch.setattr(cancelling, "SLICE", 1)
-        monkeypatch.setattr(cancelling, "CANCEL", one_by_one)
-        monkeypatch.setattr(cancelling, "rows", step)
-        monkeypatch.setattr(cancelling, "sleep", pause)
+        monkeypatch.setattr(operations, "SLICE", 1)
+        monkeypatch.setattr(operations, "CANCEL", one_by_one)
+        monkeypatch.setattr(operations, "rows", step)
+        monkeypatch.setattr(operations, "sleep", pause)
         assert cancel(gone) == (3, 0)
         monkeypatch.undo()
     assert [seconds > LOCKED_SECONDS for seconds in pauses] == [True] * 3

@@ -5,19 +5,19 @@ from datetime import datetime
 import pytest
 from django.db import connection
 
-from delivery.callbacks.terms import callback_terms
-from delivery.cancelling import cancel_deliveries_of
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
 from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker.buffer import BodyBudget
-from delivery.worker.groups import GroupInHand
-from delivery.worker.pages import Wanted
+from delivery.worker.pages import PageRequest
+from delivery.worker.queue import GroupInHand
 from delivery.worker.queue_pages import read_groups
-from delivery.worker.run_lines import driven
-from delivery.worker.runs import Run
-from delivery.worker.settling import settle_groups
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.run_lines import active_line
+from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import PLENTY, activate, expire_lease, inactivate, publish_bodies, settlement
@@ -67,7 +67,9 @@ def park(nobody: Subscription) -> None:
 
 def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
     line.refresh_from_db()
-    hand = read_groups([Wanted(line.pk, line.epoch, None, capacity)], BodyBudget(PLENTY), callback_terms())[line.pk]
+    hand = read_groups([PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(PLENTY), callback_terms())[
+        line.pk
+    ]
     return [group for _ in range(len(hand)) if (group := hand.take(aside_next=False))]
 
 
@@ -77,7 +79,7 @@ def send_and_crash(jobs: EventType) -> None:
     line = Line.objects.get(sender=ids[0] % 5)
     assert line.pk in lines_with_due_work()
     (taken,) = claim([line.pk], worker="one")
-    sender = driven(taken, Run([line.pk], 0.5), 0.0, under_way=1)
+    sender = active_line(taken, Turn([line.pk], 0.5), 0.0, under_way=1)
     epochs = {line.pk: taken.epoch}
     first, second = [group.delivery(group.endpoints[0], tried=0, uncertain=False) for group in read(line)[:2]]
     settle_groups(epochs, marks=[sender.mark(first), sender.mark(second)])

@@ -8,9 +8,9 @@ from itertools import pairwise
 import pytest
 from django.db.models.functions import Now
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.maintenance import periodic
 from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, QueueGroup
+from delivery.operations import cancel_deliveries_of
 from delivery.worker import run_lines
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories

@@ -7,17 +7,18 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from delivery.callbacks.terms import callback_terms
-from delivery.cancelling import cancel_deliveries_of
+from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Line, PageRead, QueueGroup
-from delivery.worker import batches, run_lines
-from delivery.worker.buffer import BodyBudget, InHand
-from delivery.worker.line import DrivenLine
-from delivery.worker.pages import Wanted
+from delivery.operations import cancel_deliveries_of
+from delivery.webhook.parts import Outgoing
+from delivery.worker import pending_settles, run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest
 from delivery.worker.queue_pages import read_groups
-from delivery.worker.runs import Run
-from delivery.worker.settling import settle_groups
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.steps import Turn
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.driving import (
@@ -47,12 +48,12 @@ def jobs(receiver: Receiver, storage: None) -> EventType:
     return kind
 
 
-def begin_and_vanish(which: int = 0) -> tuple[DrivenLine, InHand]:
+def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
     """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
     line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
     (taken,) = claim([line.pk], worker="vanished")
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
-    hand = read_groups([Wanted(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    hand = read_groups([PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
         line.pk
     ]
     group = hand.take(aside_next=False)
@@ -62,14 +63,14 @@ def begin_and_vanish(which: int = 0) -> tuple[DrivenLine, InHand]:
     return driven, delivery
 
 
-def recover(line: DrivenLine) -> None:
+def recover(line: ActiveLine) -> None:
     """Let the lease run out and another worker take over, until everything has been sent."""
     expire_lease(Line.objects.get(pk=line.id))
     with working():
         hurry_until_done()
 
 
-def of_group(delivery: InHand) -> dict[str, Any]:
+def of_group(delivery: Outgoing) -> dict[str, Any]:
     """Return what a settlement of a group's delivery says beside its outcome."""
     return {"group_id": delivery.group_id}
 
@@ -78,7 +79,7 @@ def statuses() -> Counter[str]:
     return Counter(Delivery.objects.values_list("status", flat=True))
 
 
-def path_of(delivery: InHand) -> str:
+def path_of(delivery: Outgoing) -> str:
     return "/" + delivery.destination.url.rpartition("/")[2]
 
 
@@ -185,7 +186,7 @@ def test_what_is_noted_for_mending_is_what_is_in_hand_and_under_way(jobs: EventT
     publish_bodies(jobs, b"1")
     line, delivery = begin_and_vanish()
     terms, budget = callback_terms(), BodyBudget(PLENTY)
-    busy = Wanted(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
+    busy = PageRequest(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
     for _ in range(3):
         assert len(read_groups([busy], budget, terms)[line.id]) == 0
     (noted,) = PageRead.objects.filter(line_id=line.id)
@@ -201,7 +202,7 @@ def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it
     claim([line.pk], worker="frozen")
     expire_lease(line)
     driven, delivery = begin_and_vanish()
-    thawed = Wanted(line.pk, driven.claim.epoch - 1, None, 500)
+    thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
     assert len(read_groups([thawed], BodyBudget(PLENTY), callback_terms())[line.pk]) == 0
     read_groups([replace(thawed, capacity=0)], BodyBudget(PLENTY), callback_terms())  # what is under way is not in it
     recover(driven)
@@ -218,13 +219,13 @@ def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
 
     topic = factories.subscription(endpoint=receiver.url("/topic"))
     with working() as worker:
-        monkeypatch.setattr(batches, "settle_groups", fail)
+        monkeypatch.setattr(pending_settles, "settle_groups", fail)
         publish_bodies(jobs, *[b"%d" % number for number in range(10)])
         wait_until(lambda: worker.driver.lines._unsettled or len(worker.driver.lines) > 0)
         publish_numbered(topic.event_type, 20)
         wait_until(lambda: len(receiver.of("/topic")) == 20)
         assert not [request for request in receiver.log if request.path != "/topic"]
-        monkeypatch.setattr(batches, "settle_groups", settle_groups)
+        monkeypatch.setattr(pending_settles, "settle_groups", settle_groups)
         wait_until_done()
     assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
         b"%d" % number: 1 for number in range(10)

@@ -9,13 +9,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.maintenance.partitions import today
 from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, PageRead, QueueGroup
-from delivery.status.line_status import COUNTED_AT_MOST
+from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, line_statuses
 from delivery.status.queue_status import GroupState, groups_of
-from delivery.status.standing import LineState, Standing, standings_of
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.clients import client_of
@@ -255,20 +254,20 @@ def test_only_management_sees_the_senders(group: list[Subscription]) -> None:
 @pytest.mark.parametrize(
     ("due_at", "standing"),
     [
-        (None, Standing(LineState.WAITING, None, 1, 0, None)),
-        (SINCE, Standing(LineState.WAITING, None, 1, 1, SINCE)),
-        (LATER, Standing(LineState.DEFERRED, None, 1, 1, LATER)),
-        (UNTIL_ACTIVE, Standing(LineState.INACTIVE, None, 1, 0, None)),
-        (UNTIL_RELEASED, Standing(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
+        (None, LineStatus(LineState.WAITING, None, 1, 0, None)),
+        (SINCE, LineStatus(LineState.WAITING, None, 1, 1, SINCE)),
+        (LATER, LineStatus(LineState.DEFERRED, None, 1, 1, LATER)),
+        (UNTIL_ACTIVE, LineStatus(LineState.INACTIVE, None, 1, 0, None)),
+        (UNTIL_RELEASED, LineStatus(LineState.AWAITING_RELEASE, None, 1, 0, None, 1)),
     ],
 )
 def test_a_sender_stands_as_its_groups_do(
-    admin: Client, group: list[Subscription], due_at: datetime | None, standing: Standing
+    admin: Client, group: list[Subscription], due_at: datetime | None, standing: LineStatus
 ) -> None:
     QueueGroup.objects.update(due_at=due_at)
     line = line_of_the_group()
 
-    assert standings_of([line.pk])[line.pk] == standing
+    assert line_statuses([line.pk])[line.pk] == standing
     assert str(standing.state) in page(admin, line)
 
 
@@ -279,7 +278,7 @@ def test_no_more_groups_are_counted_than_needed(group: list[Subscription]) -> No
         for n in range(COUNTED_AT_MOST + 1)
     )
 
-    standing = standings_of([one.line_id or 0])[one.line_id or 0]
+    standing = line_statuses([one.line_id or 0])[one.line_id or 0]
 
     assert (standing.waiting, standing.set_aside, standing.set_aside_due_at) == (
         COUNTED_AT_MOST,

@@ -11,8 +11,8 @@ from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, Line, Pace
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
-from delivery.worker.settlements import Mark, Settled, Slot
+from delivery.worker.settle import settle
+from delivery.worker.settlements import Mark, RateSlot, Settled
 from subscriptions.models import Subscription
 from tests.driving import (
     Worker,
@@ -213,7 +213,7 @@ def marked(limited: Subscription, *, spacing: float, stamp: int | None = None) -
     limited.refresh_from_db()
     limited.subscriber.refresh_from_db()
     stamp = stamp or limited.version + limited.subscriber.version
-    mark = Mark(line.pk, oldest.pk, stamp, None, slot=Slot(limited.pk, spacing))
+    mark = Mark(line.pk, oldest.pk, stamp, None, slot=RateSlot(limited.pk, spacing))
     return settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
 
 
@@ -271,7 +271,9 @@ def test_of_one_subscription_one_is_sent_in_a_round_and_others_of_the_round_do_n
     (taken,) = claim([line.pk], worker="worker")
     stamp = limited.version + limited.subscriber.version
     marks = [
-        Mark(line.pk, one.pk, stamp, None, slot=Slot(limited.pk, 10.0) if one.subscription_id == limited.pk else None)
+        Mark(
+            line.pk, one.pk, stamp, None, slot=RateSlot(limited.pk, 10.0) if one.subscription_id == limited.pk else None
+        )
         for one in Delivery.objects.open()
     ]
     settle({line.pk: taken.epoch}, marks=marks)

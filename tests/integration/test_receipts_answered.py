@@ -10,17 +10,16 @@ from typing import Final
 import pytest
 from django.db.models.functions import Now
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch import notify
-from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
 from delivery.mailbox.mailbox import Receipt
 from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
-from delivery.mailbox.returning import return_overdue
-from delivery.mailbox.unread import expire_unread
+from delivery.mailbox.unread import expire_unread, return_overdue
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
 from tests.driving import NO_ANSWER, begin_and_vanish, line_of, publish_numbered, settlement
 from tests.factories import subscription

@@ -12,11 +12,10 @@ from django.db.models.functions import Now
 from django.test import Client
 from django.utils import timezone
 
-from broker_project.core.egress import networks_in
-from broker_project.core.reach import Reach
-from delivery.cancelling import cancel_deliveries_of
+from broker_project.core.egress import EgressPolicy, networks_in
+from delivery.health_probe import Monitors
 from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
-from delivery.monitors import Monitors
+from delivery.operations import cancel_deliveries_of
 from subscriptions import edit
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
@@ -39,7 +38,7 @@ from tests.publishing import problem, publish
 from tests.receiver import PATIENCE, Receiver, wait_until
 from tests.volatile import VOLATILE, all_is_known, counted, work
 
-INTERNET = Reach()
+INTERNET = EgressPolicy()
 HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
 WHY = "Address not allowed (loopback)"
 SHORTEST, LONGEST = timedelta(seconds=45), timedelta(seconds=61)
@@ -82,7 +81,7 @@ def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_ord
     endpoint = wanted.endpoint
     Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
     bodies = publish_numbered(wanted.event_type, 5)
-    with working(reach=Reach(networks_in(HERE))):
+    with working(reach=EgressPolicy(networks_in(HERE))):
         wait_until_held(wanted.subscriber)
         end_pauses_far_off(wanted.subscriber)
         edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
@@ -130,7 +129,7 @@ def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(
     kind = factories.event_type(kind=EventKind.QUEUE)
     out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
     reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
-    with working(reach=Reach(networks_in(HERE))):
+    with working(reach=EgressPolicy(networks_in(HERE))):
         publish_bodies(kind, *(b"%d" % number for number in range(10)))
         wait_until_done()
         assert len(receiver.of("/in")) == 10

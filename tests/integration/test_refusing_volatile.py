@@ -9,7 +9,7 @@ from django.test import Client
 from delivery.api.volatile import MOST_BYTES
 from delivery.dispatch import notify
 from delivery.models import Message
-from delivery.volatile import queueing
+from delivery.volatile import publish_volatile
 from subscriptions.models import EventKind, EventType, Subscription
 from tests import factories
 from tests.mailboxes import pulled_subscription
@@ -101,7 +101,7 @@ def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
 
 
 def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queueing, "MOST_WAITING", 1)
+    monkeypatch.setattr(publish_volatile, "MOST_WAITING", 1)
     notify.redis_client().lpush(notify.VOLATILE, "{}")
 
 

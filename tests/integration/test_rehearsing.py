@@ -7,7 +7,7 @@ from django.db import connection
 from django.test import Client
 from standardwebhooks import Webhook
 
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType, Publisher, Subscription
 from tests import factories
@@ -113,7 +113,7 @@ def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, mon
 def test_nothing_goes_to_an_address_that_is_out_of_reach(
     wanted: Subscription, receiver: Receiver, settings: Any
 ) -> None:
-    settings.REACH = Reach()
+    settings.REACH = EgressPolicy()
     said = send(wanted).json()
     assert (said["status_code"], said["reason"], receiver.log) == (None, "Address not allowed (loopback)", [])
 

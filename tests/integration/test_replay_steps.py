@@ -10,9 +10,8 @@ from django.db.models.functions import Now
 from delivery.maintenance.partitions import first_id, open_days, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Delivery, Replay, ReplayState
-from delivery.replay import replay_job, selecting, stepping
-from delivery.replay.replay_job import begin, count, go_on
-from delivery.replay.selecting import Met
+from delivery.replay import job_steps, replay_job
+from delivery.replay.replay_job import MatchedDelivery, begin, count, go_on
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of
@@ -65,8 +64,8 @@ def test_a_slow_one_looks_not_far_ahead(
     old = ended(shop, receiver, 30)
     looked_at: list[int] = []
 
-    def next_of(*arguments: Any, **options: Any) -> list[Met]:
-        met = selecting.next_of(*arguments, **options)
+    def next_of(*arguments: Any, **options: Any) -> list[MatchedDelivery]:
+        met = replay_job.next_of(*arguments, **options)
         looked_at.append(len(met))
         return met
 
@@ -112,7 +111,7 @@ def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
         assert Replay.objects.get(pk=bad.pk).reason == "it failed: division by zero"
         assert go_on() == 1, "the other has its turn"
         Replay.objects.filter(pk=good.pk).update(state=ReplayState.DONE, finished_at=Now())
-        for _ in range(stepping.TRIES - 1):
+        for _ in range(job_steps.TRIES - 1):
             some_time_later()
             with pytest.raises(Error):
                 go_on()
@@ -141,7 +140,7 @@ def test_one_that_gets_on_has_not_failed(
 def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Receiver) -> None:
     ended(shop, receiver, 1)
     start(of(shop))
-    Replay.objects.update(failures=stepping.TRIES - 1, updated_at=Now())
+    Replay.objects.update(failures=job_steps.TRIES - 1, updated_at=Now())
     assert (go_on(), repeated()) == (0, [])
     some_time_later()
     run()

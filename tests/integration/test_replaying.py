@@ -10,10 +10,10 @@ from django.db.models.functions import Now
 from django.utils import timezone
 
 from broker_project.core.db import forget_connection
-from delivery.cancelling import cancel_deliveries_of
 from delivery.maintenance import periodic
 from delivery.maintenance.maintainer import maintain
 from delivery.models import Delivery, Message, Replay, ReplayState, VolatileCount
+from delivery.operations import cancel_deliveries_of
 from delivery.replay import replay_job
 from delivery.replay.eligibility import REPLAYABLE
 from delivery.replay.replay_job import ReplayFinished, cancel, count, go_on

@@ -10,7 +10,7 @@ from django.db.models.functions import Now
 from benchmarks import filling
 from delivery.maintenance.partitions import open_days, today
 from delivery.models import Delivery, Message, Replay, ReplayState
-from delivery.replay import backfill_job, backfilling
+from delivery.replay import backfill_job
 from delivery.replay.replay_job import SLICE, begin, go_on
 from delivery.replay.selection import Selection
 from subscriptions.models import Status, Subscription
@@ -88,7 +88,7 @@ def test_a_backfill_looks_at_what_is_asked_for_alone(
     backfill = backfill_job.begin(late.pk, since=today_begins(), created_by="")
     with explaining(monkeypatch) as statements:
         while Replay.objects.filter(pk=backfill.pk, finished_at=None).exists():
-            backfilling.go_on()
+            backfill_job.go_on()
     assert too_much([one for one in statements if "nextval" not in one.statement]) == []
     backfill.refresh_from_db()
     assert (backfill.total, backfill.filed) == (len(recent), len(recent))
@@ -101,11 +101,11 @@ def test_ids_are_taken_from_the_first_of_many_ranges(
     late = subscription(event_type=history[0].event_type, status=Status.INACTIVE)
     backfill = backfill_job.begin(late.pk, since=None, created_by="")
     while not Replay.objects.filter(pk=backfill.pk, state="FILING").exists():
-        backfilling.go_on()
+        backfill_job.go_on()
     with connection.cursor() as cursor:
         cursor.execute(EVERY_SECOND_ID)
     with explaining(monkeypatch) as statements:
-        backfilling.go_on()
+        backfill_job.go_on()
     (line_up,) = (one for one in statements if "lined_up" in one.statement)
     assert max(node["Actual Rows"] for node in line_up.nodes()) <= SLICE
     given = Delivery.objects.open().filter(subscription=late).order_by("id").values_list("pk", flat=True)

@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from broker_project.logging import without_tokens
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.models import Callback, Delivery, Lane, Line, Message
 from subscriptions.models import EventType, Publisher
 from tests.calling_back import RESULT, address_of, called_back, job_type, path_of, post

@@ -12,15 +12,15 @@ from django.test import Client
 
 from broker_project.core.db import forget_connection
 from broker_project.environment import LONGEST_DAYS
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.maintenance import retention
 from delivery.maintenance.maintainer import Maintainer, maintain, pause
 from delivery.maintenance.partitions import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
 from delivery.maintenance.retention import drop_past_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker.lines import settle
+from delivery.worker.settle import settle
 from subscriptions.models import Publisher, Subscription
 from tests.driving import (
     begin_and_vanish,

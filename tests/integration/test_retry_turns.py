@@ -7,8 +7,7 @@ from django.db.models.functions import Now
 
 from delivery.models import Delivery, Line
 from delivery.worker.buffer import BodyBudget
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
+from delivery.worker.pages import PageRequest, read_pages
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import PLENTY, publish_numbered, retry_line_of
 from tests.factories import subscriber, subscription
@@ -32,7 +31,7 @@ def waiting_apart(owner: Subscriber, count: int, *, since: float) -> Subscriptio
 
 def page_of(line: Line, epoch: int) -> list[int]:
     """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
-    hand = read_pages([Wanted(line.pk, epoch, None, TURNS)], BodyBudget(PLENTY))[line.pk]
+    hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(PLENTY))[line.pk]
     taken = iter(lambda: hand.take(aside_next=True), None)
     return [delivery.destination.subscription_id for delivery in taken]
 

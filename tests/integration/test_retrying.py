@@ -9,16 +9,16 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from delivery.dispatch.claim import claim
-from delivery.holding import release
 from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
+from delivery.operations import release
 from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
 from delivery.worker import run_lines, waits
-from delivery.worker.buffer import BodyBudget, Hand, InHand
-from delivery.worker.lines import settle
-from delivery.worker.pages import Wanted
-from delivery.worker.reading import read_pages
-from delivery.worker.runs import Run
-from delivery.worker.settlements import Further
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.settlements import SideEffects
+from delivery.worker.steps import Turn
 from subscriptions.models import RetryPolicy, Subscription
 from subscriptions.retry_policies import OnExhausted
 from tests.driving import (
@@ -63,8 +63,8 @@ def wait_until_apart(wanted: Subscription, count: int = 1) -> list[Delivery]:
     return [*apart]
 
 
-def moved(wanted: Subscription) -> Further:
-    return Further(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
+def moved(wanted: Subscription) -> SideEffects:
+    return SideEffects(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
 
 
 @pytest.mark.behaviour("5.3", "5.4")
@@ -125,7 +125,7 @@ def test_a_retry_line_reads_once_and_goes(
 ) -> None:
     line, asked = retry_line_of(wanted.subscriber), list[int]()
 
-    def read(lines: Sequence[Wanted], budget: BodyBudget) -> Mapping[int, Hand[InHand]]:
+    def read(lines: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
         asked.extend(one.line_id for one in lines)
         return read_pages(lines, budget)
 
@@ -366,7 +366,7 @@ def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> Non
     (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
     driven_marks = hand_of(taken)
     Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), 0.0, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
     settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
     assert not settled.started
     assert [one.id for one in hand_of(taken)] == [driven_marks[1].id]

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from delivery.cancelling import cancel_deliveries_of
-from delivery.mailbox.answering import give_back
-from delivery.mailbox.hand_outs import Fetched
+from delivery.mailbox.acknowledge import give_back
+from delivery.mailbox.mailbox import Fetched
 from delivery.mailbox.results import ReceiptCode
-from delivery.mailbox.returning import return_overdue
+from delivery.mailbox.unread import return_overdue
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import EventType, Subscriber, Subscription
 from tests.clients import client_of

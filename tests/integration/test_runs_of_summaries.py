@@ -21,11 +21,10 @@ from analytics import run_records, run_requests, runs
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
-from analytics.run_log import MOST_KEPT_BYTES
 from analytics.run_results import AGAIN, INTERRUPTED
 from analytics.runs import Application
-from analytics.spark_process import End, Ended
-from analytics.spark_terms import SparkTerms, spark_terms
+from analytics.spark_process import MOST_KEPT_BYTES, End, Ended
+from analytics.spark_settings import SparkTerms, spark_terms
 from analytics.windows import midnight
 from broker_project.core.db import forget_connection
 from delivery.dispatch import notify

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from delivery.holding import release
 from delivery.models import Attempt, Delivery, LineEvent
+from delivery.operations import release
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.signatures import signature
-from delivery.worker.driver import Driver
+from delivery.webhook.request import signature
+from delivery.worker.event_loop import EventLoop
 from subscriptions import edit
-from subscriptions.credentials.signing_secrets import key_of
+from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
 from subscriptions.scripting import process, process_pool
 from tests.driving import (
@@ -182,7 +182,7 @@ def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
     assert receiver.bodies("/a") == [b"old 0", b"new 0", b"new 1", b"new 2"]
 
 
-def processes_of(driver: Driver) -> list[int]:
+def processes_of(driver: EventLoop) -> list[int]:
     """Return the processes that run a script now."""
     return [seat.process.pid for seat in [*driver._scripts._seats] if seat.job]
 

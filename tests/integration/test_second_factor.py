@@ -17,9 +17,19 @@ from django.db import connection
 from django.test import Client
 
 from broker_project.accounts.login_throttle import MOST_FOR_A_NAME
-from broker_project.accounts.mfa import FREE_FAILURES, LONGEST_PAUSE, Proved, TooOften, Wrong, pause_after, prove
+from broker_project.accounts.mfa import (
+    FREE_FAILURES,
+    LONGEST_PAUSE,
+    Proved,
+    TooOften,
+    Wrong,
+    code_of,
+    pause_after,
+    prove,
+    seed_of,
+    step_at,
+)
 from broker_project.accounts.models import RecoveryCode, SecondFactor
-from broker_project.accounts.one_time_codes import code_of, seed_of, step_at
 from tests.logging_in import PASSWORD, browser, log_in, person
 
 pytestmark = pytest.mark.django_db

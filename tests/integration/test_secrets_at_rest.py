@@ -9,7 +9,7 @@ from django.db import connection
 from django.test import Client
 from psycopg import sql
 
-from delivery.callbacks.terms import callback_terms
+from delivery.callbacks.address import callback_terms
 from delivery.models import Callback
 from subscriptions.models import EventKind, Publisher, Subscription
 from tests import factories

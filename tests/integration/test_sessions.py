@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from broker_project.accounts.sessions_ import SEEN_EVERY_SECONDS
+from broker_project.accounts.sessions import SEEN_EVERY_SECONDS
 from tests.logging_in import PASSWORD, browser, log_in, person
 
 pytestmark = pytest.mark.django_db

@@ -9,16 +9,13 @@ import pytest
 from django.db import DataError, connection, transaction
 
 from broker_project.core.db import forget_connection
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
-from delivery.worker import batches
-from delivery.worker.batches import Batch
-from delivery.worker.lines import settle
-from delivery.worker.outages import Outage
-from delivery.worker.pending_settles import Unsettled
-from delivery.worker.settle import Needs, settle_statement
+from delivery.worker import pending_settles
+from delivery.worker.pending_settles import Batch, DatabaseBackoff, PendingSettles
+from delivery.worker.settle import Needs, settle, settle_statement
 from delivery.worker.settlements import Settled
 from delivery.worker.steps import Hold, Rest, Send
 from subscriptions.models import Subscription
@@ -148,7 +145,7 @@ def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: 
     """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
     assert settle_statement(Needs(stays=True, writes=True)).count(OWNED) == 1
     monkeypatch.setattr(
-        "delivery.worker.lines.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
+        "delivery.worker.settle.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
     )
     thread = in_thread(act)
     with connection.cursor() as cursor:
@@ -203,9 +200,9 @@ def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
     line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
     (following,) = hand_of(line.claim)
     step = Send(settlement(line, delivery, **NO_ANSWER), following)
-    unsettled = Unsettled(Outage())
+    unsettled = PendingSettles(DatabaseBackoff())
     unsettled.add(line.strands[0], step)
-    monkeypatch.setattr(batches, "settle", cancelled_again_after_it)
+    monkeypatch.setattr(pending_settles, "settle", cancelled_again_after_it)
     overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
 
     assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.strands[0], step)])

@@ -11,11 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.models import Attempt, Delivery, Line
-from delivery.status.line_status import COUNTED_AT_MOST
-from delivery.status.standing import Hold, LineState, Standing, standings_of
+from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineHold, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import WEBHOOK_ID_PREFIX
 from subscriptions.models import Subscription
@@ -48,8 +47,8 @@ def held(wanted: Subscription, line: Line) -> Line:
     return line
 
 
-def standing_of(line: Line) -> Standing:
-    return standings_of([line.pk])[line.pk]
+def standing_of(line: Line) -> LineStatus:
+    return line_statuses([line.pk])[line.pk]
 
 
 def over_the_api(name: str = "shop") -> dict[str, Any]:
@@ -62,11 +61,11 @@ def shown(admin: Client, line: Line) -> str:
 
 
 def test_a_line_without_work_is_at_rest(wanted: Subscription) -> None:
-    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.IDLE, None, 0, 0, None)
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.IDLE, None, 0, 0, None)
 
 
 def test_a_line_whose_work_nobody_has_taken_yet_is_waiting(line: Line) -> None:
-    assert standing_of(line) == Standing(LineState.WAITING, None, 3, 0, None)
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 0, None)
 
 
 def test_a_line_that_is_driven_is_sending_until_its_lease_runs_out(line: Line) -> None:
@@ -81,7 +80,7 @@ def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_u
     first, second, third = Delivery.objects.oldest_first()
     for number, one in enumerate([second, first, third]):
         Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
-    assert standing_of(line) == Standing(LineState.DEFERRED, None, 3, 3, LATER)
+    assert standing_of(line) == LineStatus(LineState.DEFERRED, None, 3, 3, LATER)
     assert {name: over_the_api()[name] for name in ("state", "waiting", "set_aside", "next_try_at")} == {
         "state": "DEFERRED",
         "waiting": 3,
@@ -90,7 +89,7 @@ def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_u
     }
     assert parse_datetime(over_the_api()["set_aside_due_at"]) == LATER
     Delivery.objects.filter(pk=first.pk).update(due_at=SINCE)
-    assert standing_of(line) == Standing(LineState.WAITING, None, 3, 3, SINCE)
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 3, SINCE)
 
 
 @pytest.mark.behaviour("1.7")
@@ -98,7 +97,7 @@ def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_u
 def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: Line, whose: str) -> None:
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=LATER)
     inactivate(wanted if whose == "subscription" else wanted.subscriber)
-    assert standing_of(line) == Standing(LineState.INACTIVE, None, 3, 1, None)
+    assert standing_of(line) == LineStatus(LineState.INACTIVE, None, 3, 1, None)
 
 
 def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
@@ -106,7 +105,7 @@ def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscr
     inactivate(wanted)
     other = subscription(wanted.subscriber)
     publish_numbered(other.event_type, 1)
-    assert standing_of(line_of(wanted.subscriber)) == Standing(LineState.WAITING, None, COUNTED_AT_MOST, 0, None)
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, None, COUNTED_AT_MOST, 0, None)
 
 
 @pytest.mark.behaviour("4.7")
@@ -115,7 +114,7 @@ def test_a_held_line_says_since_when_why_and_when_it_tries_again(
     admin: Client, held: Line, status: DeliveryStatus
 ) -> None:
     Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(status=status)
-    assert standing_of(held) == Standing(LineState.HELD, Hold(SINCE, "no answer", LATER), 3, 0, None)
+    assert standing_of(held) == LineStatus(LineState.HELD, LineHold(SINCE, "no answer", LATER), 3, 0, None)
     answer = over_the_api()
     assert (answer["state"], answer["held_reason"]) == ("HELD", "no answer")
     assert [parse_datetime(answer[name]) for name in ("held_since", "next_try_at")] == [SINCE, LATER]

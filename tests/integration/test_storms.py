@@ -14,8 +14,8 @@ from django.db import Error, connection
 from hypothesis import settings
 
 from broker_project.core.db import forget_connection, rows
-from delivery.cancelling import cancel_deliveries_of
 from delivery.models import Attempt, Delivery, Line, LineEvent
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import LEGAL_CHANGES
 from subscriptions.models import Subscriber, Subscription
 from tests.driving import (

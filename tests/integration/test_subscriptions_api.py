@@ -4,7 +4,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from delivery.models import Delivery
-from subscriptions.credentials.signing_secrets import key_of
+from subscriptions.credentials.tokens import key_of
 from subscriptions.models import Subscription
 from tests import factories
 from tests.clients import client_of

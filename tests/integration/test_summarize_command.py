@@ -17,7 +17,7 @@ from analytics.management.run_tables import lines_of
 from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from analytics.pipeline.extraction import leaf_rows
 from analytics.pipeline.run_lock import WORKER_LOCK, only_run
-from analytics.spark_terms import spark_terms
+from analytics.spark_settings import spark_terms
 from analytics.windows import hours_of, midnight, whole
 from delivery.maintenance.partitions import open_days, today
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
 from delivery.pause import resume
-from delivery.status.standing import standings_of
+from delivery.status.line_status import line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import PausedBy, Subscription
 from subscriptions.retry_policies import OnExhausted
@@ -99,7 +99,7 @@ def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Su
     if half_open:
         begin_trial(wanted)
     line = line_of(wanted.subscriber)
-    assert (line.head_id is None, standings_of([line.pk])[line.pk].hold) == (False, None)
+    assert (line.head_id is None, line_statuses([line.pk])[line.pk].hold) == (False, None)
 
 
 @pytest.mark.behaviour("5.6", "5.7")

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, models
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work
 from delivery.models import Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from subscriptions.edit import change
 from subscriptions.models import Status, Subscriber, Subscription

@@ -5,7 +5,7 @@ from django.test import Client
 
 from delivery.models import Attempt, Delivery, Message
 from subscriptions.models import EventKind, EventType
-from subscriptions.scripting import limits, process
+from subscriptions.scripting import jobs, process
 from tests import factories
 from tests.clients import Answer, client_of
 from tests.publishing import EVENT, JSON, problem, publish
@@ -112,7 +112,7 @@ def test_a_script_that_fails_is_an_error_of_the_broker(
 def test_a_script_without_end_is_one_too(client: Client, event_type: EventType) -> None:
     answered = answered_by(client, event_type, "while (1);")
     assert problem(answered) == (500, "script_failed")
-    assert Delivery.objects.get().reason == f"script failed: {limits.TOO_MUCH_CPU}"
+    assert Delivery.objects.get().reason == f"script failed: {jobs.TOO_MUCH_CPU}"
 
 
 @pytest.mark.behaviour("8.3")
@@ -123,7 +123,7 @@ def test_a_script_that_takes_too_long_or_is_lost_is_one_too(
     monkeypatch.setattr(process, "TOTAL_SECONDS", 0.0)
     answered = answered_by(client, event_type, "while (1);")
     assert problem(answered) == (500, "script_failed")
-    assert Delivery.objects.get().reason == f"script lost: {limits.TOO_LONG}"
+    assert Delivery.objects.get().reason == f"script lost: {jobs.TOO_LONG}"
 
 
 @pytest.mark.behaviour("8.3")

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 from django.test import Client
 
 from subscriptions import edit
-from subscriptions.credentials.signing_secrets import secret_of
+from subscriptions.credentials.tokens import secret_of
 from subscriptions.models import EventKind, EventType, Status, Subscription
 from tests import factories
 from tests.clients import Answer, client_of

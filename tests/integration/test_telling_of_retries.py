@@ -8,11 +8,10 @@ from django.test import Client
 from django.urls import reverse
 from django.utils.dateparse import parse_datetime
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
-from delivery.status.line_status import COUNTED_AT_MOST
-from delivery.status.standing import LineState, Standing, standings_of
+from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineState, LineStatus, line_statuses
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import Subscription
 from tests.clients import client_of
@@ -35,8 +34,8 @@ def line(wanted: Subscription) -> Line:
     return line_of(wanted.subscriber)
 
 
-def standing_of(line: Line) -> Standing:
-    return standings_of([line.pk])[line.pk]
+def standing_of(line: Line) -> LineStatus:
+    return line_statuses([line.pk])[line.pk]
 
 
 def over_the_api(name: str = "shop") -> dict[str, Any]:
@@ -65,8 +64,8 @@ def pause(wanted: Subscription, **fields: Any) -> None:
 def test_each_line_counts_what_waits_in_it_and_the_main_line_tells_of_what_is_tried_again_apart(
     line: Line, retry_line: Line
 ) -> None:
-    assert standing_of(line) == Standing(LineState.WAITING, None, 2, 0, None)
-    assert standing_of(retry_line) == Standing(LineState.DEFERRED, None, 1, 1, LATER)
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 2, 0, None)
+    assert standing_of(retry_line) == LineStatus(LineState.DEFERRED, None, 1, 1, LATER)
     told = over_the_api()
     assert (told["state"], told["waiting"]) == ("WAITING", 2)
     assert (told["retry"]["state"], told["retry"]["waiting"]) == ("DEFERRED", 1)
@@ -127,7 +126,7 @@ def test_a_line_with_nothing_but_what_is_delayed_says_so_and_each_delivery_until
 ) -> None:
     publish_numbered(wanted.event_type, 1)
     Delivery.objects.update(due_at=UNTIL_DUE, not_before=LATER)
-    assert standing_of(line) == Standing(LineState.DELAYED, None, 4, 0, None, delayed=4)
+    assert standing_of(line) == LineStatus(LineState.DELAYED, None, 4, 0, None, delayed=4)
     assert (over_the_api()["state"], over_the_api()["delayed"]) == ("DELAYED", 4)
     first = Delivery.objects.earliest("id")
     told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()

@@ -8,17 +8,18 @@ import pytest
 from django.db.models import F
 from requests import PreparedRequest
 
-from delivery.cancelling import cancel_deliveries_of
 from delivery.dispatch import notify
-from delivery.dispatch.claim import DEADLINE_SECONDS, LEASE_SECONDS, claim, end_leases_of
+from delivery.dispatch.claim import claim, end_leases_of
+from delivery.limits import LEASE_SECONDS, REQUEST_DEADLINE_SECONDS
 from delivery.maintenance.partitions import open_days
 from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.operations import cancel_deliveries_of
 from delivery.statuses import DeliveryStatus
 from delivery.worker import run_lines
-from delivery.worker.driver import MOST_BODY_BYTES
-from delivery.worker.line import DrivenLine, Strand
-from delivery.worker.lines import settle
-from delivery.worker.runs import Run
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.settle import settle
+from delivery.worker.steps import Turn
 from subscriptions.models import Subscription
 from tests.driving import (
     attempts_of,
@@ -51,7 +52,7 @@ def line(wanted: Subscription) -> Line:
     return line_of(wanted.subscriber)
 
 
-def go_on_and_vanish(driven: DrivenLine, *, settled: int) -> int:
+def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
     """Settle that many more deliveries as a worker does, mark one more, and vanish; return its number."""
     last, number = driven.last_sequence, 0
     for delivery in hand_of(driven.claim)[: settled + 1]:
@@ -71,9 +72,9 @@ def recover(line: Line) -> None:
         hurry_until_done()
 
 
-def claimed(line: Line, worker: str = "vanished") -> DrivenLine:
+def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
     (taken,) = claim([line.pk], worker=worker)
-    return DrivenLine(taken, Run([taken.line_id], 0.5), 0.0)
+    return ActiveLine(taken, Turn([taken.line_id], 0.5), 0.0)
 
 
 @pytest.mark.behaviour("4.11", "11.3")
@@ -134,15 +135,15 @@ def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receive
 def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_its_lease_and_making_it(
     receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, clock, frozen = Strand.request, time.monotonic, 0.0
+    made, clock, frozen = Slot.request, time.monotonic, 0.0
 
-    def frozen_before(strand: Strand) -> PreparedRequest:
+    def frozen_before(strand: Slot) -> PreparedRequest:
         nonlocal frozen
-        frozen = 2 * DEADLINE_SECONDS
+        frozen = 2 * REQUEST_DEADLINE_SECONDS
         return made(strand)
 
     monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
-    monkeypatch.setattr(Strand, "request", frozen_before)
+    monkeypatch.setattr(Slot, "request", frozen_before)
     publish_numbered(wanted.event_type, 1)
     with working():
         hurry_until_done()
@@ -377,7 +378,7 @@ def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
     (taken,) = claim([line.pk], worker="slow")
     Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
     before = line_of(wanted.subscriber).lease_until
-    driven = run_lines.driven(taken, Run([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
     with working("slow") as slow:
         slow.driver.take([driven])
         wait_until(lambda: receiver.log)

@@ -9,11 +9,11 @@ from django.test import Client
 from django.utils import timezone
 
 from delivery.tasks import send_volatile
-from delivery.webhook.signatures import signature
-from subscriptions.credentials.signing_secrets import key_of
+from delivery.webhook.request import signature
+from subscriptions.credentials.tokens import key_of
 from subscriptions.models import EventType, Status, Subscription
-from subscriptions.models.pausable import PausedBy
-from subscriptions.payload_format import Output
+from subscriptions.models.subscriptions import PausedBy
+from subscriptions.payload_format import PayloadFormat
 from tests import factories
 from tests.driving import inactivate
 from tests.publishing import EVENT, publish
@@ -202,7 +202,7 @@ def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: R
 
 @pytest.mark.behaviour("2.12")
 def test_who_wants_cloud_events_gets_one(client: Client, shop: Subscription, receiver: Receiver) -> None:
-    Subscription.objects.filter(pk=shop.pk).update(output=Output.CLOUDEVENTS_STRUCTURED)
+    Subscription.objects.filter(pk=shop.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
     publish(client, b"[1]", **VOLATILE)
     work()
     wait_until_answered(receiver, "/shop")

@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from django.db.models.functions import Now
 
-from delivery.mailbox.answering import acknowledge, extend, give_back
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
 from delivery.mailbox.mailbox import Receipt
-from delivery.mailbox.purging import Purged, purge
+from delivery.mailbox.unread import Purged, purge
 from delivery.maintenance.expiry import expire_overdue
 from delivery.models import Delivery
 from delivery.statuses import DeliveryStatus

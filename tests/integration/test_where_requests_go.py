@@ -11,8 +11,7 @@ import pycurl
 import pytest
 import requests
 
-from broker_project.core.egress import networks_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy, networks_in
 from delivery.http.client import HttpClient
 from delivery.http.headers import EncodedRequest
 from delivery.http.transfer import RequestNotCompleted
@@ -71,12 +70,12 @@ class Private:
 
 
 @pytest.fixture
-def reach() -> Reach:
-    return Reach(networks_in(HERE))
+def reach() -> EgressPolicy:
+    return EgressPolicy(networks_in(HERE))
 
 
 @pytest.fixture
-def client(reach: Reach) -> Iterator[Asking]:
+def client(reach: EgressPolicy) -> Iterator[Asking]:
     client = Asking(reach=reach, deadline_seconds=LONG)
     yield client
     client.close()
@@ -143,10 +142,10 @@ def test_what_a_name_stands_for_is_looked_at_each_time(client: Asking, receiver:
 
 
 def test_a_kept_connection_to_what_is_out_of_reach_by_now_is_not_used(
-    client: Asking, reach: Reach, receiver: Receiver
+    client: Asking, reach: EgressPolicy, receiver: Receiver
 ) -> None:
     assert client.ask(receiver.url("/kept")) == (200, False)
-    reach.refusal = Reach().refusal
+    reach.refusal = EgressPolicy().refusal
     assert client.ask(receiver.url("/kept")) == (LOOPBACK, True)
     assert len(receiver.of("/kept")) == 1
 

@@ -15,7 +15,7 @@ from pytest_django.plugin import DjangoDbBlocker
 
 from analytics.pipeline.extraction import register
 from analytics.pipeline.session import EVERYWHERE, HERE
-from analytics.spark_environment import spark_environment
+from analytics.spark_settings import spark_environment
 from benchmarks.history import History
 from tests.spark.extracting import OVER_MIDNIGHT, UNTIL
 from tests.spark.summaries import database_address

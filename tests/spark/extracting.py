@@ -7,8 +7,7 @@ from typing import Any, Final
 import psycopg
 from pyspark.sql import DataFrame
 
-from analytics.pipeline.extraction.copying import copied
-from analytics.pipeline.extraction.slicing import slices
+from analytics.pipeline.extraction.source import copied, slices
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 from tests.spark.bronze import TRUTH

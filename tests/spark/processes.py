@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from analytics.pipeline.job import Job
-from analytics.spark_environment import spark_environment
+from analytics.spark_settings import spark_environment
 from tests.spark.summaries import database_address
 
 KILLED = """

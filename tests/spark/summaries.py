@@ -23,7 +23,7 @@ from analytics.pipeline.load import column_names
 from analytics.pipeline.reports import Reports
 from analytics.pipeline.run_lock import only_run
 from analytics.pipeline.tables import GOLD, Table
-from analytics.pipeline.window import Run
+from analytics.pipeline.window import WindowRun
 from analytics.vocabulary import vocabulary
 from tests.spark.traffic import DAY
 
@@ -99,7 +99,7 @@ class Summarizer:
         reports = Reports(self.told, io.StringIO())
         with only_run(database_address()) as still:
             asked = replace(job(self.folder, *windows, run=self.runs), vocabulary=self.words)
-            return summarize_all(Run(asked, self.lake, database_address(), still, reports.progress), reports)
+            return summarize_all(WindowRun(asked, self.lake, database_address(), still, reports.progress), reports)
 
     @property
     def lake(self) -> Lake:
@@ -136,7 +136,7 @@ def loaded(table: Table) -> list[Row]:
     """Return the rows of a summary in PostgreSQL, without their ids."""
     names = ", ".join(f'"{name}"' for name in column_names(table))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {names} FROM analytics_{table.name}")  # noqa: S608 - a table of ours
+        cursor.execute(f"SELECT {names} FROM analytics_{table.name}")
         return sorted(cursor.fetchall(), key=repr)
 
 

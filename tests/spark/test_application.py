@@ -221,7 +221,7 @@ def test_a_run_that_has_lost_its_lock_lets_nothing_count(summarizer: Summarizer,
     def end_lock(report: str) -> None:
         if "rows made" in report:
             with connection.cursor() as cursor:
-                cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {HELD} = {LOCK}")  # noqa: S608
+                cursor.execute(f"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE {HELD} = {LOCK}")
 
     with pytest.raises(LockLost, match="lost"):
         summarizer.run(told=Told(end_lock))

@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import AUDIT, FINDINGS
-from analytics.pipeline.transforms.audit import EXAMPLES, audit, findings
-from analytics.pipeline.transforms.explanations import HANDED_OUT, MADE_LATER, NOT_ACTIVE, NOT_DUE
+from analytics.pipeline.transforms.audit import EXAMPLES, HANDED_OUT, MADE_LATER, NOT_ACTIVE, NOT_DUE, audit, findings
 from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, frame, rows_of, silver_of
 

@@ -11,8 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.quantiles import bucket_of, quantile
 from analytics.pipeline.tables import BUDGETS, LATENCY, RELIABILITY
-from analytics.pipeline.transforms.budgets import budgets
-from analytics.pipeline.transforms.daily import anomalies
+from analytics.pipeline.transforms.daily import anomalies, budgets
 from tests.frames import DAY, Row, at, frame, rows_of
 
 

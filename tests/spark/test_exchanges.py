@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from analytics.pipeline.tables import ENDPOINTS, LATENCY, RELIABILITY, VOLUME, Table
+from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
-from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 from analytics.vocabulary import vocabulary
 from tests.frames import DAY, WINDOW, facts
 

@@ -8,12 +8,11 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import count, read
-from analytics.pipeline.extraction.leaves import relations_of
-from analytics.pipeline.extraction.slicing import slices
-from analytics.pipeline.extraction.statements import IN_WINDOW
+from analytics.pipeline.extraction.source import slices
+from analytics.pipeline.extraction.statements import IN_WINDOW, relations_of
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
-from benchmarks.history.endings import ERRORS
+from benchmarks.history.history import ERRORS
 from delivery.statuses import DeliveryStatus
 from tests.spark.extracting import DAY, HOUR, MIDNIGHT, SLICE_ROWS, UNTIL, WINDOWS, record_message, rows, truth
 

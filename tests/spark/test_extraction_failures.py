@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction import DayGone, Unreadable, connection, count, read, register
-from analytics.pipeline.extraction.copying import copied
-from analytics.pipeline.extraction.leaves import relations_of
-from analytics.pipeline.extraction.statements import ENDPOINT, selected, stretch_of
+from analytics.pipeline.extraction.source import copied
+from analytics.pipeline.extraction.statements import ENDPOINT, relations_of, selected, stretch_of
 from analytics.pipeline.job import Window
 from tests.spark.extracting import DAY, MIDNIGHT, SLICE_ROWS, WINDOWS
 from tests.spark.processes import QUICK_START
@@ -69,7 +68,7 @@ def test_an_address_that_is_none_is_not_repeated() -> None:
     ],
 )
 def test_endpoints_lose_what_may_be_secret(history: psycopg.Connection[Any], endpoint: str, kept: str) -> None:
-    asked = f"SELECT {ENDPOINT} FROM (SELECT %s::text AS endpoint) r"  # noqa: S608 - our own
+    asked = f"SELECT {ENDPOINT} FROM (SELECT %s::text AS endpoint) r"
     assert history.execute(asked.encode(), [endpoint]).fetchone() == (kept,)
 
 

@@ -8,11 +8,9 @@ import psycopg
 import pytest
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import count, has_grown, leaf_rows, row_counts, slicing
-from analytics.pipeline.extraction.copying import copied
-from analytics.pipeline.extraction.leaves import leaves_of
-from analytics.pipeline.extraction.slicing import slices
-from analytics.pipeline.extraction.statements import ATTEMPTS
+from analytics.pipeline.extraction import count, has_grown, leaf_rows, row_counts, source
+from analytics.pipeline.extraction.source import copied, slices
+from analytics.pipeline.extraction.statements import ATTEMPTS, leaves_of
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
 from delivery.maintenance.partitions import first_id
@@ -124,7 +122,7 @@ def test_what_moves_between_two_slices_is_read_once(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, table: Table, told: str
 ) -> None:
     """All of the open shelf is written to other pages of it, and some of it filed."""
-    monkeypatch.setattr(slicing, "SAMPLE_PAGES", 10**6)
+    monkeypatch.setattr(source, "SAMPLE_PAGES", 10**6)
     window, place = WINDOWS[2], [column.split()[0] for column in table.columns.split(", ")].index(told)
     expected = [row[place] for row in truth(history, table, window)]
     queries, found = slices(history, table, window, 7), list[int]()
@@ -140,7 +138,7 @@ def test_what_moves_between_two_slices_is_read_once(
 def test_the_open_shelf_is_read_by_index_a_slice_at_a_time(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slicing, "SAMPLE_PAGES", 10**6)
+    monkeypatch.setattr(source, "SAMPLE_PAGES", 10**6)
     with history.transaction():
         history.execute("SET LOCAL enable_seqscan = off")
         queries = slices(history, tables.WAITING, WINDOWS[2], 7)[1:-1]
@@ -163,12 +161,12 @@ def test_what_happened_before_all_deliveries_of_a_window_is_left_there(history: 
 def test_only_an_index_that_lacks_much_is_told_and_no_autovacuum_is_ended(
     history: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not slicing.unsummarized(history, ["delivery_attempt_20260502"])
-    monkeypatch.setattr(slicing, "MANY_ROWS", 0)  # whoever vacuums it meanwhile
-    (index,) = slicing.unsummarized(history, ["delivery_attempt_20260502"])
+    assert not source.unsummarized(history, ["delivery_attempt_20260502"])
+    monkeypatch.setattr(source, "MANY_ROWS", 0)  # whoever vacuums it meanwhile
+    (index,) = source.unsummarized(history, ["delivery_attempt_20260502"])
     assert index.startswith("delivery_attempt_20260502")
     patient = "SELECT %s::interval < current_setting('deadlock_timeout')::interval"
-    assert history.execute(patient, [slicing.LOCK_WAIT]).fetchone() == (True,)
+    assert history.execute(patient, [source.LOCK_WAIT]).fetchone() == (True,)
     with psycopg.connect(database_address()) as vacuum:
         vacuum.execute("LOCK TABLE delivery_attempt_20260502 IN SHARE UPDATE EXCLUSIVE MODE")
-        slicing.summarize(history, ["delivery_attempt_20260502"])  # goes on without
+        source.summarize(history, ["delivery_attempt_20260502"])  # goes on without

@@ -19,12 +19,8 @@ from analytics.pipeline.tables import (
     SILVER_MESSAGES,
     VOLUME,
 )
-from analytics.pipeline.transforms.endpoints import endpoints
-from analytics.pipeline.transforms.latency import latency
-from analytics.pipeline.transforms.reliability import reliability
+from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES, endpoints, latency, reliability, volume
 from analytics.pipeline.transforms.silver import silver
-from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
-from analytics.pipeline.transforms.volume import volume
 from analytics.vocabulary import vocabulary
 from tests.frames import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
 

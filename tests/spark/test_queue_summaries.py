@@ -7,8 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.tables import SENDERS, SHARES, SILVER_DELIVERIES
-from analytics.pipeline.transforms.senders import senders
-from analytics.pipeline.transforms.shares import shares
+from analytics.pipeline.transforms.hourly import senders, shares
 from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, frame
 

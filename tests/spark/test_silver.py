@@ -7,7 +7,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Vocabulary
 from analytics.pipeline.tables import BRONZE, SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
-from analytics.pipeline.transforms.facts import Facts
+from analytics.pipeline.transforms.frames import Facts
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
 from tests.frames import Row, at, facts, frame, rows_of

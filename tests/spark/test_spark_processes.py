@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from analytics.guard import members
-from analytics.spark_environment import ROOT, spark_environment
+from analytics.spark_settings import ROOT, spark_environment
 from tests.receiver import wait_until
 
 APPLICATION = """
@@ -37,7 +37,7 @@ import json, sys, threading
 from pathlib import Path
 
 import pytest
-from analytics.guarded_process import GuardedProcess
+from analytics.spark_process import GuardedProcess
 from analytics.spark_process import ended
 folder, application = Path(sys.argv[1]), sys.argv[2]
 scratch = folder / "scratch"

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from analytics.pipeline.tables import BRONZE, CALLBACKS_SUMMARY, ENDPOINTS, LATENCY, RELIABILITY, VOLUME, Table
-from analytics.pipeline.transforms.facts import Silver
+from analytics.pipeline.transforms.frames import Silver
+from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
-from analytics.pipeline.transforms.summaries import HOURLY_SUMMARIES
 from analytics.vocabulary import vocabulary
 from delivery.outcomes import Meaning
 from tests.frames import DAY, WINDOW, Row, facts, frame, rows_of

@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from analytics.pipeline.application import Status
 from analytics.pipeline.job import Window
 from analytics.pipeline.tables import Table
-from analytics.pipeline.transforms.duplicates import FLAGGED
-from analytics.pipeline.transforms.explanations import MADE_LATER, NOT_DUE
+from analytics.pipeline.transforms.audit import FLAGGED, MADE_LATER, NOT_DUE
 from benchmarks import in_sql
 from benchmarks.history import History
 from tests.spark.summaries import Summarizer, database_address, job

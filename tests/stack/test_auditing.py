@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from broker_project.stack.auditing import CLEAN, MISUSED, SKIPPED, TOGETHER, VULNERABLE, audit
 from broker_project.stack.folders import ROOT
 from broker_project.stack.ports import any_free
+from broker_project.stack.test_command import CLEAN, MISUSED, SKIPPED, TOGETHER, VULNERABLE, audit
 
 PINNED = {
     re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index] # every such line begins with a name

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.command import parser
-from benchmarks.scenarios_ import SCENARIOS
+from benchmarks.command import SCENARIOS, parser
 from broker_project.stack.folders import ROOT
 
 

@@ -13,14 +13,12 @@ from standardwebhooks import Webhook
 
 from broker_client import Message
 from broker_project.stack.demo import receiver as receiving
-from broker_project.stack.demo.cast import OFFICE, PUBLISHERS, SUBSCRIBERS
-from broker_project.stack.demo.events import event, fingerprint
+from broker_project.stack.demo.events import OFFICE, PUBLISHERS, SUBSCRIBERS, event, fingerprint
 from broker_project.stack.demo.mailbox_reader import NotArchived, Reader
 from broker_project.stack.demo.publishers import EVENTS, REPORTS, office, publishers
-from broker_project.stack.demo.receiver import Receiver, Server
+from broker_project.stack.demo.receiver import Receiver, Server, is_signed
 from broker_project.stack.demo.records import requests_in
-from broker_project.stack.demo.signing import is_signed
-from broker_project.stack.demo.watching import Following, followings
+from broker_project.stack.demo.run import Following, followings
 from broker_project.stack.ports import LOOPBACK, accepts
 from tests.stack.test_supervisor import until
 

@@ -5,11 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from broker_project.stack.demo.jobs import Jobs
-from broker_project.stack.demo.judging import Questions, Whole
-from broker_project.stack.demo.mailboxes import Archived
 from broker_project.stack.demo.summary import Summary, contradictions, table
-from broker_project.stack.demo.verdict import Account, Verdict
+from broker_project.stack.demo.verdict import Account, Archived, Jobs, Questions, Verdict, Whole
 
 ACCOUNT = Account(
     expected=100,

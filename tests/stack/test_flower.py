@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from broker_project.stack.application import FLOWER_CONFIG
+from broker_project.stack.services import FLOWER_CONFIG
 
 REMEMBERED = 200
 TASKS = 12_000

@@ -9,7 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.environment import FEWEST_CHARACTERS
 from broker_project.stack import ports
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import Kept
 from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
 
 

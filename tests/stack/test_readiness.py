@@ -8,7 +8,7 @@ import redis
 from django.conf import settings
 
 from broker_project.stack.ports import any_free
-from broker_project.stack.readiness import answers, is_listening, lets_in
+from broker_project.stack.services import answers, is_listening, lets_in
 
 
 def test_where_nobody_listens_nothing_is_ready() -> None:

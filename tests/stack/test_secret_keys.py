@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack import stacks, up
-from broker_project.stack.folder_lock import locked
-from broker_project.stack.folders import StackFolder
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import Kept, StackFolder, locked
 from broker_project.stack.secret_keys import OtherSecretKey, hold_against_last_start, note_sealing, note_start
 
 FIRST = "the key of the last start"

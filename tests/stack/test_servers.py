@@ -9,8 +9,7 @@ import psycopg
 import pytest
 import redis
 
-from broker_project.stack.folder_lock import AlreadyRunning
-from broker_project.stack.folders import StackFolder
+from broker_project.stack.folders import AlreadyRunning, StackFolder
 from broker_project.stack.ports import any_free
 from broker_project.stack.postgres import OtherPassword, Postgres
 from broker_project.stack.servers import running, supervised

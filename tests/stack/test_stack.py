@@ -9,8 +9,7 @@ import pytest
 import requests
 
 from broker_project.stack import stacks
-from broker_project.stack.application import Application
-from broker_project.stack.readiness import is_listening
+from broker_project.stack.services import Application, is_listening
 from tests.real_broker import TIMEOUT
 from tests.stack.test_supervisor import until
 

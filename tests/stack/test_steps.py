@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker_project.stack.folders import ROOT
-from broker_project.stack.steps import Step, side_by_side
-from broker_project.stack.test_command import WITH_BROKERS
+from broker_project.stack.test_command import WITH_BROKERS, Step, side_by_side
 
 MEETS = """
 import sys, time

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.stack.children import DidNotStart
 from broker_project.stack.folders import ROOT, StackFolder
 from broker_project.stack.servers import supervised
 from broker_project.stack.services import Service
-from broker_project.stack.supervisor import Supervisor
+from broker_project.stack.supervisor import DidNotStart, Supervisor
 
 PARENT_AND_CHILD = (
     "import subprocess, sys, time\n"

@@ -6,8 +6,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.stack import stacks
-from broker_project.stack.folders import StackFolder
-from broker_project.stack.kept import Kept
+from broker_project.stack.folders import Kept, StackFolder
 from broker_project.stack.servers import supervised
 from broker_project.stack.up import addresses
 

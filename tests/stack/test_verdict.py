@@ -6,12 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.stack.demo.cast import Behaviour, Sample
-from broker_project.stack.demo.jobs import Jobs, judge_jobs
-from broker_project.stack.demo.judging import Whole, judge_questions
-from broker_project.stack.demo.mailboxes import Archived, judge_mailbox
+from broker_project.stack.demo.events import Behaviour, Sample
 from broker_project.stack.demo.records import Answered, Published, Request, line, published_in, requests_in
-from broker_project.stack.demo.verdict import Account, judge
+from broker_project.stack.demo.verdict import (
+    Account,
+    Archived,
+    Jobs,
+    Whole,
+    judge,
+    judge_jobs,
+    judge_mailbox,
+    judge_questions,
+)
 
 JOB, OTHER = 20, 21
 """Two jobs, the first of which wants a reply."""

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import orjson
 import pytest
 
-from delivery.occasions import Occasion
+from delivery.announcements import Occasion
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from delivery.http.answer_heads import values_in
+from delivery.http.headers import values_in
 
 NAMES = ("Content-Type", "Retry-After")
 

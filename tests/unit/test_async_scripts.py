@@ -2,7 +2,7 @@
 
 import pytest
 
-from subscriptions.scripting.promises import line_of_async
+from subscriptions.scripting.interpreter import line_of_async
 
 
 @pytest.mark.behaviour("8.3")

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.http.transfer import Answer, RequestNotCompleted
-from delivery.sync.answer import PASSED_ON, Ended, ended_by
-from delivery.sync.failures import AnswerTooLarge, EndpointTimedOut, EndpointUnreachable
+from delivery.sync.answer import PASSED_ON, AnswerTooLarge, Ended, EndpointTimedOut, EndpointUnreachable, ended_by
 
 MOST = 10
 

@@ -4,8 +4,7 @@ import secrets
 
 import pytest
 
-from broker_project.core.keyring import CannotBeOpened, Keyring
-from broker_project.core.sealing import CALLBACK_TOKEN
+from broker_project.core.keyring import CALLBACK_TOKEN, CannotBeOpened, Keyring
 from delivery.callbacks.address import TOKEN_BYTES, hash_of, is_own, opened_token, sealed_token, token_in, token_of
 
 KEYS = Keyring(["s"], CALLBACK_TOKEN)

@@ -8,32 +8,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.dispatch.claim import Claim
-from delivery.worker.buffer import BodyBudget, Hand, InHand
-from delivery.worker.crowds import Crowds
-from delivery.worker.line import DrivenLine, Strand
-from delivery.worker.pacing_ import LEAST_KEPT, Paces
-from delivery.worker.runs import Run
-from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Wait
-from delivery.worker.topic_sending import topic_line
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import LEAST_KEPT, BodyBudget, Buffer, FairShare, RateLimiter
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.steps import Hold, NotStarted, Read, Rest, Send, Step, Turn, Wait
+from delivery.worker.topic import topic_line
 from tests.hands import in_hand
 from tests.unit.test_topic_line import answered
 
 TURN = 60.0
 
 
-def a_line(strands: int = 1, lane: str = "main", *, head: int | None = None, failures: int = 0) -> DrivenLine:
+def a_line(strands: int = 1, lane: str = "main", *, head: int | None = None, failures: int = 0) -> ActiveLine:
     claim = Claim(
         1, lane, "topic", 1, 10, head_id=head, failures=failures, aside_next=False, capacity=500, strands=strands
     )
-    line = DrivenLine(claim, Run([1], TURN), time.monotonic(), crowds=Crowds(strands))
-    line.strands = [Strand(line) for _ in range(strands)]
+    line = ActiveLine(claim, Turn([1], TURN), time.monotonic(), crowds=FairShare(strands))
+    line.strands = [Slot(line) for _ in range(strands)]
     for strand in line.strands:
         strand.generator = topic_line(strand, lambda: 0.0)
         assert strand.advance(None) == Read(None)
     return line
 
 
-def to(number: int, *, subscription_id: int = 1, spacing: float | None = None, strands: int = 1) -> InHand:
+def to(number: int, *, subscription_id: int = 1, spacing: float | None = None, strands: int = 1) -> Outgoing:
     delivery = in_hand(number)
     return replace(
         delivery,
@@ -41,9 +39,9 @@ def to(number: int, *, subscription_id: int = 1, spacing: float | None = None, s
     )
 
 
-def hand_of(line: DrivenLine, *deliveries: InHand) -> list[Step]:
+def hand_of(line: ActiveLine, *deliveries: Outgoing) -> list[Step]:
     """Give the line these in hand; return what each of its strands wants then."""
-    line.receive(Hand(fresh=deliveries))
+    line.receive(Buffer(fresh=deliveries))
     return [strand.advance(None) for strand in line.strands]
 
 
@@ -104,7 +102,7 @@ def test_once_a_trial_has_worked_as_many_as_allowed_are_sent() -> None:
     tried, *others = (to(number, strands=2) for number in (1, 2, 3))
     half_open = replace(tried, destination=replace(tried.destination, half_open=True, stamp=7))
     hand_of(line, half_open)
-    line.receive(Hand(fresh=[replace(one, destination=replace(one.destination, stamp=8)) for one in others]))
+    line.receive(Buffer(fresh=[replace(one, destination=replace(one.destination, stamp=8)) for one in others]))
     assert [type(step) for step in (line.strands[0].advance(answered(200)), line.strands[1].advance(None))] == [
         Send,
         Send,
@@ -132,7 +130,7 @@ def test_in_order_the_line_waits_with_what_waits_for_its_rate() -> None:
     assert line.hold.reason == ""
 
 
-def leaving_out(line: DrivenLine, wait: float) -> None:
+def leaving_out(line: ActiveLine, wait: float) -> None:
     """Let the line's first strand send something else before what waits so long for its rate, and read without it."""
     strands = len(line.strands)
     limited = to(1, spacing=wait, strands=strands)
@@ -140,10 +138,10 @@ def leaving_out(line: DrivenLine, wait: float) -> None:
     first, *_ = hand_of(line, limited, *(to(number, subscription_id=2, strands=strands) for number in (2, 3)))
     assert isinstance(first, Send)
     assert first.delivery.id == 2
-    line.hand = Hand(fresh=[limited])
+    line.hand = Buffer(fresh=[limited])
     assert isinstance(line.strands[0].advance(answered(200)), Read)
     assert [*line.wanted().left_out] == [1]
-    line.receive(Hand())
+    line.receive(Buffer())
 
 
 @pytest.mark.behaviour("1.4", "4.13")
@@ -174,11 +172,11 @@ def test_a_retry_line_does_not_stay_for_what_waits_for_its_rate() -> None:
 @pytest.mark.parametrize(("lane", "strands"), [("main", 2), ("retry", 1)])
 @pytest.mark.parametrize(
     ("in_hand", "until"),
-    [(Hand(fresh=[to(2)]), 900.0), (Hand(more=True), 900.0), (Hand[InHand](), 1.0)],
+    [(Buffer(fresh=[to(2)]), 900.0), (Buffer(more=True), 900.0), (Buffer[Outgoing](), 1.0)],
     ids=["more in hand", "more to read", "soon"],
 )
 def test_a_line_with_more_to_do_is_let_go_for_the_next_turn(
-    lane: str, strands: int, in_hand: Hand[InHand], until: float
+    lane: str, strands: int, in_hand: Buffer[Outgoing], until: float
 ) -> None:
     line = a_line(strands, lane)
     line.leave_out(to(1), time.monotonic() + until)
@@ -198,7 +196,7 @@ def test_what_holds_the_line_does_so_while_it_waits_for_its_rate_though_no_order
     line = a_line(2, lane, head=1, failures=failures)
     limited = to(1, spacing=1000.0, strands=2)
     line.paces.learn(limited.destination, 900.0, time.monotonic())
-    line.receive(Hand(head=limited))
+    line.receive(Buffer(head=limited))
     step = line.strands[0].advance(None)
     assert (step, [*line.left_out]) == ((Rest(None), []) if waits else (Read(None), [1]))
     assert (line.head_id, line.failures) == ((1, failures) if waits else (None, 0))
@@ -210,7 +208,7 @@ def test_what_holds_the_line_does_so_while_it_waits_for_its_rate_though_no_order
 def test_what_a_strand_has_taken_and_does_not_send_is_in_nobodys_way(step: Step) -> None:
     line, budget = a_line(2), BodyBudget(100)
     strand = line.strands[0]
-    line.hand = Hand(fresh=[to(1)])
+    line.hand = Buffer(fresh=[to(1)])
     taken = strand.take()
     assert budget.take(taken.size)
     strand.settled(budget, Wait(None, taken, 1.0))
@@ -267,7 +265,7 @@ def test_what_may_be_sent_soon_after_the_turn_is_waited_for_too_or_the_line_came
     line.run.until = time.monotonic()
     assert not line.must_stop(), "whatever else comes may go meanwhile"
     assert (line.has_time_for(999.0), line.has_time_for(1001.0)) == (strands == 1, False), "what others would wait for"
-    line.paces = Paces()
+    line.paces = RateLimiter()
     assert isinstance(line.strands[0].advance(None), Send)
     assert line.must_stop() == (strands == 1)
     line.run.until -= 1000.0
@@ -280,7 +278,7 @@ def test_while_the_database_is_asked_for_one_the_others_of_the_process_wait() ->
     steps = hand_of(line, *(to(number, spacing=5.0, strands=2) for number in (1, 2)))
     assert [type(step) for step in steps] == [Send, Wait]
     line.paces.learn(to(1, spacing=5.0).destination, 3.0, time.monotonic())
-    line.hand = Hand(fresh=[to(1, spacing=5.0, strands=2)])
+    line.hand = Buffer(fresh=[to(1, spacing=5.0, strands=2)])
     line.strands[1].paced_for = None
     again = line.strands[0].advance(NotStarted())
     assert isinstance(again, Wait)
@@ -289,7 +287,7 @@ def test_while_the_database_is_asked_for_one_the_others_of_the_process_wait() ->
 
 @pytest.mark.behaviour("1.4")
 def test_a_process_remembers_of_any_number_of_subscriptions_only_whose_time_has_not_come() -> None:
-    paces, late = Paces(), to(1, spacing=1.0).destination
+    paces, late = RateLimiter(), to(1, spacing=1.0).destination
     paces.learn(late, 90_000.0, 0.0)
     for number in range(2, 20_000):
         paces.learn(replace(late, subscription_id=number), 1.0, float(number))

@@ -1,18 +1,18 @@
-"""How a sender's strands are shared out among endpoints: `delivery.worker.crowds`, and the order in a group."""
+"""How a sender's strands are shared out among endpoints: `delivery.worker.buffer`, and the order in a group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 
-from delivery.worker.crowds import HANGING_SECONDS, Crowds
-from delivery.worker.groups import Endpoint, GroupInHand
+from delivery.worker.buffer import HANGING_SECONDS, FairShare
+from delivery.worker.queue import Endpoint, GroupInHand
 from tests.hands import CONTENT, DESTINATION
 
 
-def crowds(strands: int, waiting: Mapping[int, int]) -> Crowds:
+def crowds(strands: int, waiting: Mapping[int, int]) -> FairShare:
     """Return so many strands, of which so many have waited for each subscription since 10 s."""
-    made = Crowds(strands)
+    made = FairShare(strands)
     for subscription_id, count in waiting.items():
         for _ in range(count):
             made.join(subscription_id, 10.0)
@@ -48,7 +48,7 @@ def test_endpoints_go_as_shuffled_but_those_last_that_have_their_share_of_the_st
 @pytest.mark.parametrize("strands", [1, 2, 3, 16, 100])
 @pytest.mark.parametrize("endpoints", [2, 3, 5, 16])
 def test_where_all_but_one_hang_a_strand_is_left_for_that_one(strands: int, endpoints: int) -> None:
-    waiting = Crowds(strands)
+    waiting = FairShare(strands)
     for one in range(1, endpoints):
         while not waiting.place(one, endpoints):
             waiting.join(one, 0.0)

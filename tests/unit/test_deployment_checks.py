@@ -6,8 +6,7 @@ import pytest
 from django.conf import settings
 from django.core.checks import run_checks
 
-from broker_project.core.egress import networks_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy, networks_in
 
 GOOD: dict[str, Any] = {
     "SECRET_KEY": "k" * 30 + "0123456789abcdefghij",
@@ -18,7 +17,7 @@ GOOD: dict[str, Any] = {
     "PROXIES": networks_in("127.0.0.1,::1,10.1.0.0/16"),
     "REDIS_URL": "redis://:secret@10.0.0.7:6379/0",
     "DATABASES": {"default": {"HOST": "10.0.0.6"}},
-    "REACH": Reach(networks_in("10.20.0.0/16")),
+    "REACH": EgressPolicy(networks_in("10.20.0.0/16")),
 }
 CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({}, []),
@@ -33,10 +32,10 @@ CASES: list[tuple[dict[str, Any], list[str]]] = [
     ({"REDIS_URL": "redis://10.0.0.7:6379/0"}, ["W006"]),
     ({"REDIS_URL": "redis://127.0.0.1:6379/0"}, []),
     ({"REDIS_URL": "unix:///run/redis.sock"}, []),
-    ({"REACH": Reach(networks_in("127.0.0.0/8"))}, ["W007"]),
-    ({"REACH": Reach(networks_in("::1"))}, ["W007"]),
-    ({"REACH": Reach(networks_in("10.0.0.6"))}, ["W007"]),
-    ({"REACH": Reach(networks_in("10.0.0.0/24")), "DATABASES": {"default": {"HOST": ""}}}, ["W007"]),
+    ({"REACH": EgressPolicy(networks_in("127.0.0.0/8"))}, ["W007"]),
+    ({"REACH": EgressPolicy(networks_in("::1"))}, ["W007"]),
+    ({"REACH": EgressPolicy(networks_in("10.0.0.6"))}, ["W007"]),
+    ({"REACH": EgressPolicy(networks_in("10.0.0.0/24")), "DATABASES": {"default": {"HOST": ""}}}, ["W007"]),
     ({"DATABASES": {"default": {"HOST": "nobody-knows.invalid"}}}, []),
     ({"DATABASES": {"default": {"HOST": "/run/postgresql"}}}, []),
 ]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from http import HTTPStatus
 
+from broker_project import urls as urls  # registers what all use cases raise
 from broker_project.core.api.problems import registered
 from broker_project.core.api.rendering import BAD_REQUEST, FAILED
 from broker_project.stack.folders import ROOT
@@ -22,7 +23,7 @@ def existing() -> Iterator[tuple[str, int]]:
     yield from ((kind.code, kind.status) for kind in (*registered(), BAD_REQUEST, FAILED))
     for code in {*REFUSALS, *ENDED}:
         yield str(code), int(HTTPStatus.NOT_FOUND if code is ReceiptCode.UNKNOWN else HTTPStatus.CONFLICT)
-    for file in (ROOT / "broker_project").glob("*.py"):
+    for file in (ROOT / "broker_project" / "server").glob("*.py"):
         yield from ((code, int(status)) for status, code in REFUSAL.findall(file.read_text()))
 
 

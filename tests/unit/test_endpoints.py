@@ -3,8 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 
-from broker_project.core.egress import networks_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import EgressPolicy, networks_in
 from subscriptions.endpoints import check_reach, parse_endpoint, validate_endpoint, validate_monitor_url
 
 
@@ -139,9 +138,9 @@ def test_what_is_no_disguise_is_an_endpoint(url: str) -> None:
 )
 def test_an_address_to_which_nothing_is_sent_is_refused_at_once(url: str, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        check_reach(url, Reach())
+        check_reach(url, EgressPolicy())
 
 
 @pytest.mark.parametrize("url", ["", "webr://here", "http://8.8.8.8/", "http://db.internal/", "POST:http://127.0.0.1/"])
 def test_what_may_be_sent_to_is_not(url: str) -> None:
-    check_reach(url, Reach(networks_in("127.0.0.0/8")))
+    check_reach(url, EgressPolicy(networks_in("127.0.0.0/8")))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from broker_project.core.json_equality import same_json
 from subscriptions.import_export import FileFormat, UnreadableFile, entries_in, file_text
-from subscriptions.import_export.yaml_text import value_of, yaml_of
+from subscriptions.import_export.file_format import value_of, yaml_of
 
 YAML = """
 # what the shop tells

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analytics.pipeline import tables
-from analytics.pipeline.extraction import leaves
-from analytics.pipeline.extraction.copying import BLOCK_BYTES, arrow, blocks
-from analytics.pipeline.extraction.leaves import leaf_of
-from analytics.pipeline.extraction.slicing import SAMPLE_PAGES, percent_of, pieces
-from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES
+from analytics.pipeline.extraction import statements
+from analytics.pipeline.extraction.source import BLOCK_BYTES, SAMPLE_PAGES, arrow, blocks, percent_of, pieces
+from analytics.pipeline.extraction.statements import ATTEMPTS, IDS_PER_DAY, SOURCES, leaf_of
 from analytics.pipeline.tables import BRONZE, Table
 from delivery.maintenance import partitions
 
@@ -26,7 +24,7 @@ def test_every_table_of_bronze_has_a_source() -> None:
 def test_leaves_and_ids_are_called_as_the_broker_calls_them() -> None:
     day = dt.date(2026, 2, 28)
     assert leaf_of(ATTEMPTS, day) == partitions.leaf_of(partitions.ATTEMPTS, day)
-    assert {partitions.MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS} == leaves.PARTITIONED
+    assert {partitions.MESSAGES, partitions.DELIVERIES, partitions.ATTEMPTS} == statements.PARTITIONED
     assert IDS_PER_DAY == partitions.IDS_PER_DAY
 
 

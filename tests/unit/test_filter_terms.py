@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from subscriptions.filter_terms import MAX_TERM_BYTES, NO_TERM, path_of, spans_of, term_of
+from subscriptions.lookup_keys import MAX_TERM_BYTES, NO_TERM, path_of, spans_of, term_of
 
 STATE = "$$->'Body'->>'state'"
 

@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from analytics.guard import NICENESS, members
-from analytics.guarded_process import GuardedProcess, NotAReport
-from analytics.spark_environment import ROOT, spark_environment
-from analytics.spark_process import End, Ended, ended
+from analytics.spark_process import End, Ended, GuardedProcess, NotAReport, ended
+from analytics.spark_settings import ROOT, spark_environment
 from tests.receiver import wait_until
 
 STUBBORN = """

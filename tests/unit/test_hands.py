@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.worker.buffer import BodyBudget, Hand, InHand
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer
 from tests.hands import aside, fresh, in_hand
 
 
-def taken(hand: Hand[InHand], *, aside_next: bool = False) -> list[int]:
+def taken(hand: Buffer[Outgoing], *, aside_next: bool = False) -> list[int]:
     """Take everything as a line does; return the ids."""
     order = []
     while delivery := hand.take(aside_next=aside_next):
@@ -38,7 +39,7 @@ def taken(hand: Hand[InHand], *, aside_next: bool = False) -> list[int]:
 def test_the_head_first_then_new_and_stuck_in_turn(
     head: int | None, new: Sequence[int], stuck: Sequence[int], aside_next: bool, order: list[int]
 ) -> None:
-    hand = Hand(head=in_hand(head) if head else None, fresh=fresh(*new), aside=aside(*stuck))
+    hand = Buffer(head=in_hand(head) if head else None, fresh=fresh(*new), aside=aside(*stuck))
     assert taken(hand, aside_next=aside_next) == order
 
 
@@ -49,7 +50,7 @@ def test_the_head_first_then_new_and_stuck_in_turn(
     aside_next=st.booleans(),
 )
 def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, aside_next: bool) -> None:
-    hand = Hand(
+    hand = Buffer(
         head=in_hand(1000) if has_head else None,
         fresh=fresh(*range(new)),
         aside=aside(*range(100, 100 + stuck)),
@@ -67,14 +68,14 @@ def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has
 @pytest.mark.behaviour("11.1")
 @pytest.mark.parametrize(("size", "left_when_low"), [(1, 0), (2, 0), (5, 2), (10, 4), (499, 199), (500, 200)])
 def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
-    hand = Hand(fresh=fresh(*range(size)), more=True)
+    hand = Buffer(fresh=fresh(*range(size)), more=True)
     while not hand.is_low:
         hand.take(aside_next=False)
     assert len(hand) == left_when_low
 
 
 def test_a_hand_that_holds_everything_is_never_low() -> None:
-    hand = Hand(fresh=fresh(1, 2, 3))
+    hand = Buffer(fresh=fresh(1, 2, 3))
     for _ in range(4):
         assert not hand.is_low
         hand.take(aside_next=False)
@@ -84,13 +85,13 @@ def test_a_hand_that_holds_everything_is_never_low() -> None:
     ("deliveries", "more", "is_starved"), [(0, True, True), (0, False, False), (1, True, False), (1, False, False)]
 )
 def test_a_hand_is_starved_where_there_is_work_but_none_in_it(deliveries: int, more: bool, is_starved: bool) -> None:
-    hand = Hand(fresh=fresh(*range(deliveries)), more=more)
+    hand = Buffer(fresh=fresh(*range(deliveries)), more=more)
     hand.take(aside_next=False)
     assert hand.is_starved == is_starved
 
 
 def test_a_hand_counts_its_bytes() -> None:
-    hand = Hand(head=in_hand(1, size=5), fresh=[in_hand(2, size=7)], aside=[in_hand(3, is_aside=True, size=11)])
+    hand = Buffer(head=in_hand(1, size=5), fresh=[in_hand(2, size=7)], aside=[in_hand(3, is_aside=True, size=11)])
     assert (hand.bytes, hand.take(aside_next=False), hand.bytes) == (23, in_hand(1, size=5), 18)
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delivery.publish.draft import durability_of, moment_of, time_of, ttl_of
 from delivery.publish.errors import InvalidMetadata
-from delivery.publish.terms import durability_of, moment_of, time_of, ttl_of
 
 NOW = datetime(2026, 12, 1, tzinfo=UTC)
 CHRISTMAS_EVE = datetime(2026, 12, 24, 18, tzinfo=UTC)

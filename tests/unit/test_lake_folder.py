@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from analytics.lake_folder import problem_of
+from analytics.runs import problem_of
 
 
 def test_a_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.api.rendering_ import to_json
-from delivery.mailbox.documents import document
-from delivery.mailbox.hand_outs import Fetched
+from broker_project.core.api.rendering import to_json
+from delivery.mailbox.fetch_messages import document
+from delivery.mailbox.mailbox import Fetched
 from delivery.webhook.cloud_event_output import enveloped
 from delivery.webhook.parts import Content
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 
 CONTENT = Content(
     message_id=45,
@@ -105,7 +105,7 @@ def test_any_bytes_come_back(body: bytes) -> None:
 
 @pytest.mark.behaviour("2.12")
 def test_a_message_that_is_wanted_as_a_cloud_event_has_its_content_type() -> None:
-    told = read(replace(FETCHED, content=enveloped(CONTENT, Output.CLOUDEVENTS_STRUCTURED, {})))
+    told = read(replace(FETCHED, content=enveloped(CONTENT, PayloadFormat.CLOUDEVENTS_STRUCTURED, {})))
     assert told["content_type"].startswith("application/cloudevents+json")
     assert told["headers"] == {"X-Trace": "1"}
     assert (json.loads(told["body"])["id"], json.loads(told["body"])["data"]) == ("45", {"a": 1})

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_client import Mailbox, Message, Refused
-from broker_client.consumers import Terms, Worker
 from broker_client.in_flight import Hand
-from broker_client.keepers import pause_after
-from broker_client.pauses import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, rest_of_nothing
+from broker_client.reader import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
 from tests.played_answers import Trouble
 from tests.playing_mailbox import NAME, TOKEN, playing
 

@@ -6,8 +6,16 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
-from broker_project.accounts.one_time_codes import code_of, enrolment_address, seed_of, step_at, step_of, text_of
-from broker_project.accounts.recovery_codes import codes_of, digest_of
+from broker_project.accounts.mfa import (
+    code_of,
+    codes_of,
+    digest_of,
+    enrolment_address,
+    seed_of,
+    step_at,
+    step_of,
+    text_of,
+)
 
 SEED = b"12345678901234567890"
 

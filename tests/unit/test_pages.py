@@ -2,10 +2,11 @@
 
 import pytest
 
-from delivery.worker.buffer import MAX_BYTES, BodyBudget
-from delivery.worker.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, Row, Wanted, page_of
+from delivery.limits import MAX_LINE_BYTES
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, PageRequest, Row, page_of
 
-PLENTY = 64 * MAX_BYTES
+PLENTY = 64 * MAX_LINE_BYTES
 
 
 def row(number: int, part: int, size: int = 10) -> Row:
@@ -13,7 +14,7 @@ def row(number: int, part: int, size: int = 10) -> Row:
 
 
 def taken(waiting: list[Row], budget: int = PLENTY, **wanted: int | bool) -> list[int]:
-    line = Wanted(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
+    line = PageRequest(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
     return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
 
 
@@ -38,9 +39,9 @@ def test_a_page_however_short_begins_with_those_whose_turn_it_is(
 @pytest.mark.parametrize(
     ("sizes", "expected"),
     [
-        ([MAX_BYTES, 1], [0]),
-        ([2 * MAX_BYTES, 1], [0]),
-        ([MAX_BYTES // 2, MAX_BYTES // 2, 1], [0, 1]),
+        ([MAX_LINE_BYTES, 1], [0]),
+        ([2 * MAX_LINE_BYTES, 1], [0]),
+        ([MAX_LINE_BYTES // 2, MAX_LINE_BYTES // 2, 1], [0, 1]),
         ([1, 1, 1], [0, 1, 2]),
     ],
 )
@@ -55,7 +56,7 @@ def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: l
 )
 def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
     waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
-    page = page_of(waiting, Wanted(1, 1, None, 500), BodyBudget(PLENTY))
+    page = page_of(waiting, PageRequest(1, 1, None, 500), BodyBudget(PLENTY))
     assert (len(page.taken), page.more) == (expected, True)
 
 
@@ -66,14 +67,14 @@ def test_the_head_comes_first_and_once() -> None:
 
 @pytest.mark.behaviour("11.1")
 def test_a_process_that_holds_too_much_takes_nothing_and_knows_that_there_is_more() -> None:
-    page = page_of([row(1, FRESH, MAX_BYTES)], Wanted(1, 1, None, 500), BodyBudget(MAX_BYTES - 1))
+    page = page_of([row(1, FRESH, MAX_LINE_BYTES)], PageRequest(1, 1, None, 500), BodyBudget(MAX_LINE_BYTES - 1))
     assert (page.taken, page.more) == ([], True)
 
 
 @pytest.mark.behaviour("11.1")
 def test_large_bodies_leave_room_for_small_ones() -> None:
-    budget = BodyBudget(8 * MAX_BYTES)
-    while budget.take(MAX_BYTES):
+    budget = BodyBudget(8 * MAX_LINE_BYTES)
+    while budget.take(MAX_LINE_BYTES):
         pass
     assert [budget.take(64 * 1024) for _ in range(16)] == [True] * 16
 
@@ -81,7 +82,7 @@ def test_large_bodies_leave_room_for_small_ones() -> None:
 @pytest.mark.behaviour("4.13")
 @pytest.mark.parametrize(("busy", "more"), [([], True), ([7, 8, 9], True), ([1, 2], False), ([1, 2, 3], False)])
 def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, more: bool) -> None:
-    line = Wanted(1, 1, None, capacity=2, busy=busy)
+    line = PageRequest(1, 1, None, capacity=2, busy=busy)
     page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(PLENTY))
     assert ([one.id for one in page.taken], page.more) == ([one for one in (1, 2, 3) if one not in busy][:2], more)
     assert line.rows == 2 + len(busy)
@@ -90,5 +91,5 @@ def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, mo
 @pytest.mark.behaviour("4.11", "4.13")
 def test_what_a_strand_has_taken_is_not_taken_by_another_though_it_is_not_marked_yet() -> None:
     waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, ASIDE), row(12, ASIDE)]
-    line = Wanted(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
+    line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
     assert [one.id for one in page_of(waiting, line, BodyBudget(PLENTY)).taken] == [2, 11]

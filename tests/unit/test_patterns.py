@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import ValidationError
 
-from subscriptions.patterns import patterns_of, validate_pattern
+from subscriptions.names import patterns_of, validate_pattern
 
 
 @pytest.mark.behaviour("1.9")

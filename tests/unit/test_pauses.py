@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.http.retry_after import retry_after_seconds
-from delivery.pauses import aside_pause, hold_pause
+from delivery.http.headers import retry_after_seconds
+from delivery.retry import aside_pause, hold_pause
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

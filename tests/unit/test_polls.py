@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from delivery.mailbox.long_poll import Room
-from delivery.mailbox.seats import MOST_SEATS
+from delivery.mailbox.long_poll import MOST_SEATS, Room
 
 SHOP, BANK = 1, 2
 

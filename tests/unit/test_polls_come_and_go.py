@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from delivery.mailbox.long_poll import Poll, Room
-from delivery.mailbox.seats import who_gives_up_a_seat
+from delivery.mailbox.long_poll import Poll, Room, who_gives_up_a_seat
 
 SHOP, BANK, POST = 1, 2, 3
 SEATS = 5

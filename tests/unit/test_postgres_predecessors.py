@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_project.stack.postgres_predecessors import end_predecessor
+from broker_project.stack.postgres import end_predecessor
 
 
 @pytest.mark.parametrize(

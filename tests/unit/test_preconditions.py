@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.request import Request
 
-from broker_project.core.api.preconditions import expected_versions
+from subscriptions.api.preconditions import expected_versions
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from broker_project.core.api.errors import InvalidQuery
 from broker_project.core.api.parsing import BodyTooLarge, EncodedBody, LengthRequired
 from broker_project.core.api.problems import ProblemType, problem_response, register
 from subscriptions import edit, remove
+from subscriptions.api import resources as resources  # registers what the use cases raise
 
 
 @pytest.mark.parametrize(

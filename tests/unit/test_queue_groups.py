@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from delivery.publish.queue_groups import failure_of, groups_of
+from delivery.publish.routing import failure_of, groups_of
 
 OPEN = "$$->'Body'->>'state' = 'open'"
 

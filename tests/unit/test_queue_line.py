@@ -9,14 +9,12 @@ import pytest
 from delivery.dispatch.claim import Claim
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.statuses import DeliveryStatus
-from delivery.worker.buffer import Hand, InHand
-from delivery.worker.crowds import Crowds
-from delivery.worker.groups import Endpoint, GroupInHand
-from delivery.worker.line import HANGS_SECONDS, DrivenLine, Strand
-from delivery.worker.queue import queue_line
-from delivery.worker.runs import Run
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import Buffer, FairShare
+from delivery.worker.line import HANGS_SECONDS, ActiveLine, Slot
+from delivery.worker.queue import Endpoint, GroupInHand, queue_line
 from delivery.worker.settlements import Settlement
-from delivery.worker.steps import NotStarted, Read, Reply, Rest, Send, Sent, Step
+from delivery.worker.steps import NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Turn
 from tests.hands import CONTENT, DESTINATION
 from tests.unit.test_topic_line import NOW, answered, unanswered
 
@@ -24,11 +22,11 @@ DELIVERED, PENDING, REJECTED = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING,
 NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
 
 
-def a_sender(strands: int = 1, *, seconds: float = 60.0) -> DrivenLine:
+def a_sender(strands: int = 1, *, seconds: float = 60.0) -> ActiveLine:
     """Return a sender's line whose endpoints are tried from the last to the first."""
     claim = Claim(1, "queue", "queue.0", 1, 0, head_id=None, failures=0, aside_next=False, capacity=500)
-    line = DrivenLine(claim, Run([1], seconds), time.monotonic(), crowds=Crowds(strands))
-    line.strands = [Strand(line) for _ in range(strands)]
+    line = ActiveLine(claim, Turn([1], seconds), time.monotonic(), crowds=FairShare(strands))
+    line.strands = [Slot(line) for _ in range(strands)]
     for strand in line.strands:
         strand.generator = queue_line(strand, lambda endpoints: endpoints.reverse())
     return line
@@ -40,15 +38,17 @@ def group(number: int = 7, *endpoints: int, cycles: int = 0, **fields: object) -
     return GroupInHand(number, CONTENT, tried, cycles=cycles, size=2, **known)  # type: ignore[arg-type]
 
 
-def begin(line: DrivenLine, *groups: GroupInHand) -> Step:
+def begin(line: ActiveLine, *groups: GroupInHand) -> Step:
     """Let the first strand read these; return what it wants then."""
     (strand, *_) = line.strands
     assert strand.advance(None) == Read(None)
-    line.receive(Hand(fresh=[one for one in groups if not one.is_aside], aside=[one for one in groups if one.is_aside]))
+    line.receive(
+        Buffer(fresh=[one for one in groups if not one.is_aside], aside=[one for one in groups if one.is_aside])
+    )
     return strand.advance(None)
 
 
-def sent(step: Step) -> InHand:
+def sent(step: Step) -> Outgoing:
     assert isinstance(step, Send)
     return step.delivery
 
@@ -127,7 +127,7 @@ def test_the_next_endpoint_is_told_if_the_one_before_may_have_got_it(reply: Repl
 def test_a_group_that_is_no_longer_as_it_was_read_is_left_for_the_next_page() -> None:
     line = a_sender()
     begin(line, group(7, 1, 2), group(8, 3))
-    line.hand = Hand()
+    line.hand = Buffer()
     assert line.strands[0].advance(NotStarted()) == Read(None)
     assert line.wanted().cut_short == []
 
@@ -138,7 +138,7 @@ def test_a_group_of_which_one_was_asked_already_is_not_begun_again_at_once() -> 
     line.strands[0].advance(answered(500))
     assert line.strands[0].advance(NotStarted()) == Read(None)
     assert line.wanted().cut_short == [7]
-    line.receive(Hand())
+    line.receive(Buffer())
     assert line.wanted().cut_short == []
 
 
@@ -147,11 +147,11 @@ def test_who_has_half_of_the_strands_waiting_gets_no_more_until_it_answers() -> 
     line = a_sender(4)
     for strand in line.strands:
         strand.advance(None)
-    line.receive(Hand(fresh=[group(number, 1) for number in range(1, 9)]))
+    line.receive(Buffer(fresh=[group(number, 1) for number in range(1, 9)]))
     one, two, three, four = line.strands
     assert [sent(strand.advance(None)).group_id for strand in (one, two)] == [1, 2]
     assert [strand.advance(None) for strand in (three, four)] == [Read(None, linger=True)] * 2
-    line.receive(Hand(fresh=[group(3, 1), group(4, 2), *(group(number, 1) for number in range(5, 9))]))
+    line.receive(Buffer(fresh=[group(3, 1), group(4, 2), *(group(number, 1) for number in range(5, 9))]))
     assert sent(three.advance(None)).group_id == 4
     assert sent(one.advance(answered(200))).group_id == 3
     assert sent(four.advance(None)).group_id == 5, "it answers: as many as there are strands"
@@ -183,7 +183,7 @@ def test_strands_take_groups_side_by_side_and_none_of_them_twice() -> None:
     groups = [group(number, number * 10) for number in range(1, 4)]
     for strand in line.strands:
         strand.advance(None)
-    line.receive(Hand(fresh=groups))
+    line.receive(Buffer(fresh=groups))
     assert [sent(strand.advance(None)).group_id for strand in line.strands] == [1, 2, 3]
     assert line.wanted().busy == [1, 2, 3]
 
@@ -208,9 +208,9 @@ def test_a_sender_that_is_stopped_asks_nobody_else() -> None:
     assert (type(step), ended(step)) == (Rest, (2, PENDING, None))
 
 
-def refused() -> Sent:
+def refused() -> RequestSent:
     result = RequestNotCompleted("Address not allowed (loopback)", was_sent=False, is_refused=True)
-    return Sent(Answer(None, result, b"", 0), NOW)
+    return RequestSent(Answer(None, result, b"", 0), NOW)
 
 
 @pytest.mark.behaviour("6.5")
@@ -224,7 +224,7 @@ def refused() -> Sent:
         ([refused(), unanswered(was_sent=True)], 2.0),
     ],
 )
-def test_what_only_waits_for_those_out_of_reach_waits_for_long(answers: list[Sent], again: float) -> None:
+def test_what_only_waits_for_those_out_of_reach_waits_for_long(answers: list[RequestSent], again: float) -> None:
     line = a_sender()
     step = begin(line, group(7, *range(1, len(answers) + 1), cycles=1))
     for one in answers:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.rates import MINUTE, SECOND, Rate, Spent, look, spend
+from broker_project.core.rate_limit import MINUTE, SECOND, Rate, Spent, look, spend
 
 LIMITS = st.integers(1, 10_000_000)
 NOW = 7 * SECOND

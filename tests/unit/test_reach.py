@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_project.core.egress import REFUSED, networks_in
-from broker_project.core.reach import Reach
+from broker_project.core.egress import REFUSED, EgressPolicy, networks_in
 
 PUBLIC = [
     "1.1.1.1",
@@ -109,24 +108,24 @@ EMBEDDING = "::ffff:0:0/96,::ffff:0:0:0/96,::/96,64:ff9b::/96,64:ff9b:1::/48,200
 
 @pytest.mark.parametrize("address", PUBLIC)
 def test_requests_go_to_what_is_public(address: str) -> None:
-    assert Reach().refusal(address) == ""
+    assert EgressPolicy().refusal(address) == ""
 
 
 @pytest.mark.parametrize(("address", "kind"), REFUSALS)
 def test_requests_do_not_go_where_nobodys_endpoint_is(address: str, kind: str) -> None:
-    assert Reach().refusal(address) == kind
+    assert EgressPolicy().refusal(address) == kind
 
 
 @pytest.mark.parametrize("network", [network for network, _ in REFUSED], ids=str)
 def test_of_each_network_the_first_and_the_last_address_are_refused(network: object) -> None:
     ends = ip_network(str(network))
-    assert all(Reach().refusal(str(one)) for one in (ends.network_address, ends.broadcast_address))
+    assert all(EgressPolicy().refusal(str(one)) for one in (ends.network_address, ends.broadcast_address))
 
 
 @given(st.ip_addresses(v=6))
 def test_only_what_is_given_out_is_public(address: object) -> None:
     if ip_address(str(address)) not in ip_network("2000::/3"):
-        assert Reach().refusal(str(address))
+        assert EgressPolicy().refusal(str(address))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +144,8 @@ def test_only_what_is_given_out_is_public(address: object) -> None:
     ],
 )
 def test_a_setting_allows_networks_that_are_refused(allowed: str, address: str) -> None:
-    assert Reach().refusal(address)
-    assert Reach(networks_in(allowed)).refusal(address) == ""
+    assert EgressPolicy().refusal(address)
+    assert EgressPolicy(networks_in(allowed)).refusal(address) == ""
 
 
 @pytest.mark.parametrize(
@@ -163,7 +162,7 @@ def test_a_setting_allows_networks_that_are_refused(allowed: str, address: str) 
     ],
 )
 def test_it_allows_no_more_than_it_names_and_metadata_by_its_own_address_alone(allowed: str, address: str) -> None:
-    assert Reach(networks_in(allowed)).refusal(address)
+    assert EgressPolicy(networks_in(allowed)).refusal(address)
 
 
 @pytest.mark.parametrize(
@@ -186,7 +185,7 @@ def test_it_allows_no_more_than_it_names_and_metadata_by_its_own_address_alone(a
     ],
 )
 def test_where_an_address_has_another_inside_that_one_is_judged_too(address: str, kind: str) -> None:
-    assert Reach(networks_in(EMBEDDING)).refusal(address) == kind
+    assert EgressPolicy(networks_in(EMBEDDING)).refusal(address) == kind
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "10.0.0.0/33", "localhost", "127.0.0.0/8;::1", "fe80::1%eth0/64"])

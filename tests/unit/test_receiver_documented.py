@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from delivery.webhook.signatures import signatures
-from subscriptions.credentials.signing_secrets import secret_of
+from delivery.webhook.request import signatures
+from subscriptions.credentials.tokens import secret_of
 from tests.receiver import wait_until
 
 DOCS = Path(__file__).parents[2] / "docs"

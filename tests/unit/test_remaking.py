@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from analytics.pipeline.remaking import stale
+from analytics.pipeline.window import stale
 
 DAY: Final = dt.date(2026, 3, 2)
 

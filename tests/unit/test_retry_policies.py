@@ -7,9 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.outcomes import CALLBACK, TEAMFORGE, Answered, Decision, Outcome, RetryRules, Unreachable, decide
-from delivery.pauses import LONGEST_RETRY_AFTER_SECONDS, aside_pause, hold_pause
-from delivery.retry import CALLBACK_POLICY, TEAMFORGE_POLICY, History, RetryPolicy, Verdict, judge, policy_of
-from subscriptions.retry_policies import PRESETS, Action, OnExhausted, Terms
+from delivery.retry import (
+    CALLBACK_POLICY,
+    LONGEST_RETRY_AFTER_SECONDS,
+    TEAMFORGE_POLICY,
+    History,
+    RetryPolicy,
+    Verdict,
+    aside_pause,
+    hold_pause,
+    judge,
+    policy_of,
+)
+from subscriptions.retry_policies import PRESETS, Action, OnExhausted, RetryTerms
 
 TEAMFORGE_TERMS = PRESETS["TeamForge"]
 OUTCOMES: list[Outcome] = [
@@ -65,7 +75,7 @@ def test_whoever_names_the_default_policy_follows_the_same_as_who_names_none() -
 
 
 @pytest.mark.parametrize("terms", PRESETS.values(), ids=PRESETS)
-def test_like_terms_are_one_policy(terms: Terms) -> None:
+def test_like_terms_are_one_policy(terms: RetryTerms) -> None:
     assert policy_of(terms) is policy_of(replace(terms))
 
 
@@ -239,7 +249,7 @@ def test_what_is_not_sent_for_its_address_waits_for_the_longest_pause_at_once(
     chance=st.floats(0, 1),
 )
 def test_whatever_happens_a_delivery_ends_or_waits_for_a_time(
-    outcome: Outcome, terms: Terms, factor: float, attempts: int, is_apart: bool, chance: float
+    outcome: Outcome, terms: RetryTerms, factor: float, attempts: int, is_apart: bool, chance: float
 ) -> None:
     policy = policy_of(replace(terms, factor=factor))
     history = History(attempts, attempts, attempts, is_apart=is_apart)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from subscriptions.retry_limits import check_terms
-from subscriptions.retry_policies import PRESETS, TEAMFORGE, TERMS, Action, OnExhausted, terms_of
+from subscriptions.retry_policies import PRESETS, TEAMFORGE, TERMS, Action, OnExhausted, check_terms, terms_of
 
 HOLD, ASIDE, APART, END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analytics import run_log
-from analytics.run_log import RunLog
+from analytics import spark_process
+from analytics.spark_process import RunLog
 
 
 def kept(tmp_path: Path, written: list[bytes]) -> bytes:
@@ -31,7 +31,7 @@ def test_of_what_is_long_the_middle_is_left_out(tmp_path: Path) -> None:
 def test_what_java_was_told_is_not_kept(tmp_path: Path) -> None:
     told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
     (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
-    assert run_log.kept(tmp_path / "log") == "one\ntwo\n"
+    assert spark_process.kept(tmp_path / "log") == "one\ntwo\n"
 
 
 @given(st.lists(st.binary(max_size=30), max_size=20))

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from subscriptions.scripting import process, seats
-from subscriptions.scripting.frames import packed
-from subscriptions.scripting.jobs import Failed, Job, Lost, Made
+from subscriptions.scripting import process, process_pool
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
 from subscriptions.scripting.process import ScriptProcess
 from subscriptions.scripting.process_pool import Pace
 from tests.receiver import PATIENCE, wait_until
@@ -168,7 +167,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.behaviour("8.3")
 def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)  # none of the slow ones ends meanwhile
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # none of the slow ones ends meanwhile
     with running(2) as runner:
         quick = [Job("$outmessage = 'quick'", owner=number) for number in range(3)]
         for job in quick:
@@ -184,7 +183,7 @@ def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.behaviour("8.3")
 def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seats, "CPU_SECONDS", PATIENCE)  # however slow the machine is
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # however slow the machine is
     with running(2) as runner:
         for _ in range(2):
             assert run(runner, "$outmessage = 'done'", owner=7) == Made(b"done")

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.mailbox.seats import seats_beside, who_gives_up_a_seat
+from delivery.mailbox.long_poll import seats_beside, who_gives_up_a_seat
 
 SHOP, BANK, POST = 1, 2, 3
 SEATS = 5

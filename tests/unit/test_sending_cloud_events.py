@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from delivery.http.headers import EncodedRequest
 from delivery.webhook.parts import Content, Destination, Numbers
 from delivery.webhook.request import webhook_request
-from subscriptions.payload_format import Output
+from subscriptions.payload_format import PayloadFormat
 
 KEY = b"k" * 32
 SENT_AT = 1_700_000_000
@@ -24,7 +24,7 @@ JSON = {"Content-Type": "application/json"}
 TIME = {"ce-time": "2026-01-31T12:00:00Z"}  # else the library makes one up
 THEIRS = {"ce-specversion": "1.0", "ce-id": "a%20b", "Ce-Source": "/shop", "ce-type": "Other", "ce-subject": "%C3%A9"}
 OURS = {"specversion": "1.0", "id": "5", "source": "urn:broker:event:Order", "type": "Order"}
-EITHER = [Output.CLOUDEVENTS_BINARY, Output.CLOUDEVENTS_STRUCTURED]
+EITHER = [PayloadFormat.CLOUDEVENTS_BINARY, PayloadFormat.CLOUDEVENTS_STRUCTURED]
 
 
 def sent(
@@ -82,15 +82,15 @@ def test_a_subscriptions_own_headers_win_but_not_over_the_form(output: str) -> N
     event = attributes_of(read(request))
     assert (event["tenant"], event["datacontenttype"]) == ("own", "application/vnd.own+json")
     assert request.headers["X-A"] == "own"
-    form = {Output.CLOUDEVENTS_STRUCTURED: "application/cloudevents+json"}.get(
-        Output(output), "application/vnd.own+json"
+    form = {PayloadFormat.CLOUDEVENTS_STRUCTURED: "application/cloudevents+json"}.get(
+        PayloadFormat(output), "application/vnd.own+json"
     )
     assert request.headers["Content-Type"] == form
 
 
 @pytest.mark.behaviour("2.12")
 def test_a_structured_event_has_its_attributes_in_the_body_alone() -> None:
-    request = sent(Output.CLOUDEVENTS_STRUCTURED, {**JSON, **THEIRS, "traceparent": "t"})
+    request = sent(PayloadFormat.CLOUDEVENTS_STRUCTURED, {**JSON, **THEIRS, "traceparent": "t"})
     assert not [name for name in request.headers if name.lower().startswith("ce-")]
     assert request.headers["traceparent"] == "t"
 
@@ -111,7 +111,7 @@ def test_a_structured_event_has_its_attributes_in_the_body_alone() -> None:
 def test_json_stands_in_a_structured_event_to_the_letter_all_else_as_base64(
     content_type: str, body: bytes, member: bytes
 ) -> None:
-    request = sent(Output.CLOUDEVENTS_STRUCTURED, {"Content-Type": content_type}, body)
+    request = sent(PayloadFormat.CLOUDEVENTS_STRUCTURED, {"Content-Type": content_type}, body)
     assert isinstance(request.body, bytes)
     assert request.body.endswith(member)
     json.loads(request.body)
@@ -134,7 +134,7 @@ def test_any_bytes_arrive_and_are_signed_as_they_are_sent(output: str, body: byt
 @pytest.mark.behaviour("2.12")
 @pytest.mark.parametrize("headers", [JSON, {**JSON, **THEIRS}])
 def test_as_published_nothing_is_made_of_it(headers: dict[str, str]) -> None:
-    request = sent(Output.AS_PUBLISHED, headers, b"{ }")
+    request = sent(PayloadFormat.AS_PUBLISHED, headers, b"{ }")
     assert request.body == b"{ }"
     assert {name: value for name, value in request.headers.items() if name in headers} == headers
     assert ("ce-id" in request.headers) == ("ce-id" in headers)

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from analytics.pipeline import checks, tables
+from analytics.pipeline.checks import Look
 from analytics.pipeline.failures import reason
-from analytics.pipeline.looks import Look
 from analytics.pipeline.reports import Check
 from analytics.pipeline.tables import Table
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_project.core.rate_limit import REMEMBERED, Acquaintances, Meters, site_of
+from broker_project.core.rate_limit import REMEMBERED, RateLimits, RecentTokens, site_of
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_one_place_is_an_address_or_a_network_of_ipv6(one: str, other: str, *, t
 
 
 def test_as_many_are_counted_as_are_remembered() -> None:
-    meters = Meters()
+    meters = RateLimits()
     for name in range(REMEMBERED + 1):
         assert meters.spend(name, 1, 0).wait == 0
     assert meters.look(0, 1, 0).wait == 0
@@ -29,7 +29,7 @@ def test_as_many_are_counted_as_are_remembered() -> None:
 
 
 def test_who_comes_again_is_not_the_first_to_be_forgotten() -> None:
-    known = Acquaintances()
+    known = RecentTokens()
     for name in range(REMEMBERED):
         known.add(name)
     known.add(0)

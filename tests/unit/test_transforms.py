@@ -9,15 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.statuses import DeliveryStatus
-from delivery.webhook.parts import Content
+from delivery.webhook.parts import Content, Outgoing
 from delivery.webhook.transform import TransformRefused, job_of, transformed, with_param, withheld
-from delivery.worker.buffer import InHand
 from subscriptions.endpoints import parse_endpoint
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made
 from tests.hands import DESTINATION, in_hand
 
 
-def scripted(url: str = "https://host/a?b=c") -> InHand:
+def scripted(url: str = "https://host/a?b=c") -> Outgoing:
     content = Content(
         message_id=1,
         event_type="Test.Event",

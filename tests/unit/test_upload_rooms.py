@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker_project.server.rooms import Claim, Room
+from broker_project.server.uploads import Claim, Room
 
 MOST, MOST_EACH = 10, 6
 

@@ -14,9 +14,8 @@ from delivery.http.headers import EncodedRequest
 from delivery.http.transfer import Answer, RequestNotCompleted
 from delivery.models import VolatileOutcome
 from delivery.publish.store import NewMessage
-from delivery.volatile.envelope import MOST_SECONDS, PURPOSE, Parcel
-from delivery.volatile.errands import errand
-from delivery.volatile.places import Places
+from delivery.volatile.envelope import MOST_SECONDS, PURPOSE, Envelope
+from delivery.volatile.send_once import FairSlots, send_line
 from delivery.webhook.parts import Destination
 from subscriptions.scripting.jobs import Failed, Job, Lost, Made, NotRun
 
@@ -27,10 +26,10 @@ SOMEBODY = 7
 KEYS = Keyring(["s"], PURPOSE)
 
 
-def parcel(ttl: float | None = None) -> Parcel:
+def parcel(ttl: float | None = None) -> Envelope:
     headers = [("X-Team", "blue")]
     message = NewMessage(3, "Shop.Order.Placed", b"[1]", "application/json", headers=headers, ttl=ttl)
-    return Parcel.of(message, [SOMEBODY], key=UUID(int=7), now=NOW)
+    return Envelope.of(message, [SOMEBODY], key=UUID(int=7), now=NOW)
 
 
 def destination(**fields: Any) -> Destination:
@@ -50,7 +49,7 @@ def unanswered(token: str | None) -> Answer:
 def run(wanted: Destination | None, came: Sequence[object], *, at: float = NOW, ttl: float | None = None) -> Any:
     """Return what was asked for, what came of it being `came`, and what became of the message at the end."""
     asked: list[type] = []
-    begun = errand(parcel(ttl), wanted, lambda: at)
+    begun = send_line(parcel(ttl), wanted, lambda: at)
     try:
         step = next(begun)
         for one in came:
@@ -102,7 +101,7 @@ def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome
 
 @given(
     st.builds(
-        Parcel,
+        Envelope,
         id=st.uuids().map(lambda one: f"vol_{one.hex}"),
         event_type_id=st.integers(1, 2**63 - 1),
         event_type=st.text(),
@@ -114,13 +113,13 @@ def test_after_its_time_it_is_not_sent(ttl: float | None, waited: float, outcome
         seconds=st.floats(1, MOST_SECONDS),
     )
 )
-def test_a_parcel_comes_out_as_it_was_put_in(one: Parcel) -> None:
-    assert Parcel.opened(one.id, one.sealed(KEYS), KEYS) == one
+def test_a_parcel_comes_out_as_it_was_put_in(one: Envelope) -> None:
+    assert Envelope.opened(one.id, one.sealed(KEYS), KEYS) == one
 
 
 def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
     one = parcel()
-    request = next(errand(one, destination(), lambda: NOW))
+    request = next(send_line(one, destination(), lambda: NOW))
     assert isinstance(request, EncodedRequest)
     assert request.headers["webhook-id"] == f"{one.id}_{SOMEBODY}"
     assert request.headers["webhook-timestamp"] == str(int(NOW))
@@ -129,7 +128,7 @@ def test_what_arrives_is_known_by_the_message_and_the_subscription() -> None:
 
 @given(st.integers(1, 12), st.lists(st.tuples(st.integers(1, 3), st.booleans())))
 def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, acts: list[tuple[int, bool]]) -> None:
-    places, taken = Places(most, most_bytes=0), [0, 0, 0, 0]
+    places, taken = FairSlots(most, most_bytes=0), [0, 0, 0, 0]
     for owner, comes in acts:
         if comes:
             is_free = sum(taken) < most and taken[owner] < max(1, most // 4)
@@ -144,7 +143,7 @@ def test_no_more_have_places_than_there_are_and_none_has_too_many(most: int, act
 @pytest.mark.behaviour("11.1")
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 40))))
 def test_no_more_bytes_are_under_way_than_may_be_and_none_has_too_many(acts: list[tuple[int, int]]) -> None:
-    places = Places(1_000, most_bytes=100)
+    places = FairSlots(1_000, most_bytes=100)
     taken: list[tuple[int, int]] = []
     for owner, size in acts:
         of_owner = sum(held for whose, held in taken if whose == owner)

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 import pytest
 
 from subscriptions.scripting.jobs import Job
-from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, Entry, Waiting
+from subscriptions.scripting.process_pool import MOST_WAITING_SECONDS, QueuedScript, Waiting
 
 
 @pytest.fixture(autouse=True)
@@ -14,7 +14,7 @@ def _unhurried_scripts() -> None:
     """Leave the limits as they are: here the time is an argument."""
 
 
-def taken(waiting: Waiting) -> Entry | None:
+def taken(waiting: Waiting) -> QueuedScript | None:
     """Take one as a single process would that runs them all."""
     return waiting.take(slow=False) or waiting.take(slow=True)
 

@@ -12,9 +12,8 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from delivery.webhook.headers_policy import forwarded, kept, merged
 from delivery.webhook.parts import Content, Destination, Numbers
-from delivery.webhook.request import webhook_request
-from delivery.webhook.signatures import signature
-from subscriptions.credentials.signing_secrets import secret_of
+from delivery.webhook.request import signature, webhook_request
+from subscriptions.credentials.tokens import secret_of
 
 KEY = b"k" * 32
 JSON = {"Content-Type": "application/json"}

@@ -16,7 +16,7 @@ from analytics.management.run_tables import lines_of
 from analytics.models import Run, RunState
 from analytics.pipeline.job import DAY
 from analytics.run_results import INTERRUPTED
-from analytics.spark_terms import spark_terms
+from analytics.spark_settings import spark_terms
 from analytics.windows import HOUR_LAG, midnight
 
 TOO_SOON: Final = "What happened less than {:g} minutes ago is not summarized yet: some of it may still come in."

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from analytics.pipeline import tables
 from analytics.pipeline.extraction.connection import Connection
-from analytics.pipeline.extraction.leaves import PARTITIONED, leaf_of, leaves_of
-from analytics.pipeline.extraction.statements import SOURCES, stretch_of, within
+from analytics.pipeline.extraction.statements import PARTITIONED, SOURCES, leaf_of, leaves_of, stretch_of, within
 from analytics.pipeline.job import DAY, Window
 from analytics.pipeline.tables import Table
 

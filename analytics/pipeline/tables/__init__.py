@@ -1,39 +1,40 @@
 """The tables of the lake, a module for each layer: `bronze`, `silver`, `gold`; what one is, is in `table`."""
 
-from analytics.pipeline.tables.bronze import (
-    ATTEMPTS,
-    BRONZE,
-    CALLBACKS,
-    DELIVERIES,
-    EVENT_TYPES,
-    LINES,
-    MESSAGES,
-    PUBLISHERS,
-    RELEASES,
-    STATUS_CHANGES,
-    SUBSCRIBERS,
-    SUBSCRIPTIONS,
-    UNFINISHED,
-    WAITING,
-)
 from analytics.pipeline.tables.layers import (
     ANOMALIES,
+    ATTEMPTS,
     AUDIT,
     BACKLOG,
+    BRONZE,
     BUDGETS,
+    CALLBACKS,
     CALLBACKS_SUMMARY,
     DAILY,
+    DELIVERIES,
     ENDPOINTS,
+    EVENT_TYPES,
     FINDINGS,
     GOLD,
     HOURLY,
     LATENCY,
+    LINES,
+    MESSAGES,
+    PUBLISHERS,
+    RELEASES,
     RELIABILITY,
     SENDERS,
     SHARES,
+    SILVER,
+    SILVER_ATTEMPTS,
+    SILVER_DELIVERIES,
+    SILVER_MESSAGES,
+    STATUS_CHANGES,
+    SUBSCRIBERS,
+    SUBSCRIPTIONS,
+    UNFINISHED,
     VOLUME,
+    WAITING,
 )
-from analytics.pipeline.tables.silver import SILVER, SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
 from analytics.pipeline.tables.table import Table
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Hours unlike the same hour of the four weeks before."""
+"""The daily summaries: error budgets, and hours unlike the same hour of the four weeks before."""
 
 import datetime as dt
 from collections.abc import Collection
@@ -9,9 +9,11 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from analytics.pipeline.job import DAY
-from analytics.pipeline.tables import ANOMALIES
-from analytics.pipeline.transforms.frames import merged
-from analytics.pipeline.transforms.shapes import shaped
+from analytics.pipeline.tables import ANOMALIES, BUDGETS
+from analytics.pipeline.transforms.frames import merged, shaped
+
+DAYS: Final = 28
+"""Over so many, the day itself the last of them, a budget is reckoned: four weeks, whatever day of the week it is."""
 
 DAYS_BEFORE: Final = 28
 LEAST_PAST: Final = 7
@@ -24,6 +26,40 @@ NORMAL: Final = 0.6745
 FLOORS: Final = {"deliveries": (5.0, 0.1), "failure_rate": (0.01, 0.0), "p95_ms": (5.0, 0.1)}
 """Of each metric, the least spread, and the least as a share of its median: a constant past has none of its own."""
 OWN_HOUR: Final = ["hour", "subscriber_id"]
+
+
+def budgets(reliability: DataFrame, day: dt.date, objective: float) -> DataFrame:
+    """Return a row per subscriber that had eligible deliveries in the 28 days up to `day`.
+
+    `reliability` is the summary of at least these days; `objective` the share that should be delivered, 0 to 1.
+
+    - `eligible`, `bad`: of the day, how many deliveries were to be DELIVERED, and how many of them were not
+    - `eligible_28`, `bad_28`: the same of the 28 days
+    - `spent`: which share of what may fail in 28 days has failed: `bad_28 / ((1 - objective) · eligible_28)`; where
+      nothing may, as much as has
+    """
+    first = day - dt.timedelta(days=DAYS - 1)
+    failed = F.col("eligible") - F.col("delivered")
+    is_today = F.to_date("hour") == F.lit(day)
+    sums = {
+        "eligible": _sum(F.when(is_today, F.col("eligible"))),
+        "bad": _sum(F.when(is_today, failed)),
+        "eligible_28": _sum(F.col("eligible")),
+        "bad_28": _sum(failed),
+    }
+    summed = (
+        reliability.where(F.to_date("hour").between(first, day) & F.isnotnull("subscriber_id"))
+        .groupBy("subscriber_id")
+        .agg(F.max_by("subscriber", "hour").alias("subscriber"), *(column.alias(name) for name, column in sums.items()))
+        .where("eligible_28 > 0")
+    )
+    may_fail = F.lit(1 - objective) * F.col("eligible_28")
+    spent = F.coalesce(F.try_divide("bad_28", may_fail), F.col("bad_28"))
+    return shaped(summed.withColumns({"day": F.lit(day), "objective": F.lit(objective), "spent": spent}), BUDGETS)
+
+
+def _sum(column: Column) -> Column:
+    return F.coalesce(F.sum(column), F.lit(0))
 
 
 def anomalies(reliability: DataFrame, latency: DataFrame, day: dt.date, known: Collection[dt.datetime]) -> DataFrame:

@@ -5,20 +5,24 @@ Nobody touches, by a password say, who may do more than they: that would be to b
 
 from typing import Any, Final
 
+from django.apps import apps
 from django.contrib import admin, messages
+from django.contrib.admin import AdminSite
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, Permission, User
+from django.contrib.contenttypes.models import ContentType
 from django.db.models import Q, QuerySet
+from django.forms import ModelMultipleChoiceField
 from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 
-from broker_project.accounts import enrolling
-from broker_project.accounts.admin.permissions import GivingAdmin
+from broker_project.accounts import mfa
 from broker_project.accounts.audit_log import note
 from broker_project.accounts.models import second_factor_of
 from broker_project.core.admin.theme import (
     ActionVariant,
     AdminPasswordChangeForm,
+    ModelAdmin,
     UserChangeForm,
     UserCreationForm,
     action,
@@ -27,10 +31,35 @@ from broker_project.core.admin.theme import (
     display,
 )
 
-admin.site.unregister([User, Group])
-
 POWERS: Final = ("is_staff", "is_superuser", "groups", "user_permissions")
 """Whoever could give these could give them to themselves."""
+
+
+class PermissionsField(ModelMultipleChoiceField):  # type: ignore[type-arg]  # no brackets at run time
+    """A choice of permissions."""
+
+    def label_from_instance(self, obj: Permission) -> str:
+        """Return what a permission is called, and what it says."""
+        return f"{obj.content_type.app_label}.{obj.codename}: {obj.name}"
+
+
+class GivingAdmin(ModelAdmin):
+    """Those whom permissions are given to."""
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form's field for links to many."""
+        if db_field.related_model is Permission:
+            options |= {"queryset": _of_what_has_pages(self.admin_site), "form_class": PermissionsField}
+        return super().formfield_for_manytomany(db_field, request, **options)
+
+
+def _of_what_has_pages(site: AdminSite) -> "QuerySet[Permission]":
+    shown = [model for model in apps.get_models() if site.is_registered(model)]
+    kinds = ContentType.objects.get_for_models(*shown, for_concrete_models=False)
+    return Permission.objects.filter(content_type__in=kinds.values()).select_related("content_type")
+
+
+admin.site.unregister([User, Group])
 
 
 @admin.register(User)
@@ -89,7 +118,7 @@ class ThemedUserAdmin(GivingAdmin, UserAdmin):  # type: ignore[misc, type-arg]  
         person = _with_factors().filter(pk=object_id).first()
         if person is None:
             raise Http404
-        if enrolling.remove(person):
+        if mfa.remove(person):
             note(request, person, "Reset the second factor.")
             self.message_user(request, "Reset.", messages.SUCCESS)
         return after_dialog(request, reverse("admin:auth_user_change", args=[person.pk]))

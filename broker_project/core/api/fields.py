@@ -1,7 +1,9 @@
-"""Serializers that take what was meant and nothing else: no unknown fields, no "5" for 5, no 1 for true."""
+"""Strict serializer fields: they accept what was meant and nothing else."""
 
+import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, NoReturn, TypeVar
+from datetime import datetime
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from django.db import models
 from rest_framework import serializers
@@ -9,6 +11,13 @@ from rest_framework.fields import empty
 from rest_framework.validators import UniqueValidator
 
 Record = TypeVar("Record", bound=models.Model)
+
+_WHOLE: Final = re.compile("-?[0-9]{1,19}")
+"""So many digits has the largest number that the database takes."""
+
+SHOWN_BY_NAME: Final = (
+    "Values are often secrets and never shown: null. A null that is sent keeps the value that there is."
+)
 
 
 class TextField(serializers.CharField):
@@ -153,3 +162,27 @@ def refuse_unknown(serializer: serializers.Serializer[Any], data: Mapping[str, A
     }
     if refused:
         raise serializers.ValidationError(refused, code="unknown_field")
+
+
+class QueryNumberField(serializers.IntegerField):
+    """A whole number in a query."""
+
+    default_error_messages = {"invalid": "Give a whole number."}
+
+    def to_internal_value(self, data: Any) -> int:
+        """Return the number; refuse " 5", "+5", "5.0" and digits that are not ASCII, which DRF would take for one."""
+        if not isinstance(data, str) or not _WHOLE.fullmatch(data):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class MomentField(serializers.DateTimeField):
+    """A moment with its zone: without one it would mean another in each place."""
+
+    default_error_messages = {"invalid": "A time is given with its zone, as in 2026-12-24T18:00:00Z."}
+
+    def enforce_timezone(self, value: datetime) -> datetime:
+        """Return the moment in our zone; refuse one that says none, which DRF would take for ours."""
+        if value.tzinfo is None:
+            self.fail("invalid")
+        return super().enforce_timezone(value)

@@ -12,8 +12,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from broker_project.core.api.errors import InvalidQuery
-from broker_project.core.api.fields import StrictSerializer, TextField
-from broker_project.core.api.query_fields import QueryNumberField
+from broker_project.core.api.fields import QueryNumberField, StrictSerializer, TextField
 
 Row = TypeVar("Row", bound=Model)
 

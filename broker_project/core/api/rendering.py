@@ -1,17 +1,58 @@
-"""Answers where no API view was reached or one failed: problem documents below `/api/`, Django's pages elsewhere."""
+"""JSON out, and problem documents where no API view was reached."""
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+import orjson
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.views import defaults
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
 
 from broker_project.core.api.problems import PROBLEM_JSON, UNKNOWN, ProblemType, type_of
-from broker_project.core.api.rendering_ import to_json
 
 API: Final = "/api/"
 BAD_REQUEST: Final = ProblemType(400, "bad_request", "Bad request", "The request is malformed.")
 FORBIDDEN: Final = ProblemType(403, "forbidden", "Forbidden")
 FAILED: Final = ProblemType(500, "internal_error", "Internal error", "The broker failed; the log says why.")
+
+
+class JsonRenderer(BaseRenderer):
+    """Writes JSON with orjson; times in UTC end in Z."""
+
+    media_type = "application/json"
+    format = "json"
+    charset = None
+    render_style = "binary"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,  # noqa: ARG002 - DRF's signature
+        renderer_context: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> bytes:
+        """Return `data` as JSON; nothing for an answer without a body."""
+        return b"" if data is None else to_json(data)
+
+
+def to_json(data: object) -> bytes:
+    """Return `data` as JSON bytes."""
+    return orjson.dumps(data, default=str, option=orjson.OPT_UTC_Z)
+
+
+class AlwaysJson(DefaultContentNegotiation):
+    """Answers with the view's first renderer whatever `Accept` says: a webhook client with odd defaults gets JSON."""
+
+    def select_renderer(
+        self,
+        request: Request,  # noqa: ARG002 - DRF's signature
+        renderers: Iterable[BaseRenderer],
+        format_suffix: str | None = None,  # noqa: ARG002
+    ) -> tuple[BaseRenderer, str]:
+        """Return the first renderer and its media type."""
+        first = next(iter(renderers))
+        return first, first.media_type
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

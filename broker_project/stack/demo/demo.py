@@ -13,17 +13,17 @@ from pathlib import Path
 from rich.console import Console
 
 from broker_project.stack import stacks
-from broker_project.stack.application import ANALYTICS, python
-from broker_project.stack.demo import display, publishers, replies, watching
-from broker_project.stack.demo.asking import asking
-from broker_project.stack.demo.cast import READERS, RECEIVERS
-from broker_project.stack.demo.judging import Whole
+from broker_project.stack.demo import display, publishers, run
+from broker_project.stack.demo import run as demo_run
+from broker_project.stack.demo.events import READERS, RECEIVERS
+from broker_project.stack.demo.publishers import Source, asking, start
 from broker_project.stack.demo.run import Cast, Run, judged
 from broker_project.stack.demo.set_up_demo import Management, NotArranged, arrange, mailbox
-from broker_project.stack.demo.sources import Source, start
 from broker_project.stack.demo.summary import Summary, contradictions, table
+from broker_project.stack.demo.verdict import Whole
 from broker_project.stack.folders import ROOT, STATE
 from broker_project.stack.ports import any_free
+from broker_project.stack.services import ANALYTICS, python
 from broker_project.stack.up import addresses, say, until_interrupted
 
 SUMMARIZING = "broker_project.stack.demo.summarize_demo"
@@ -70,7 +70,7 @@ def _run(stack: stacks.Stack, suffix: str) -> Whole:
     tokens = arrange(api, ports, run.secrets)
     mailbox(api, run.token)
     stack.supervisor.start(*(run.reader(name, api) for name in READERS))
-    with replies.listening(watching.log_of(replies.NAME, run.folder)) as listener:
+    with publishers.listening(demo_run.log_of(publishers.NAME, run.folder)) as listener:
         cast = Cast(
             publishers.publishers(stack.web, tokens, suffix, run.folder),
             publishers.office(stack.web, tokens, suffix, run.folder, listener.address),
@@ -86,9 +86,9 @@ def _run(stack: stacks.Stack, suffix: str) -> Whole:
 def _watch(sources: Sequence[Source], folder: Path) -> None:
     events = sum(len(source.events) for source in sources)
     say(f"publishing {events} events through the API, singly and in batches ...")
-    logs = watching.followings(sources, folder)
+    logs = run.followings(sources, folder)
     start(sources)
-    display.show(watching.watch(sources, logs), logs, events)
+    display.show(run.watch(sources, logs), logs, events)
     for source in sources:
         if source.problem:
             say(f"publishing failed: {source.problem}")

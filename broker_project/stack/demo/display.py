@@ -8,12 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from broker_project.stack.demo import watching
-from broker_project.stack.demo.cast import KILLED, READERS, SUBSCRIBERS, WORKERS
-from broker_project.stack.demo.jobs import Jobs
-from broker_project.stack.demo.judging import Whole
-from broker_project.stack.demo.mailboxes import Archived
-from broker_project.stack.demo.verdict import Account, Verdict
+from broker_project.stack.demo import run
+from broker_project.stack.demo.events import KILLED, READERS, SUBSCRIBERS, WORKERS
+from broker_project.stack.demo.verdict import Account, Archived, Jobs, Verdict, Whole
 
 LINE_EVERY = 5.0
 """Without a terminal: a line of progress now and then instead of bars."""
@@ -22,15 +19,13 @@ TITLE = "TOPIC: what arrived, by the receivers' own logs"
 CAPTION = "p50, p95: time from the publish call to the accepted request"
 
 
-def show(progress: Iterable[watching.Progress], logs: Sequence[watching.Following], events: int) -> None:
+def show(progress: Iterable[run.Progress], logs: Sequence[run.Following], events: int) -> None:
     """Show the progress until it ends."""
     console = Console(stderr=True)
     (_show_bars if console.is_terminal else _show_lines)(console, progress, logs, events)
 
 
-def _show_bars(
-    console: Console, progress: Iterable[watching.Progress], logs: Sequence[watching.Following], events: int
-) -> None:
+def _show_bars(console: Console, progress: Iterable[run.Progress], logs: Sequence[run.Following], events: int) -> None:
     columns = (TextColumn("{task.description:<36}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as bars:
         publishing = bars.add_task("published", total=events)
@@ -41,9 +36,7 @@ def _show_bars(
                 bars.update(bar, completed=now.ended[name])
 
 
-def _show_lines(
-    console: Console, progress: Iterable[watching.Progress], logs: Sequence[watching.Following], events: int
-) -> None:
+def _show_lines(console: Console, progress: Iterable[run.Progress], logs: Sequence[run.Following], events: int) -> None:
     expected, shown_at = sum(log.expected for log in logs), 0.0
     for now in progress:
         if time.monotonic() - shown_at > LINE_EVERY:
@@ -58,7 +51,7 @@ def report(console: Console, whole: Whole) -> None:
     """Print what became of everything."""
     console.print(topics(whole.topics))
     console.print()
-    console.print(mailbox(whole.archived))
+    console.print(mailbox_table(whole.archived))
     console.print()
     console.print(queue(whole.jobs))
     questions = whole.questions
@@ -81,7 +74,7 @@ def topics(verdict: Verdict) -> Table:
     return shown
 
 
-def mailbox(archived: Archived) -> Table:
+def mailbox_table(archived: Archived) -> Table:
     """Return how the readers of the mailbox shared what was in it."""
     shown = _table(
         f"MAILBOX: {archived.expected} events, shared by three readers",

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 from broker_client import Mailbox, MailboxReader, Message
-from broker_project.stack.demo.cast import ARCHIVING_SECONDS, KILLED, KILLED_AFTER, is_archived
-from broker_project.stack.demo.events import fingerprint
+from broker_project.stack.demo.events import ARCHIVING_SECONDS, KILLED, KILLED_AFTER, fingerprint, is_archived
 from broker_project.stack.demo.records import Request, line
 
 DONE, NOT_DONE = 200, 500

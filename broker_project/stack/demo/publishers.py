@@ -1,20 +1,37 @@
 """The demo's publishers: applications that publish through the HTTP API, singly and in batches."""
 
+import contextlib
 import itertools
+import json
 import random
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
-from broker_project.stack.demo.cast import OFFICE, PUBLISHERS, REPORT, wants_reply
-from broker_project.stack.demo.events import Event, event, fingerprint, text_of
-from broker_project.stack.demo.records import Published, line
+from broker_project.stack.demo.events import (
+    OFFICE,
+    PRICE,
+    PUBLISHERS,
+    REPORT,
+    Event,
+    event,
+    fingerprint,
+    price_of,
+    text_of,
+    wants_reply,
+)
+from broker_project.stack.demo.records import Answered, Published, Request, line
+from broker_project.stack.ports import LOOPBACK
+
+QUESTIONS = 120
 
 EVENTS = 3000
 """Of the topics."""
@@ -26,6 +43,77 @@ SECONDS = 24.0
 TIMEOUT = 15.0
 AGAIN = Retry(total=8, backoff_factor=0.2, status_forcelist=(409, 429, 500, 502, 503, 504), allowed_methods=None)
 """What a publisher sends again, under the same idempotency key."""
+
+NAME = "replies"
+TAKEN = 204
+
+
+class Source(Protocol):
+    """Something that publishes, as seen from outside."""
+
+    @property
+    def events(self) -> Sequence[Event]:
+        """All that it has to publish."""
+
+    @property
+    def done(self) -> int:
+        """How many of them it has published."""
+
+    @property
+    def problem(self) -> str:
+        """Why it stopped before the end; empty: it did not."""
+
+    def run(self) -> None:
+        """Publish everything."""
+
+
+def start(sources: Sequence[Source]) -> list[threading.Thread]:
+    """Let all of them publish, side by side."""
+    started = [threading.Thread(target=source.run, daemon=True) for source in sources]
+    for thread in started:
+        thread.start()
+    return started
+
+
+@dataclass(slots=True)
+class Asking:
+    """One thread that calls and writes down each answer."""
+
+    address: str
+    token: str
+    log: Path
+    events: Sequence[Event]
+
+    done: int = 0
+    problem: str = ""
+    session: requests.Session = field(default_factory=requests.Session)
+
+    def run(self) -> None:
+        """Ask everything."""
+        self.session.headers.update({"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"})
+        began = time.monotonic()
+        try:
+            with self.log.open("a", buffering=1) as log:
+                for each in self.events:
+                    wait_until(began + SECONDS * self.done / len(self.events))
+                    log.write(line(self._ask(each)))
+                    self.done += 1
+        except requests.RequestException as problem:
+            self.problem = str(problem)
+
+    def _ask(self, each: Event) -> Answered:
+        began = time.monotonic()
+        answer = self.session.post(self.address, text_of(each.body), timeout=TIMEOUT)
+        seconds = time.monotonic() - began
+        is_right = answer.ok and answer.json() == {"cents": price_of(each.number)}
+        return Answered(each.number, seconds, answer.status_code, is_right)
+
+
+def asking(web: str, tokens: dict[str, str], suffix: str, folder: Path) -> Asking:
+    """Return who asks for prices."""
+    first = EVENTS + REPORTS + 1
+    events = [event(number, PRICE) for number in range(first, first + QUESTIONS)]
+    return Asking(f"{web}/api/v1/events/{PRICE}{suffix}", tokens[OFFICE], folder / "asked.jsonl", events)
 
 
 class NotPublished(Exception):
@@ -142,3 +230,74 @@ def wait_until(moment: float) -> None:
 
 def _type_for(publisher: str, number: int) -> str:
     return random.Random(-number).choice(PUBLISHERS[publisher])  # noqa: S311 - samples, no secrets
+
+
+def reply(address: str, content: dict[str, object]) -> None:
+    """Post a result to a callback, again and again until the broker has it."""
+    with requests.Session() as session:
+        session.mount("http://", HTTPAdapter(max_retries=AGAIN))
+        session.post(address, json=content, timeout=TIMEOUT).raise_for_status()
+
+
+def reply_meanwhile(address: str, content: dict[str, object]) -> None:
+    """Post a result to a callback in a thread of its own."""
+    threading.Thread(target=reply, args=(address, content), daemon=True).start()
+
+
+class Listener(ThreadingHTTPServer):
+    """Takes replies and writes each down."""
+
+    daemon_threads = True
+
+    def __init__(self, log: Path) -> None:
+        self.log = log
+        self.lock = threading.Lock()
+        super().__init__((LOOPBACK, 0), ReplyHandler)
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://{LOOPBACK}:{self.server_port}/{NAME}"
+
+
+class ReplyHandler(BaseHTTPRequestHandler):
+    """Reads a reply, writes it down, and answers it."""
+
+    protocol_version = "HTTP/1.1"
+    server: Listener
+
+    def do_POST(self) -> None:
+        """Take one reply; it must be for the report that its address names."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        header, number = self.headers.get, int(self.path.rpartition("/")[2])
+        request = Request(
+            subscriber=NAME,
+            path=self.path,
+            webhook_id=header("webhook-id", ""),
+            sequence="",
+            attempt=header("Webhook-Attempt", ""),
+            possible_duplicate=header("Webhook-Possible-Duplicate", ""),
+            signed=json.loads(body)["number"] == number,
+            number=number,
+            fingerprint=fingerprint(body),
+            at=time.monotonic(),
+            answer=TAKEN,
+        )
+        with self.server.lock, self.server.log.open("a") as log:
+            log.write(line(request))
+        self.send_response(TAKEN)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Stay quiet; the log of requests says more."""
+
+
+@contextlib.contextmanager
+def listening(log: Path) -> Iterator[Listener]:
+    """Take replies meanwhile."""
+    with Listener(log) as listener:
+        threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            yield listener
+        finally:
+            listener.shutdown()

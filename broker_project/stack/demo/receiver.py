@@ -3,28 +3,42 @@
 Run as a module with a subscriber's name, a port, the log's path and the path of the signing secrets.
 """
 
+import base64
+import hashlib
+import hmac
 import json
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from broker_project.stack.demo.cast import (
+from broker_project.stack.demo.events import (
     RECEIVERS,
     REFUSAL_AFTER,
     REFUSAL_SECONDS,
     Behaviour,
     failures_of,
+    fingerprint,
     price_of,
     rejection_of,
 )
-from broker_project.stack.demo.events import fingerprint
+from broker_project.stack.demo.publishers import reply_meanwhile
 from broker_project.stack.demo.records import Request, line
-from broker_project.stack.demo.replies import reply_meanwhile
-from broker_project.stack.demo.signing import is_signed
 from broker_project.stack.ports import LOOPBACK
+
+PREFIX = "whsec_"
+
+
+def is_signed(headers: Mapping[str, str], body: bytes, secret: str) -> bool:
+    """Say whether one of the signatures in the headers fits the body."""
+    key = base64.b64decode(secret.removeprefix(PREFIX))
+    headers = {name.lower(): value for name, value in headers.items()}
+    content = f"{headers.get('webhook-id', '')}.{headers.get('webhook-timestamp', '')}.".encode() + body
+    expected = "v1," + base64.b64encode(hmac.digest(key, content, hashlib.sha256)).decode()
+    return any(hmac.compare_digest(expected, given) for given in headers.get("webhook-signature", "").split())
 
 
 class Receiver:

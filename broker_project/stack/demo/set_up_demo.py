@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import requests
 
-from broker_project.stack.demo.cast import (
+from broker_project.stack.demo.events import (
     ACK_SECONDS,
     ARCHIVE,
     KINDS,
@@ -19,8 +19,8 @@ from broker_project.stack.demo.cast import (
     RECEIVERS,
     REPORT,
     Sample,
+    event,
 )
-from broker_project.stack.demo.events import event
 from broker_project.stack.ports import LOOPBACK
 
 TIMEOUT = 10.0

@@ -19,7 +19,7 @@ from analytics import run_records, run_requests
 from analytics.models import Latency, OrderingAudit, Reliability, Run, RunState, SenderLoad, Volume
 from analytics.models.runs import UNENDED
 from analytics.pipeline.quantiles import merged, quantile
-from broker_project.stack.demo.cast import KINDS, SUBSCRIBERS
+from broker_project.stack.demo.events import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.summary import Summary
 
 django.setup()

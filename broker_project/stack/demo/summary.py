@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from broker_project.stack.demo.display import duration
-from broker_project.stack.demo.judging import Whole
+from broker_project.stack.demo.verdict import Whole
 
 
 @dataclass(frozen=True, slots=True)

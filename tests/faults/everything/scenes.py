@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.everything.works import Faults
 from tests.faults.exchanges import Fault
 from tests.faults.load import Load

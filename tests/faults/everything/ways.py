@@ -4,7 +4,7 @@ import signal
 import time
 from contextlib import ExitStack
 
-from broker_project.stack.children import Child
+from broker_project.stack.supervisor import Child
 from tests.faults.breaking import away, flush_redis, frozen, restarted, send, terminate_a_backend, terminating
 from tests.faults.everything.scenes import Scene
 from tests.faults.fleets import more_beats, more_workers

@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from broker_project.accounts import enrolling
+from broker_project.accounts import mfa
 from broker_project.accounts.audit_log import note_at_the_host
 
 
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         person = User.objects.filter(username=name).first()
         if person is None:
             raise CommandError(f"There is nobody with the name {name!r}.")
-        done = enrolling.remove(person)
+        done = mfa.remove(person)
         if done:
             note_at_the_host(person, "Reset the second factor at the host.")
         self.stdout.write(f"{name} {'has no second factor any more' if done else 'had no second factor'}.")
