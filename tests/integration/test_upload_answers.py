@@ -12,7 +12,7 @@ from wsgiref.headers import Headers
 
 from django.conf import settings
 
-from broker_project.server.rsgi import Application
+from broker_project.server.rsgi import RsgiApplication
 
 BODY = b" " * settings.MAX_BATCH_BYTES
 SCOPE = SimpleNamespace(
@@ -35,11 +35,11 @@ class Client:
     def response_bytes(self, status, headers, body):
         print(status)
         if self.next and status == 404:
-            asyncio.run_coroutine_threadsafe(Application().__rsgi__(SCOPE, self.next), self.loop).result()
+            asyncio.run_coroutine_threadsafe(RsgiApplication().__rsgi__(SCOPE, self.next), self.loop).result()
 
 
 async def main():
-    await Application().__rsgi__(SCOPE, Client(asyncio.get_running_loop(), 3))
+    await RsgiApplication().__rsgi__(SCOPE, Client(asyncio.get_running_loop(), 3))
 
 
 asyncio.run(main())

@@ -5,9 +5,9 @@ import sys
 
 TOLD_AGAIN = """
 import asyncio, os, signal
-from broker_project.server.rsgi import Application
+from broker_project.server.rsgi import RsgiApplication
 loop = asyncio.new_event_loop()
-Application().__rsgi_init__(loop)
+RsgiApplication().__rsgi_init__(loop)
 loop.close()
 for number in (signal.SIGTERM, signal.SIGINT):
     os.kill(os.getpid(), number)
