@@ -17,11 +17,11 @@ from delivery.dispatch import notify
 from delivery.publish import open_messages
 from subscriptions.api import rate_limits
 from subscriptions.scripting import process, process_pool, runner
-from tests.brokers import Brokers
-from tests.driving import Worker, working
-from tests.emptying import emptied, prepared
-from tests.real_broker import Broker
-from tests.receiver import PATIENCE, Receiver, receiving
+from tests.support.brokers import Brokers
+from tests.support.database import emptied, prepared
+from tests.support.real_broker import Broker
+from tests.support.receiver import PATIENCE, Receiver, receiving
+from tests.support.worker import Worker, working
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)

@@ -33,7 +33,7 @@ MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
 SPARK_TESTS = "tests/spark"
 """They share a session: one process."""
-SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_a_run.py"
+SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
 """It has a broker instead, which starts Spark."""
 WITHOUT_SPARK = f"--ignore={SPARK_TESTS}"
 WITH_BROKERS = ("tests/acceptance", "tests/benchmarks", "tests/faults", "tests/stack")

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import requests
 
-from tests.faults.auditing import Since
-from tests.faults.verdicts import Verdict
-from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import Receiver, answer, wait_until
+from tests.support.faults.audit import Since
+from tests.support.faults.verdicts import Verdict
+from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.receiver import Receiver, answer, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.lengthy]
 

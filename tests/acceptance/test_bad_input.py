@@ -1,20 +1,53 @@
-"""Whatever comes in over real HTTP: a problem document with a stable code, never a 5xx, and nothing stored."""
+"""Bad input over real HTTP, from tables and from the OpenAPI document: a problem document, and nothing stored."""
 
+import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
+import hypothesis
 import pytest
+import requests
+import schemathesis
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
 
-from tests.bad_input import bodies, configuring, fetching, fields, publishing, reading
-from tests.bad_input.rows import Row, text
-from tests.bad_input.shops import Shop, shop_at
-from tests.bad_input.wire import Answer
-from tests.real_broker import Broker
+from tests.support.api import api_document
+from tests.support.bad_input import bodies, configuration, lists, publish
+from tests.support.bad_input.shop import Row, Shop, shop_at, text
+from tests.support.raw_http import Answer
+from tests.support.real_broker import TIMEOUT, Broker
 
 pytestmark = pytest.mark.faults
 
 FEWEST_FIELDS = 90
 """A walk that found fewer would miss some."""
+
+JSON = "application/json"
+DEPTHS = [1_100, 2_000, 50_000]
+
+CONFIGURED = [
+    *("event-types", "publishers", "subscribers", "subscriptions", "retry-policies", "api-keys"),
+    *("filters/test", "scripts/test", "replays"),
+]
+
+SCHEMA: Final = schemathesis.openapi.from_dict(api_document())
+FOUND: Final = [one.ok() for one in SCHEMA.get_all_operations() if isinstance(one, Ok)]
+OPERATIONS: Final = {str(one.definition.raw["operationId"]): one for one in FOUND}
+
+
+HOLDERS: Final = ("management", "publisher", "subscriber", "")
+NEVER_MANAGED: Final = {"api_keys_revoke_create", "api_keys_rotate_create", "summary_runs_create"}
+"""Management's key could end itself, or others of this run; and each run starts Spark."""
+LEFT: Final = {"event_types_destroy", "publishers_destroy", "retry_policies_destroy", "subscribers_destroy"}
+"""What would be deleted is asked for by names that nothing has: the others need it."""
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +81,14 @@ def test_a_body_that_cannot_be_meant_is_refused(shop: Shop, operation: tuple[str
 
 
 def test_no_field_takes_what_it_is_not_meant_for(shop: Shop, document: dict[str, Any]) -> None:
-    found = [*fields.fields_in(document)]
+    found = [*bodies.fields_in(document)]
     assert len(found) > FEWEST_FIELDS
     wrong = {str(one): answers for one in found if (answers := not_refused(shop, one))}
     assert wrong == {}
     shop.assert_unchanged()
 
 
-def not_refused(shop: Shop, one: fields.Field) -> dict[str, tuple[int, str]]:
+def not_refused(shop: Shop, one: bodies.Field) -> dict[str, tuple[int, str]]:
     """Return how the field answers what it does not refuse, or not for itself."""
     answered = {row.what: (row, shop.ask(row)) for row in one.rows()}
     return {
@@ -70,7 +103,9 @@ def names(answer: Answer, field: str) -> bool:
     return any(f"{error['pointer']}/".startswith(f"#/{field}/") for error in answer.json["errors"])
 
 
-@pytest.mark.parametrize("row", [*publishing.ROWS, *configuring.ROWS, *fetching.ROWS, *reading.ROWS], ids=str)
+@pytest.mark.parametrize(
+    "row", [*publish.PUBLISH_ROWS, *configuration.CONFIGURATION_ROWS, *lists.MAILBOX_ROWS, *lists.LIST_ROWS], ids=str
+)
 def test_bad_input_is_refused(shop: Shop, row: Row) -> None:
     assert shop.refusal(row) == (row.status, row.code)
 
@@ -117,3 +152,130 @@ def test_a_key_that_stands_twice_is_kept_and_filters_see_the_last(shop: Shop) ->
     stored = shop.broker.get(f"messages/{answer.json['id']}")
     assert stored["body"].encode() == body
     assert [one["subscriber"] for one in stored["deliveries"]] == [wanted[1].name]
+
+
+def deep(depth: int, opening: str = "[", closing: str = "]") -> str:
+    return opening * depth + "1" * (opening != "[") + closing * depth
+
+
+@pytest.fixture(params=["array", "object"])
+def nested(request: pytest.FixtureRequest) -> Any:
+    """How something is made that is so many levels deep."""
+    return {"array": deep, "object": lambda depth: deep(depth, '{"a":', "}")}[request.param]
+
+
+def problem(answer: requests.Response) -> tuple[int, str]:
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    return answer.status_code, answer.json()["code"]
+
+
+def post(session: requests.Session, address: str, body: str, content_type: str = JSON) -> requests.Response:
+    return session.post(address, body.encode(), headers={"Content-Type": content_type}, timeout=TIMEOUT)
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_what_is_published_as_json_is_so_deep_at_most(broker: Broker, nested: Any, depth: int) -> None:
+    publisher, event_type = broker.publisher(), broker.event_type()
+    events = f"{broker.web}/api/v1/events"
+    attributes = f'"specversion": "1.0", "type": "{event_type}", "source": "/s", "id": "1"'
+    structured = f'{{{attributes}, "data": {nested(depth)}}}'
+    refused = [
+        post(publisher, f"{events}/{event_type}", nested(depth)),
+        post(publisher, events, f'{{"events": [{{"event": "{event_type}", "body": {nested(depth)}}}]}}'),
+        post(publisher, events, nested(depth)),
+        post(publisher, events, structured, "application/cloudevents+json"),
+        post(publisher, events, f"[{structured}]", "application/cloudevents-batch+json"),
+        post(publisher, f"{events}/{event_type}", nested(depth), "application/cloudevents+json"),
+    ]
+    assert {problem(answer)[0] for answer in refused} <= {400, 422}
+    assert broker.get("messages", event_type=event_type)["items"] == []
+
+
+@pytest.mark.parametrize("depth", DEPTHS)
+@pytest.mark.parametrize("path", CONFIGURED)
+def test_what_configures_is_so_deep_at_most(broker: Broker, nested: Any, depth: int, path: str) -> None:
+    management = requests.Session()
+    management.headers["Authorization"] = f"Bearer {broker.management.token}"
+    for body in (nested(depth), f'{{"name": {nested(depth)}, "schema": {nested(depth)}}}'):
+        assert problem(post(management, f"{broker.web}/api/v1/{path}", body)) == (400, "malformed_body")
+
+
+def test_bytes_that_are_no_json_to_the_broker_may_look_as_they_like(broker: Broker, nested: Any) -> None:
+    publisher, event_type = broker.publisher(), broker.event_type(content_type="text/plain")
+    answer = post(publisher, f"{broker.web}/api/v1/events/{event_type}", nested(100_000), "text/plain")
+    assert answer.status_code == 202
+
+
+@pytest.mark.behaviour("2.7")
+@pytest.mark.parametrize(
+    ("cloud_events", "size", "status"),
+    [
+        *((False, 0, 400), (False, 1, 202), (False, 1_000, 202), (False, 1_001, 400)),
+        *((True, 0, 202), (True, 1, 202), (True, 1_000, 202), (True, 1_001, 400)),  # their format has empty batches
+    ],
+)
+def test_a_batch_has_up_to_a_thousand_events(broker: Broker, *, cloud_events: bool, size: int, status: int) -> None:
+    publisher, event_type = broker.publisher(), broker.event_type()
+    own: Any = {"events": [{"event": event_type, "body": number} for number in range(size)]}
+    theirs = [
+        {"specversion": "1.0", "type": event_type, "source": "/s", "id": str(number), "data": 1}
+        for number in range(size)
+    ]
+    content_type = "application/cloudevents-batch+json" if cloud_events else JSON
+    body = json.dumps(theirs if cloud_events else own)
+    answer = post(publisher, f"{broker.web}/api/v1/events", body, content_type)
+    assert answer.status_code == status, answer.text[:500]
+    stored = broker.ask(
+        "SELECT count(*) FROM delivery_message m JOIN subscriptions_eventtype e ON e.id = m.event_type_id"
+        " WHERE e.name = %(name)s",
+        name=event_type,
+    )
+    assert stored == [(size if status == 202 else 0,)]
+
+
+CHECKS: Final = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
+
+
+def there(shop: Shop, path: str) -> dict[str, str]:
+    """Return what the parameters of an address stand for where it is to be that of something."""
+    names = {"event-types": "topic", "publishers": "publisher", "retry-policies": "policy"}
+    ids = {"messages": "message", "deliveries": "delivery", "replays": "replay", "subscriptions": "subscription"}
+    resource = path.split("/")[3]
+    found = {
+        "name": shop.names.get(names.get(resource, "mailbox"), "") if resource != "summaries" else "volume",
+        "id": shop.names.get(ids.get(resource, "key of neighbour"), ""),
+        "event_type": shop.names["topic"],
+        "suffix": "csv",
+    }
+    return {name: value for name, value in found.items() if f"{{{name}}}" in path}
+
+
+def test_every_operation_can_be_asked() -> None:
+    assert all(isinstance(one, Ok) for one in SCHEMA.get_all_operations())
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_answer_is_as_documented(shop: Shop, name: str, request: pytest.FixtureRequest) -> None:
+    operation, session = OPERATIONS[name], requests.Session()
+    allowed, others = (operation.as_strategy(mode) for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE))
+    holders = HOLDERS[1:] if name in NEVER_MANAGED else HOLDERS
+
+    @hypothesis.settings(
+        max_examples=request.config.getoption("--fuzz"), suppress_health_check=[*hypothesis.HealthCheck], database=None
+    )
+    @hypothesis.given(case=allowed | others, holder=st.sampled_from(holders), is_there=st.booleans())
+    def ask(case: Any, holder: str, *, is_there: bool) -> None:
+        if is_there and name not in LEFT:
+            case.path_parameters |= there(shop, operation.path)
+        key = {"Authorization": f"Bearer {shop.keys[holder]}"} if holder else {}
+        answer = case.call(shop.broker.web, session, headers=key, timeout=TIMEOUT)
+        case.validate_response(answer, checks=CHECKS)
+
+    ask()
+    session.close()

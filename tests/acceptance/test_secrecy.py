@@ -14,10 +14,10 @@ import pytest
 import requests
 
 from broker_project.stack.folders import StackFolder
-from tests.faults.admin_site import AdminSite, Form
-from tests.leaks import Overheard, Places, flower_of, logs_of, processes_of, records_of, redis_of
-from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import Behaviour, Received, Receiver, answer, raw, wait_until
+from tests.support.faults.edits import AdminSite, Form
+from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.receiver import Behaviour, Received, Receiver, answer, raw, wait_until
+from tests.support.secret_search import Overheard, Places, flower_of, logs_of, processes_of, records_of, redis_of
 
 pytestmark = pytest.mark.faults
 

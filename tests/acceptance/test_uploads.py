@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.brokers import Brokers
-from tests.raw_http import connected, head, until_closed
-from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import wait_until
-from tests.web_processes import Web, another_web
+from tests.support.brokers import Brokers
+from tests.support.raw_http import connected, head, until_closed
+from tests.support.real_broker import TIMEOUT, Broker, Web, another_web
+from tests.support.receiver import wait_until
 
 pytestmark = pytest.mark.faults
 

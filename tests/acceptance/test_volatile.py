@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import Receiver, wait_until
+from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.receiver import Receiver, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.behaviour("2.9")]
 

@@ -12,21 +12,19 @@ import pytest
 import requests
 
 from delivery.mailbox.long_poll import MOST_SEATS
-from tests.real_broker import TIMEOUT, Broker
-from tests.receiver import wait_until
-from tests.seats import now, wait_until_somebody_waits
-from tests.web_processes import another_web
+from tests.support.real_broker import TIMEOUT, Broker, another_web, now, wait_until_somebody_waits
+from tests.support.receiver import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.behaviour("9.1")]
 
 LONGEST_WAIT = 20
-PATIENCE = LONGEST_WAIT + TIMEOUT
+POLL_PATIENCE_SECONDS = LONGEST_WAIT + TIMEOUT
 CLIENTS = 200
 NOBODY = "redis://127.0.0.1:9/0"
 
 
 @dataclass(frozen=True, slots=True)
-class Mailbox:
+class PolledMailbox:
     """A subscriber's mailbox at a broker, and whoever publishes for it."""
 
     broker: Broker
@@ -42,7 +40,9 @@ class Mailbox:
     def next(self, wait: float = 0, web: str = "") -> requests.Response:
         """Fetch one message."""
         address = f"{web or self.broker.web}/api/v1/mailboxes/{self.name}/next"
-        return requests.post(address, json={"max": 1, "wait": wait}, headers=self._headers, timeout=PATIENCE)
+        return requests.post(
+            address, json={"max": 1, "wait": wait}, headers=self._headers, timeout=POLL_PATIENCE_SECONDS
+        )
 
     def hanging(self) -> socket.socket:
         """Ask for one message on a connection of its own, to wait for as long as one may."""
@@ -64,10 +64,10 @@ class Mailbox:
 
 
 @pytest.fixture
-def mailbox(broker: Broker) -> Iterator[Mailbox]:
+def mailbox(broker: Broker) -> Iterator[PolledMailbox]:
     event_type = broker.event_type("Waited.For")
     name = broker.subscribe("", event_type, delivery_mode="PULL").name
-    yield Mailbox(broker, name, event_type, broker.publisher())
+    yield PolledMailbox(broker, name, event_type, broker.publisher())
     broker.inactivate_all()
 
 
@@ -86,7 +86,7 @@ def is_turned_away(answer: requests.Response) -> bool:
     return answer.status_code == 204 and answer.headers.get("Retry-After") == "1"
 
 
-def polling(mailbox: Mailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
+def polling(mailbox: PolledMailbox, threads: ThreadPoolExecutor, web: str = "") -> "Future[requests.Response]":
     """Let a client wait; return once it has its seat."""
     since = now(mailbox.broker)
     waiting = threads.submit(mailbox.next, LONGEST_WAIT, web)
@@ -95,7 +95,7 @@ def polling(mailbox: Mailbox, threads: ThreadPoolExecutor, web: str = "") -> "Fu
 
 
 def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
-    mailbox: Mailbox, threads: ThreadPoolExecutor
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor
 ) -> None:
     clients = [threads.submit(mailbox.next, LONGEST_WAIT) for _ in range(CLIENTS)]
     wait_until(lambda: sum(one.done() for one in clients) == CLIENTS - MOST_SEATS)
@@ -103,10 +103,10 @@ def test_of_200_clients_48_wait_and_the_others_are_answered_meanwhile(
     waiting = [one for one in clients if not one.done()]
     for number in range(MOST_SEATS):
         mailbox.publish(number)
-    assert sorted(numbers([one.result(PATIENCE) for one in waiting])) == [*range(MOST_SEATS)]
+    assert sorted(numbers([one.result(POLL_PATIENCE_SECONDS) for one in waiting])) == [*range(MOST_SEATS)]
 
 
-def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: Mailbox) -> None:
+def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: PolledMailbox) -> None:
     with ExitStack() as hanging:
         clients = [hanging.enter_context(closing(mailbox.hanging())) for _ in range(MOST_SEATS + 1)]
         wait_until(lambda: select.select(clients, [], [], 0)[0])  # one has been turned away
@@ -116,18 +116,20 @@ def test_clients_that_hang_up_leave_their_seats_at_once(mailbox: Mailbox) -> Non
 
 @pytest.mark.parametrize("environment", [{}, {"REDIS_URL": NOBODY}], ids=["with Redis", "without Redis"])
 def test_a_message_wakes_who_waits_whichever_process_either_came_to(
-    mailbox: Mailbox, threads: ThreadPoolExecutor, environment: dict[str, str]
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor, environment: dict[str, str]
 ) -> None:
     with another_web(mailbox.broker, **environment) as other:
         for number, (to, of) in enumerate([("", other.address), (other.address, ""), (other.address, other.address)]):
             waiting = polling(mailbox, threads, web=of)
             mailbox.publish(number, web=to)
-            assert numbers([waiting.result(PATIENCE)]) == [number]
+            assert numbers([waiting.result(POLL_PATIENCE_SECONDS)]) == [number]
 
 
-def test_a_web_process_that_is_told_to_stop_lets_its_polls_go(mailbox: Mailbox, threads: ThreadPoolExecutor) -> None:
+def test_a_web_process_that_is_told_to_stop_lets_its_polls_go(
+    mailbox: PolledMailbox, threads: ThreadPoolExecutor
+) -> None:
     with another_web(mailbox.broker) as other:
         waiting = polling(mailbox, threads, web=other.address)
         other.process.terminate()
-        answer = waiting.result(PATIENCE)
+        answer = waiting.result(POLL_PATIENCE_SECONDS)
         assert (answer.status_code, other.process.wait(TIMEOUT)) == (204, 0), "it is killed if it does not end in time"

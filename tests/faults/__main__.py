@@ -16,8 +16,7 @@ import pytest
 
 from broker_project.stack import command_line
 from broker_project.stack.test_command import prepared
-from tests.faults.tables import markdown, summary
-from tests.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, Verdict
+from tests.support.faults.verdicts import AUDITS, RANDOM, VERDICT, Random, Verdict, markdown, summary
 
 FOLDER = Path(__file__).parent
 CONFIGURATION = FOLDER.parents[1] / "pyproject.toml"

@@ -5,19 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Brokers, begin_anew
-from tests.faults.auditing import Made
-from tests.faults.calling import Calling, called
-from tests.faults.figures import Figures, Report
-from tests.faults.load import Load, loaded
-from tests.faults.machine import stolen_since, ticks
-from tests.faults.mailbox_load import Box
-from tests.faults.mailbox_loading import mailbox_loaded
-from tests.faults.queue_load import Jobs, queue_loaded
-from tests.faults.replying import Replying, replying_to
-from tests.faults.verdicts import AUDITS, BEGUN, FAILED, VERDICT, Verdict, name_of
-from tests.real_broker import Broker
-from tests.receiver import Receiver
+from tests.support.brokers import Brokers, begin_anew
+from tests.support.faults.audit import Made
+from tests.support.faults.calls import Calling, Replying, called, replying_to
+from tests.support.faults.figures import Figures, Report
+from tests.support.faults.load import Load, loaded
+from tests.support.faults.mailbox_load import Box, mailbox_loaded
+from tests.support.faults.queue_load import Jobs, queue_loaded
+from tests.support.faults.verdicts import AUDITS, BEGUN, FAILED, VERDICT, Verdict, name_of, stolen_since, ticks
+from tests.support.real_broker import Broker
+from tests.support.receiver import Receiver
 
 
 @pytest.fixture

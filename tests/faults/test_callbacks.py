@@ -5,10 +5,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.faults.breaking import away
-from tests.faults.exchanges import Fault
-from tests.faults.replying import AT_ONCE, Replying, post
-from tests.receiver import wait_until
+from tests.support.faults.breakage import away
+from tests.support.faults.calls import AT_ONCE, Replying, post
+from tests.support.faults.exchanges import Fault
+from tests.support.receiver import wait_until
 
 JOBS = range(1, 11)
 BEFORE, MEANWHILE = range(1, 21), range(21, 31)

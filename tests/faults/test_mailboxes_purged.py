@@ -5,8 +5,8 @@ import time
 import pytest
 
 from broker_client import Mailbox
-from tests.faults.mailbox_load import Box
-from tests.faults.mailbox_manners import acknowledge, give_back_some, late, never
+from tests.support.faults.mailbox_clients import acknowledge, give_back_some, late, never
+from tests.support.faults.mailbox_load import Box
 
 PURGES = 40
 BETWEEN = 5

@@ -7,18 +7,17 @@ from collections.abc import Iterator, Sequence
 import psycopg
 import pytest
 
-from tests.faults.breaking import away, flush_redis, frozen
-from tests.faults.load import AFTERWARDS
-from tests.faults.mailbox_load import Box
-from tests.faults.mailbox_manners import acknowledge, give_back_some
-from tests.real_broker import Broker
-from tests.receiver import PATIENCE, wait_until
-from tests.seats import now, wait_until_somebody_waits
+from tests.support.faults.breakage import away, flush_redis, frozen
+from tests.support.faults.load import AFTERWARDS
+from tests.support.faults.mailbox_clients import acknowledge, give_back_some
+from tests.support.faults.mailbox_load import Box
+from tests.support.real_broker import Broker, now, wait_until_somebody_waits
+from tests.support.receiver import PATIENCE, wait_until
 
 pytestmark = [pytest.mark.behaviour("9.1"), pytest.mark.behaviour("9.2"), pytest.mark.behaviour("9.3")]
 
 LONGEST_WAIT = 20
-KILLS = 3
+WEB_KILLS = 3
 HANDED_OUT = """
     SELECT FROM delivery_open delivery
     JOIN subscriptions_subscription subscription ON subscription.id = delivery.subscription_id
@@ -60,7 +59,7 @@ def test_the_web_process_is_killed_while_clients_fetch_and_wait(box: Box) -> Non
     waiting.enough.set()
     box.read_by(acknowledge, give_back_some)
     box.start()
-    for _ in range(KILLS):
+    for _ in range(WEB_KILLS):
         with away(web):
             pass
         box.wait_for(AFTERWARDS)

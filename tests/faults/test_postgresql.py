@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.faults.breaking import away, beat_going_on, restarted, send, terminate_a_backend, terminating
-from tests.faults.figures import Report
-from tests.faults.load import AFTERWARDS, Load
+from tests.support.faults.breakage import away, beat_going_on, restarted, send, terminate_a_backend, terminating
+from tests.support.faults.figures import Report
+from tests.support.faults.load import AFTERWARDS, Load
 
 LONGEST_RESTART = 15.0
 AWAY_SECONDS = 60.0

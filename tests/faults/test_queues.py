@@ -1,16 +1,14 @@
-"""A QUEUE with one endpoint down: whatever breaks, every job is done, and stands in the books as done once."""
+"""QUEUE messages and callbacks under faults: every job is done once, every reply is stored once."""
 
 import signal
 import time
 
 import pytest
 
-from tests.faults.breaking import restarted, send
-from tests.faults.figures import Figures
-from tests.faults.jobs import UNDER_WAY
-from tests.faults.killing import KILL_EVERY, KILLS, victims, wait_until_there
-from tests.faults.load import AFTERWARDS
-from tests.faults.queue_load import Jobs
+from tests.support.faults.breakage import KILL_EVERY, KILLS, restarted, send, victims, wait_until_there
+from tests.support.faults.figures import UNDER_WAY, Figures
+from tests.support.faults.load import AFTERWARDS
+from tests.support.faults.queue_load import Jobs
 
 pytestmark = [pytest.mark.behaviour("6.4"), pytest.mark.behaviour("11.3")]
 

@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from tests.faults.breaking import away, beat_going_on, flush_redis, frozen
-from tests.faults.figures import Figures, Report
-from tests.faults.load import AFTERWARDS, Load
+from tests.support.faults.breakage import away, beat_going_on, flush_redis, frozen
+from tests.support.faults.figures import Figures, Report
+from tests.support.faults.load import AFTERWARDS, Load
 
 pytestmark = [pytest.mark.behaviour("11.3"), pytest.mark.behaviour("4.10"), pytest.mark.behaviour("4.11")]
 

@@ -9,14 +9,13 @@ import pytest
 import requests
 
 from broker_project.stack.demo.records import Published
-from tests.faults.endpoints import Endpoint
-from tests.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
-from tests.faults.figures import Report
-from tests.faults.load import AFTERWARDS, Load
-from tests.faults.replayed import compared, total
-from tests.faults.verdicts import Verdict
-from tests.real_broker import TIMEOUT, Broker, Subscribed
-from tests.receiver import wait_until
+from tests.support.faults.endpoints import Endpoint
+from tests.support.faults.exchanges import extra_copies, misnumbered, out_of_order, unexplained
+from tests.support.faults.figures import Report, compared, total
+from tests.support.faults.load import AFTERWARDS, Load
+from tests.support.faults.verdicts import Verdict
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import wait_until
 
 EVENTS = 7_000
 """For three subscribers: about twenty thousand deliveries."""

@@ -8,13 +8,12 @@ from collections.abc import Iterator
 import pytest
 import requests
 
-from tests.faults.breaking import away, flush_redis, restarted, send
-from tests.faults.figures import Report
-from tests.faults.load import Load
-from tests.faults.verdicts import Verdict
-from tests.faults.volatile_load import COUNTS, STORED, Publishing
-from tests.real_broker import Broker
-from tests.receiver import Receiver, wait_until
+from tests.support.faults.breakage import away, flush_redis, restarted, send
+from tests.support.faults.figures import Report
+from tests.support.faults.load import COUNTS, STORED, Load, Publishing
+from tests.support.faults.verdicts import Verdict
+from tests.support.real_broker import Broker
+from tests.support.receiver import Receiver, wait_until
 
 PATHS = ("/volatile-1", "/volatile-2")
 AROUND = 50

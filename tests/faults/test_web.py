@@ -1,13 +1,20 @@
-"""The web process dies while publishing: an answer is a promise, no answer is none."""
+"""The web process dies while it publishes, and SYNC calls while PostgreSQL restarts."""
+
+import signal
 
 import pytest
 
-from tests.faults.breaking import away
-from tests.faults.figures import Report
-from tests.faults.load import AFTERWARDS, Load
+from tests.support.faults.breakage import away, restarted, send
+from tests.support.faults.calls import Calling
+from tests.support.faults.figures import Report
+from tests.support.faults.load import AFTERWARDS, Load
+from tests.support.receiver import wait_until
 
 KILLS = 6
 """Each at another moment of what is being published."""
+
+AROUND = 100
+"""Calls before and after."""
 
 
 @pytest.mark.behaviour("2.1")
@@ -22,3 +29,21 @@ def test_the_web_process_is_killed_again_and_again_while_publishing(load: Load, 
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
     assert sum(publisher.repeated for publisher in load.publishers) >= KILLS
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+@pytest.mark.case("sync-postgresql-restarted")
+def test_postgresql_is_restarted_while_calls_are_answered(calling: Calling) -> None:
+    calling.start()
+    wait_until(lambda: len(calling.answered()) >= AROUND, 30)
+    postgres = calling.broker.stack.supervisor["postgres"]
+    with restarted(postgres):
+        send(signal.SIGQUIT, postgres)
+    before = len(calling.answered())
+    wait_until(lambda: len(calling.answered()) >= before + AROUND, 30)
+    calling.stop()
+    seen = calling.figures()
+    assert (seen.broken, seen.duplicated) == ({}, 0)
+    assert all(call.message_id for call in calling.answered())

@@ -1,17 +1,65 @@
-"""Workers killed or asked to stop: at most what was under way comes once more, and says so."""
+"""Workers are killed, stopped or joined by others: at most the requests in flight are repeated."""
 
+import dataclasses
+import itertools
 import signal
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 import pytest
+import requests
 
-from tests.faults.breaking import flush_redis, restarted, send
-from tests.faults.figures import Report
-from tests.faults.killing import KILL_EVERY, KILLS, LONGEST_RESTART, victims, wait_until_there
-from tests.faults.load import AFTERWARDS, Load
-from tests.receiver import wait_until
+from broker_project.stack.demo.records import Published
+from broker_project.stack.supervisor import Child
+from tests.support.faults.audit import by_status, untold_gaps
+from tests.support.faults.breakage import (
+    KILL_EVERY,
+    KILLS,
+    LONGEST_RESTART,
+    flush_redis,
+    frozen,
+    kill_again_and_again,
+    kill_all,
+    more_beats,
+    more_workers,
+    restarted,
+    send,
+    victims,
+    wait_until_there,
+)
+from tests.support.faults.endpoints import APART, RETRIES, Endpoint, Refusing, body_of, is_doomed, times_refused
+from tests.support.faults.exchanges import TRAVEL_SECONDS, Exchange, extra_copies, first_sent, misnumbered, overlapping
+from tests.support.faults.figures import Report, figures_of_lanes, figures_of_several, have_one_under_way, lanes
+from tests.support.faults.figures import figures as figures_of
+from tests.support.faults.load import AFTERWARDS, THROUGH_SECONDS, Load, begun_by, published_by
+from tests.support.faults.verdicts import Verdict
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import wait_until
 
 STOP_SECONDS = 20.0
+
+AT_A_TIME = 8
+CONCURRENT_KILLS = 4
+
+PROBE_SECONDS = 2.0
+
+
+RETRY_KILLS = 4
+
+EACH = 30
+"""Events of each kind, before the endpoint works and after."""
+TIMED_KILLS = 3
+LATER_SECONDS = 4.0
+SHORT_SECONDS = 6
+"""No kill is over so soon: what lives no longer expires while the endpoint is down."""
+LONG_SECONDS = 600
+
+TOGETHER_SECONDS = 20.0
+LEASE_SECONDS = 20.0
+NOTICE_SECONDS = 15.0
+"""Until somebody has seen that a lease has run out, on a busy machine."""
 
 
 @pytest.mark.behaviour("11.3")
@@ -111,3 +159,268 @@ def test_a_worker_asked_to_stop_lets_its_requests_end(load: Load, figures: Repor
     seen = figures()
     assert (seen.broken, seen.duplicated) == ({}, 0)
     assert not any(one.flagged for endpoint in load.endpoints.values() for one in endpoint.exchanges)
+
+
+def send_one_by_one(broker: Broker, subscribed: Subscribed) -> None:
+    """Let a subscriber be sent one delivery after the other from now on."""
+    headers = {"Authorization": f"Bearer {broker.management.token}", "If-Match": "*"}
+    address = f"{broker.web}/api/v1/subscribers/{subscribed.name}"
+    serial = {"processing": "SERIAL", "concurrency": 1}
+    requests.patch(address, json=serial, headers=headers, timeout=TIMEOUT).raise_for_status()
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11", "4.13")
+@pytest.mark.case("concurrent-killed")
+def test_workers_are_killed_while_a_subscriber_is_sent_several_at_a_time(
+    load: Load, figures: Report, verdict: Verdict
+) -> None:
+    endpoint = Endpoint("several", load.receiver)
+    subscribed = load.broker.subscribe(load.receiver.url("/several"), *load.event_types, concurrency=AT_A_TIME)
+    load.start()
+    endpoint.is_stuck = True
+    wait_until(lambda: sum(one.status is None for one in endpoint.exchanges) == AT_A_TIME, THROUGH_SECONDS)
+    kill_all(load)
+    endpoint.is_stuck = False
+    kill_again_and_again(load, CONCURRENT_KILLS)
+    load.wait_for(AFTERWARDS)
+    several = len(endpoint.exchanges)
+    send_one_by_one(load.broker, subscribed)
+    wait_until(lambda: endpoint.exchanges[-1].sequence, THROUGH_SECONDS)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    published, begun = published_by(load.publishers), begun_by(load.publishers)
+    own = figures_of_several(published, begun, endpoint.exchanges, faults=load.faults)
+    verdict.figures += own
+    first = next(place for place, one in enumerate(endpoint.exchanges) if one.sequence)
+    one_by_one = endpoint.exchanges[first:]
+    assert (seen.broken, own.broken) == ({}, {})
+    assert 0 < own.most_of_a_fault <= AT_A_TIME == load.receiver.most_at_once["/several"]
+    assert several <= first
+    assert (overlapping(one_by_one), misnumbered(one_by_one)) == (0, 0)
+
+
+SUSPENDING = {
+    "on_unavailable": "HOLD",
+    "initial_delay_seconds": 0.2,
+    "max_delay_seconds": 0.2,
+    "max_retries": 2,
+    "on_exhausted": "SUSPEND",
+    "probe_seconds": PROBE_SECONDS,
+}
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.11", "5.3")
+@pytest.mark.case("retry-line-killed")
+def test_workers_are_killed_while_deliveries_are_tried_again_apart(
+    load: Load, figures: Report, verdict: Verdict
+) -> None:
+    endpoint = Refusing("apart", load.receiver, times=times_refused)
+    policy = load.broker.retry_policy(**APART)
+    subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
+    load.start()
+    endpoint.is_stuck = True
+    wait_until(lambda: have_one_under_way(endpoint.exchanges), THROUGH_SECONDS)
+    kill_all(load)
+    endpoint.is_stuck = False
+    kill_again_and_again(load, RETRY_KILLS)
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    published = [event for publisher in load.publishers for event in publisher.published]
+    doomed = {event.number for event in published if is_doomed(event.number)}
+    begun = {number for publisher in load.publishers for number in publisher.begun}
+    own = figures_of_lanes(published, begun, endpoint.exchanges, doomed=doomed, faults=load.faults)
+    verdict.figures += own
+    verdict.measured["apart"] = len(lanes(endpoint.exchanges)[1])
+    ended = by_status(load.broker, subscribed)
+    assert (seen.broken, own.broken) == ({}, {})
+    assert 0 < own.duplicated <= 2 * len(load.faults)  # one of the line and one of the retry line at a time
+    assert ended.keys() == {"DELIVERED", "FAILED"}
+    assert ended["FAILED"] == dict.fromkeys(doomed, 1 + RETRIES)
+    assert seen.pause <= LONGEST_RESTART
+
+
+def is_suspended(broker: Broker, subscribed: Subscribed) -> bool:
+    """Say whether the one subscription of a subscriber is paused by its policy."""
+    (one,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    return bool(one["paused_by"] == "POLICY")
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("5.6")
+@pytest.mark.behaviour("4.10", "4.11")
+@pytest.mark.case("suspended-killed")
+def test_workers_are_killed_while_a_subscription_is_suspended_and_tried(
+    load: Load, figures: Report, verdict: Verdict
+) -> None:
+    wanted = load.event_types[0]
+    endpoint = Endpoint("suspended", load.receiver)
+    policy = load.broker.retry_policy(**SUSPENDING)
+    subscribed = load.broker.subscribe(load.receiver.url("/suspended"), wanted, retry_policy=policy)
+    load.start()
+    endpoint.is_busy = True
+    wait_until(lambda: is_suspended(load.broker, subscribed), THROUGH_SECONDS)
+    suspended_at = time.monotonic()
+    endpoint.is_stuck = True
+    wait_until(endpoint.has_one_under_way, THROUGH_SECONDS)  # a trial
+    kill_all(load)
+    endpoint.is_stuck = False
+    kill_again_and_again(load, RETRY_KILLS)
+    healed_at = time.monotonic()
+    endpoint.is_busy = False
+    load.wait_for(AFTERWARDS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    events = [event for publisher in load.publishers for event in publisher.published if event.type == wanted]
+    begun = {number for publisher in load.publishers for number in publisher.begun}
+    own = figures_of(events, begun, {"suspended": endpoint.exchanges}, faults=load.faults)
+    verdict.figures += own
+    trials = sum(suspended_at <= one.at < healed_at for one in endpoint.exchanges)
+    verdict.measured["trials"] = trials
+    assert (seen.broken, own.broken) == ({}, {})
+    assert own.most_of_a_fault <= 1
+    assert 0 < trials <= 1 + (healed_at - suspended_at) / PROBE_SECONDS + len(load.faults)
+    assert by_status(load.broker, subscribed).keys() == {"DELIVERED"}
+    assert not is_suspended(load.broker, subscribed)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """An event, and when it may be sent; times are monotonic, of the same machine as the broker's clock."""
+
+    event: Published
+    begins: float = 0.0
+    ends: float = float("inf")
+
+    def is_out_of_time(self, request: Exchange) -> bool:
+        """Say whether a request came before its time, or left after it."""
+        return request.at < self.begins or request.at > self.ends + TRAVEL_SECONDS
+
+
+class Announcer:
+    """Publishes one event after the other, each of a kind of its own."""
+
+    def __init__(self, broker: Broker, event_type: str) -> None:
+        self._type = event_type
+        self._address = f"{broker.web}/api/v1/events/{event_type}"
+        self._session = broker.publisher()
+        self._numbers: Iterator[int] = itertools.count(1)
+
+    def publish(self, count: int, lives: int) -> list[Timed]:
+        """Publish so many of each kind, in turn: at any time, later, and within so many seconds."""
+        return [one for _ in range(count) for one in (self._plain(), self._delayed(), self._living(lives))]
+
+    def _plain(self) -> Timed:
+        return Timed(self._publish({}))
+
+    def _delayed(self) -> Timed:
+        begins = time.monotonic() + LATER_SECONDS
+        moment = datetime.fromtimestamp(time.time() + LATER_SECONDS, UTC)
+        return Timed(self._publish({"Broker-Not-Before": moment.isoformat()}), begins=begins)
+
+    def _living(self, seconds: int) -> Timed:
+        event = self._publish({"Broker-TTL": str(seconds)})
+        return Timed(event, ends=event.ended + seconds)
+
+    def _publish(self, terms: dict[str, str]) -> Published:
+        number, started = next(self._numbers), time.monotonic()
+        headers = {"Content-Type": "application/json"} | terms
+        answer: requests.Response = self._session.post(self._address, body_of(number), headers=headers, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return Published(number, self._type, "", "", started, time.monotonic(), 0, 1)
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("2.10", "2.13", "4.15")
+@pytest.mark.case("delayed-and-expiring")
+def test_workers_are_killed_while_messages_wait_for_their_time_or_run_out_of_it(
+    load: Load, figures: Report, verdict: Verdict
+) -> None:
+    event_type = load.broker.event_type()
+    endpoint = Endpoint("timed", load.receiver)
+    subscribed = load.broker.subscribe(load.receiver.url("/timed"), event_type)
+    announcer = Announcer(load.broker, event_type)
+    load.start()
+    endpoint.is_busy = True
+    early = announcer.publish(EACH, SHORT_SECONDS)
+    doomed = {one.event.number for one in early if one.ends < float("inf")}
+    kill_again_and_again(load, TIMED_KILLS)
+    wait_until(lambda: by_status(load.broker, subscribed).get("EXPIRED", {}).keys() >= doomed, THROUGH_SECONDS)
+    endpoint.is_busy = False
+    late = announcer.publish(EACH, LONG_SECONDS)
+    kill_again_and_again(load, TIMED_KILLS)
+    seen = figures()
+    wait_until(lambda: load.broker.has_finished([subscribed]), THROUGH_SECONDS)
+
+    timed = {one.event.number: one for one in (*early, *late)}
+    through = [one for one in timed.values() if one.event.number not in doomed]
+    in_order = {one.event.number: one.event for one in through if not one.begins}
+    own = figures_of(in_order.values(), timed.keys(), {"timed": endpoint.exchanges}, faults=load.faults)
+    numbers = [one.sequence for one in first_sent(endpoint.exchanges)]
+    gaps = untold_gaps(load.broker, subscribed, numbers)
+    own = dataclasses.replace(own, misnumbered=len(gaps), recovered=0)
+    verdict.figures += own
+    verdict.measured["out_of_time"] = sum(timed[one.number].is_out_of_time(one) for one in endpoint.exchanges)
+    ended = by_status(load.broker, subscribed)
+    assert (seen.broken, own.broken, verdict.measured["out_of_time"]) == ({}, {}, 0)
+    assert numbers == sorted({*numbers})
+    assert ended["EXPIRED"].keys() == doomed
+    assert ended["DELIVERED"].keys() == {one.event.number for one in through} == endpoint.accepted()
+    assert own.most_of_a_fault <= 1
+
+
+@pytest.mark.behaviour("4.2")
+@pytest.mark.behaviour("11.3")
+@pytest.mark.case("two-fleets-three-beats")
+def test_two_fleets_of_workers_and_three_beats_run_at_once(load: Load, figures: Report) -> None:
+    for endpoint in load.endpoints.values():
+        endpoint.is_slow = True  # time enough for somebody else to begin the next request, if anybody did
+    load.start()
+    drivers: set[str] = set()
+    with more_workers(load.broker), more_beats(load.broker, 2):
+        until = time.monotonic() + TOGETHER_SECONDS
+        while time.monotonic() < until:
+            drivers |= {load.broker.driver_of(subscribed) for subscribed in load.endpoints}
+        seen = figures()
+    assert (seen.broken, seen.duplicated) == ({}, 0)
+    assert len({driver.partition(".")[2] for driver in drivers if driver}) == 2
+
+
+@pytest.mark.behaviour("11.3")
+@pytest.mark.behaviour("4.10")
+@pytest.mark.behaviour("4.11")
+@pytest.mark.case("worker-frozen-past-its-lease")
+def test_a_worker_stands_still_until_others_have_taken_over(load: Load, figures: Report) -> None:
+    with more_workers(load.broker):
+        load.start()
+        load.wait_until_all_are_under_way()
+        victim = load.first_driver()
+        with frozen(victim):
+            with load.fault():
+                pass
+            load.go_on()  # the answers wait for it to wake up
+            wait_until(lambda: all_have_left(victim, load), LEASE_SECONDS * 2)
+            load.wait_for(AFTERWARDS)
+        load.wait_for(AFTERWARDS)
+        seen = figures()
+    assert (seen.broken, seen.most_of_a_line) == ({}, 1)
+    copies = [copy.request for endpoint in load.endpoints.values() for copy in extra_copies(endpoint.exchanges)]
+    assert [answers_settled(load.broker, copy) for copy in copies] == [1] * seen.duplicated
+    assert LEASE_SECONDS - NOTICE_SECONDS <= seen.pause <= LEASE_SECONDS + NOTICE_SECONDS
+
+
+def all_have_left(worker: Child, load: Load) -> bool:
+    """Say whether every line has a driver, and that is somebody else."""
+    return not {None, worker}.intersection(map(load.broker.worker_driving, load.endpoints))
+
+
+def answers_settled(broker: Broker, request: Exchange) -> int:
+    """Return how many 200 the broker has stored for the delivery of this request."""
+    delivery = broker.get(f"deliveries/{request.webhook_id.removeprefix('dlv_')}")
+    return sum(attempt["status_code"] == 200 for attempt in delivery["history"])

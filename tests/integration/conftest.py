@@ -14,11 +14,9 @@ from delivery.maintenance import periodic
 from delivery.sync import caller
 from delivery.volatile import counters, send_once
 from subscriptions.models import EventType, Publisher, Subscription
-from tests import factories
-from tests.asking import PATH
-from tests.clients import client_of, client_of_admin
-from tests.publishing import EVENT
-from tests.receiver import PATIENCE, Receiver
+from tests.support import factories
+from tests.support.api import EVENT, PATH, client_of, client_of_admin
+from tests.support.receiver import PATIENCE, Receiver
 
 
 @pytest.fixture

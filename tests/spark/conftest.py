@@ -17,8 +17,7 @@ from analytics.pipeline.extraction import register
 from analytics.pipeline.session import EVERYWHERE, HERE
 from analytics.spark_settings import spark_environment
 from benchmarks.history import History
-from tests.spark.extracting import OVER_MIDNIGHT, UNTIL
-from tests.spark.summaries import database_address
+from tests.support.spark_history import OVER_MIDNIGHT, UNTIL, database_address
 
 SMALL = {
     "spark.master": "local[2]",

@@ -34,8 +34,8 @@ from analytics.pipeline.tables import (
 from delivery.maintenance import partitions
 from delivery.models import Attempt, Delivery, MessageOutcome
 from delivery.outcomes import Meaning
-from tests.spark.summaries import WHOLE_DAY, Summarizer, Told, all_loaded, database_address, hour, loaded
-from tests.spark.traffic import DAY, MORNING, Traffic, empty_day
+from tests.support.spark_history import DAY, MORNING, Traffic, database_address, empty_day
+from tests.support.spark_runs import WHOLE_DAY, Summarizer, Told, all_loaded, hour, loaded
 
 HELD = "(classid::bigint << 32) | objid::bigint"
 

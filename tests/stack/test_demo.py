@@ -1,16 +1,20 @@
-"""The demo's receivers, samples and progress."""
+"""The demo: receivers, samples, progress and summary."""
 
 import datetime as dt
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import requests
+from django.db.models.functions import Now
+from rich.console import Console
 from standardwebhooks import Webhook
 
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
 from broker_client import Message
 from broker_project.stack.demo import receiver as receiving
 from broker_project.stack.demo.events import OFFICE, PUBLISHERS, SUBSCRIBERS, event, fingerprint
@@ -19,6 +23,9 @@ from broker_project.stack.demo.publishers import EVENTS, REPORTS, office, publis
 from broker_project.stack.demo.receiver import Receiver, Server, is_signed
 from broker_project.stack.demo.records import requests_in
 from broker_project.stack.demo.run import Following, followings
+from broker_project.stack.demo.summarize_demo import standing, why_not
+from broker_project.stack.demo.summary import Summary, contradictions, table
+from broker_project.stack.demo.verdict import Account, Archived, Jobs, Questions, Verdict, Whole
 from broker_project.stack.ports import LOOPBACK, accepts
 from tests.stack.test_supervisor import until
 
@@ -170,3 +177,116 @@ def test_a_growing_log_is_read_once(tmp_path: Path) -> None:
 def test_another_program_on_a_port_is_noticed() -> None:
     with socket.create_server((LOOPBACK, 0)) as taken:
         assert accepts(taken.getsockname()[1])
+
+
+ACCOUNT = Account(
+    expected=100,
+    delivered=90,
+    rejected=10,
+    set_aside=0,
+    requests=105,
+    lost=0,
+    duplicated=0,
+    inverted=0,
+    wrong=0,
+    p50=0.1,
+    p95=0.2,
+)
+JOBS = Jobs(
+    published=20,
+    done_by={"printer-1": 20},
+    requests={"printer-1": 20},
+    lost=0,
+    duplicated=0,
+    wrong=0,
+    misrecorded=0,
+    wanted=1,
+    replied=1,
+)
+ARCHIVED = Archived(
+    expected=7,
+    done_by={"archive-1": 7},
+    handed_to={"archive-1": 8},
+    returned=1,
+    lost=0,
+    duplicated=0,
+    wrong=0,
+    misrecorded=0,
+    p50=0.1,
+    p95=0.2,
+)
+WHOLE = Whole(75, Verdict(50, 50, 100, {"billing": ACCOUNT}), ARCHIVED, JOBS, Questions(5, 5, 0.1, 0.2))
+"""90 of topics, 7 fetched ones, 20 jobs, a reply and 5 calls were delivered."""
+
+RIGHT = Summary(
+    seconds=12.34,
+    statuses={"DELIVERED": 123, "REJECTED": 10, "REDUNDANT": 40},
+    delivered=123,
+    eligible=133,
+    p50_ms=12.0,
+    p95_ms=4_100.0,
+    messages=75,
+    bytes=1_250_000,
+    senders=(4, 6, 5, 3, 2),
+    audited=100,
+)
+
+
+def test_a_summary_that_says_what_the_logs_say_contradicts_nothing() -> None:
+    assert [*contradictions(RIGHT, WHOLE)] == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (replace(RIGHT, messages=74), "the summary says published 74, the logs say 75"),
+        (
+            replace(RIGHT, statuses={"DELIVERED": 124, "REJECTED": 10}),
+            "the summary says delivered 124, the logs say 123",
+        ),
+        (replace(RIGHT, statuses={"DELIVERED": 123}), "the summary says rejected 0, the logs say 10"),
+        (
+            replace(RIGHT, unexplained=1),
+            "the ordering audit found 1 deliveries out of order or twice, and no reason for it",
+        ),
+    ],
+)
+def test_a_summary_that_says_something_else_is_found_out(wrong: Summary, said: str) -> None:
+    assert [*contradictions(wrong, WHOLE)] == [said]
+
+
+def test_the_figures_are_shown_as_people_read_them() -> None:
+    console = Console(width=100)
+    with console.capture() as shown:
+        console.print(table(RIGHT))
+    lines = [" ".join(line.split()) for line in shown.get().splitlines() if line.strip()]
+    assert lines[0] == "SUMMARY: what Spark read of it in the broker's database, in 12.3 s"
+    assert lines[-6:] == [
+        "deliveries 123 DELIVERED, 40 REDUNDANT, 10 REJECTED",
+        "success rate 92.5 % of 133",
+        "publish to delivery p50 12.0 ms, p95 4.1 s",
+        "volume 75 events, 1.2 MB",
+        "QUEUE senders 4, 6, 5, 3, 2 jobs; the busiest has 1.50 times the mean",
+        "ordering audit 100 checked, 0 unexplained",
+    ]
+
+
+def test_it_says_what_a_run_waits_for(db: None) -> None:
+    waiting = Run.objects.create(kind=RunKind.HOURS)
+    assert standing(waiting) == f"{waiting} waits for a worker of the queue analytics"
+    other = Run.objects.create(kind=RunKind.DAYS, state=RunState.RUNNING, started_at=Now())
+    assert standing(waiting) == f"{waiting} waits for {other}"
+
+
+def test_it_says_how_far_a_run_is(db: None) -> None:
+    run = Run.objects.create(kind=RunKind.HOURS, state=RunState.RUNNING, started_at=Now())
+    assert standing(run) == f"{run} is under way: Spark starts, and reads"
+    RunWindow.objects.create(run=run, start=Now(), end=Now(), state=WindowState.PASSED)
+    assert standing(run) == f"{run} is under way, 1 of its windows done"
+
+
+def test_without_a_summary_it_says_why(db: None) -> None:
+    failed = Run.objects.create(kind=RunKind.HOURS, state=RunState.FAILED, error="There is no lake.")
+    assert why_not(failed) == f"{failed} FAILED: There is no lake."
+    never = Run.objects.create(kind=RunKind.HOURS)
+    assert why_not(never) == f"no worker of the queue analytics has taken up {never} within 300 s"

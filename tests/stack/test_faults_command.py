@@ -13,8 +13,8 @@ from broker_project.stack.folders import ROOT
 CASES = """
 import pytest
 
-from tests.faults.verdicts import VERDICT
-from tests.faults.figures import Figures
+from tests.support.faults.verdicts import VERDICT
+from tests.support.faults.figures import Figures
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import redis
 
 from broker_project.stack.folders import AlreadyRunning, StackFolder
 from broker_project.stack.ports import any_free
-from broker_project.stack.postgres import OtherPassword, Postgres
+from broker_project.stack.postgres import OtherPassword, Postgres, end_predecessor
 from broker_project.stack.servers import running, supervised
 
 
@@ -72,3 +72,19 @@ def test_own_servers_are_used_instead(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("REDIS_URL", "redis://own")
     with running(tmp_path) as variables:
         assert variables == {}
+
+
+@pytest.mark.parametrize(
+    "left",
+    ["", f"{os.getpid()}\n", f"{os.getpid()}\n/elsewhere\n1\n2\n\n127.0.0.1\n  77  999999999\nready\n"],
+    ids=["nothing written yet", "the id of another program", "memory that nobody has"],
+)
+def test_what_says_nothing_of_a_running_server_is_forgotten(tmp_path: Path, left: str) -> None:
+    (tmp_path / "postmaster.pid").write_text(left)
+    end_predecessor(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_was_left_nothing_is_done(tmp_path: Path) -> None:
+    end_predecessor(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,19 +1,32 @@
-"""The whole stack, with real processes."""
+"""The whole stack with real processes, what `./broker up` prints, and Flower."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import requests
+from django.core.exceptions import ImproperlyConfigured
 
 from broker_project.stack import stacks
-from broker_project.stack.services import Application, is_listening
-from tests.real_broker import TIMEOUT
+from broker_project.stack.folders import Kept, StackFolder
+from broker_project.stack.servers import supervised
+from broker_project.stack.services import FLOWER_CONFIG, Application, is_listening
+from broker_project.stack.up import addresses
 from tests.stack.test_supervisor import until
+from tests.support.real_broker import TIMEOUT
 
 pytestmark = pytest.mark.faults
+
+WEB = "http://127.0.0.1:8002"
+FOR_THE_PROXY = f"  web     {WEB}   for the proxy in front of it"
+
+REMEMBERED = 200
+TASKS = 12_000
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +107,75 @@ def test_what_is_killed_answers_again(stack: stacks.Stack, name: str) -> None:
     child.kill()
     until(lambda: child.pid not in {None, killed})
     until(child.service.is_ready)
+
+
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        ({}, [f"  admin   {WEB}/admin/", f"  API     {WEB}/api/docs/"]),
+        (
+            {"BROKER_DEVELOPMENT": ""},
+            [FOR_THE_PROXY, "  admin   https://HOST/admin/", "  API     https://HOST/api/docs/"],
+        ),
+        (
+            {"BROKER_DEVELOPMENT": "no"},
+            [FOR_THE_PROXY, "  admin   https://HOST/admin/", "  API     https://HOST/api/docs/"],
+        ),
+        (
+            {"BROKER_DEVELOPMENT": "0", "BROKER_PUBLIC_URL": "https://broker.example.org/"},
+            [
+                FOR_THE_PROXY,
+                "  admin   https://broker.example.org/admin/",
+                "  API     https://broker.example.org/api/docs/",
+            ],
+        ),
+    ],
+    ids=["development", "nothing said of it", "no address of its own", "behind a proxy"],
+)
+def test_pages_are_where_people_reach_them(
+    given: dict[str, str], printed: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BROKER_DEVELOPMENT")
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    environment = stacks.variables(Kept(tmp_path / "stack.json", print), {}, 8002)
+    with supervised(StackFolder(tmp_path)) as supervisor:
+        stack = stacks.Stack(supervisor, environment, WEB, "http://127.0.0.1:5555", "", "admin:password", tmp_path)
+        lines = addresses(stack).splitlines()
+    assert [line.removesuffix("   with the login you have made") for line in lines[:-2]] == printed
+
+
+def test_what_is_neither_on_nor_off_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER_DEVELOPMENT", "ja")
+    with pytest.raises(ImproperlyConfigured, match=r"^BROKER_DEVELOPMENT is 'ja': set it to 1 or 0\.$"):
+        stacks.variables(Kept(tmp_path / "stack.json", print), {}, 8002)
+
+
+STORY = f"""
+import time, uuid
+from celery.events.state import State
+from tornado.options import OptionParser
+
+OptionParser().parse_config_file({str(FLOWER_CONFIG)!r})
+state, clock = State(max_tasks_in_memory={REMEMBERED}), 0
+
+
+def tell(kind, task, **fields):
+    global clock
+    clock, now = clock + 1, time.time()
+    state.event(dict(type=kind, uuid=task, clock=clock, hostname="w", timestamp=now, local_received=now, **fields))
+
+
+most = 0
+for _ in range({TASKS}):
+    task = str(uuid.uuid4())
+    tell("task-received", task, name="delivery.turn", root_id=task, parent_id=None)
+    tell("task-succeeded", task, result="None", runtime=0.1)
+    most = max(most, len(state.tasks_by_type["delivery.turn"]))
+print(most)
+"""
+
+
+def test_tasks_that_flower_forgets_leave_its_memory() -> None:
+    told = subprocess.run([sys.executable, "-c", STORY], capture_output=True, text=True, check=True)
+    assert REMEMBERED <= int(told.stdout) < TASKS / 6

@@ -1,0 +1,1 @@
+"""Acceptance tests against a whole broker of real processes."""

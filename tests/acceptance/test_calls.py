@@ -1,0 +1,221 @@
+"""SYNC calls, callbacks and volatile messages over the real web server."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+
+from broker_project.stack.ports import accepts
+from tests.support.faults.breakage import restarted, send
+from tests.support.real_broker import TIMEOUT, Broker
+from tests.support.receiver import Receiver, answer, raw, wait_until
+
+pytestmark = pytest.mark.faults
+
+MEBIBYTE = 1024 * 1024
+MOST_WAITING = 64
+MOST_WAITING_FOR_ONE = 16
+PATH = "/sync"
+
+WORK, DONE = "/work", "/done"
+AT_ONCE = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A SYNC event type with one endpoint, and somebody who asks it."""
+
+    broker: Broker
+    publisher: requests.Session
+    event_type: str
+
+    def ask(self, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+        return self.publish(self.event_type, body, seconds=seconds)
+
+    def publish(self, event_type: str, body: bytes = b"{}", *, seconds: float = TIMEOUT) -> requests.Response:
+        address = f"{self.broker.web}/api/v1/events/{event_type}"
+        headers = {**self.publisher.headers, "Content-Type": "application/json"}
+        return requests.post(address, body, headers=headers, timeout=seconds, allow_redirects=False)
+
+    def recorded(self, event_type: str = "") -> list[dict[str, Any]]:
+        """Return the deliveries of all calls, or those of another event type, the newest first."""
+        found = self.broker.get("messages", event_type=event_type or self.event_type)["items"]
+        return [self.broker.get(f"messages/{one['id']}")["deliveries"][0] for one in found]
+
+
+@pytest.fixture
+def asking(broker: Broker, receiver: Receiver) -> Iterator[Asking]:
+    event_type = broker.event_type("Test.Question", "SYNC")
+    broker.subscribe(receiver.url(PATH), event_type)
+    with broker.publisher() as publisher:
+        yield Asking(broker, publisher, event_type)
+    broker.inactivate_all()
+
+
+@pytest.mark.behaviour("7.1")
+@pytest.mark.parametrize(
+    ("status", "body", "content_type"),
+    [
+        (200, b"x" * MEBIBYTE, "application/octet-stream"),
+        (201, bytes(range(256)), "image/png"),
+        (204, b"", None),
+        (304, b"", None),
+        (307, b"there", "text/plain"),
+        (404, '{"n": "ä"}'.encode(), "application/problem+json"),
+        (503, b"", None),
+    ],
+)
+def test_the_endpoints_answer_comes_through(
+    asking: Asking, receiver: Receiver, status: int, body: bytes, content_type: str | None
+) -> None:
+    headers: dict[str, Any] = {"Content_Type": content_type} if content_type else {}
+    receiver.on(PATH, answer(status, body, **headers))
+
+    answered = asking.ask()
+
+    assert (answered.status_code, answered.content) == (status, body)
+    assert answered.headers.get("Content-Type") == content_type
+    assert answered.headers["Broker-Outcome"] == "answered"
+    assert asking.broker.get(f"messages/{answered.headers['Broker-Message-Id']}")["outcome"] == "ROUTED"
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_head_that_is_no_text_stops_nothing(asking: Asking, receiver: Receiver) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/\xff\r\nRetry-After: \x01\r\nContent-Length: 2\r\n\r\nok"
+    receiver.on(PATH, raw(head, keep=True))
+
+    answered = asking.ask()
+
+    assert (answered.status_code, answered.content) == (200, b"ok")
+    assert {"Content-Type", "Retry-After"}.isdisjoint(answered.headers)
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+def test_a_call_is_recorded_though_nobody_waits_for_it_any_more(asking: Asking, receiver: Receiver) -> None:
+    gate = receiver.gate(PATH, answer(200, b"too late"))
+    with pytest.raises(requests.ReadTimeout):
+        asking.ask(seconds=0.5)
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    gate.open()
+    wait_until(lambda: asking.broker.get("messages", event_type=asking.event_type)["items"])
+    (delivery,) = asking.recorded()
+    assert (delivery["status"], delivery["attempts"]) == ("DELIVERED", 1)
+
+
+@pytest.mark.behaviour("7.2")
+def test_publishing_goes_on_while_as_many_calls_wait_as_may(asking: Asking, receiver: Receiver) -> None:
+    broker, topic = asking.broker, asking.broker.event_type()
+    questions = [broker.event_type(f"Test.Question{n}", "SYNC") for n in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
+    broker.subscribe(receiver.url(PATH), *questions)
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    with ThreadPoolExecutor(MOST_WAITING) as threads:
+        calls = [threads.submit(asking.publish, one) for one in questions * MOST_WAITING_FOR_ONE]
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+        published = {asking.publish(topic).status_code for _ in range(40)}
+        refused = asking.ask()
+        gate.open()
+        answered = {(call.result().status_code, call.result().content) for call in calls}
+    assert published == {202}
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+    assert refused.json()["code"] == "too_many_calls"
+    assert answered == {(200, b"at last")}
+    recorded = [(one["status"], one["attempts"]) for question in questions for one in asking.recorded(question)]
+    assert recorded == [("DELIVERED", 1)] * MOST_WAITING
+
+
+@pytest.mark.behaviour("7.2")
+def test_the_web_server_stops_with_calls_under_way(asking: Asking, receiver: Receiver) -> None:
+    gate = receiver.gate(PATH, answer(200, b"done"))
+    came: list[requests.Response] = []
+    caller = threading.Thread(target=lambda: came.append(asking.ask()))
+    caller.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    web = asking.broker.stack.supervisor["web"]
+    port = int(asking.broker.stack.web.rpartition(":")[2])
+    with restarted(web):
+        send(signal.SIGTERM, web)
+        wait_until(lambda: not accepts(port))
+        gate.open()
+        caller.join()
+    assert [(one.status_code, one.content) for one in came] == [(200, b"done")]
+    assert [one["status"] for one in asking.recorded()] == ["DELIVERED"]
+    assert asking.ask().status_code == 200
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A QUEUE event type with one endpoint, and somebody who publishes to it."""
+
+    broker: Broker
+    publisher: requests.Session
+    event_type: str
+    receiver: Receiver
+
+    def publish(self) -> int:
+        """Publish a job with a CallbackURL; return its message's id."""
+        headers = {"CallbackURL": self.receiver.url(DONE), "Content-Type": "application/json"}
+        address = f"{self.broker.web}/api/v1/events/{self.event_type}"
+        answered = self.publisher.post(address, b"{}", headers=headers, timeout=TIMEOUT)
+        answered.raise_for_status()
+        return int(answered.json()["id"])
+
+    def address(self) -> str:
+        """Wait for the job; return the address that its endpoint was given."""
+        wait_until(lambda: self.receiver.of(WORK))
+        return self.receiver.of(WORK)[0].headers["callbackurl"]
+
+    def state(self, message_id: int) -> str:
+        """Return how the message's callback stands."""
+        (shown,) = self.broker.get("callbacks", message=str(message_id))["items"]
+        return str(shown["state"])
+
+
+@pytest.fixture
+def work(broker: Broker, receiver: Receiver) -> Iterator[Work]:
+    event_type = broker.event_type("Test.Work", "QUEUE")
+    broker.subscribe(receiver.url(WORK), event_type)
+    with broker.publisher() as publisher:
+        yield Work(broker, publisher, event_type, receiver)
+    broker.inactivate_all()
+
+
+def reply(address: str, body: bytes = b"done") -> requests.Response:
+    return requests.post(address, body, headers={"Content-Type": "text/plain"}, timeout=TIMEOUT)
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.behaviour("6.10")
+def test_of_twenty_posts_at_once_one_is_stored_and_delivered(work: Work) -> None:
+    message_id = work.publish()
+    address = work.address()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = [*threads.map(reply, [address] * AT_ONCE)]
+    assert sorted(one.status_code for one in answers) == [200] * (AT_ONCE - 1) + [201]
+    assert len({one.json()["id"] for one in answers}) == 1
+    wait_until(lambda: work.state(message_id) == "DELIVERED")
+    assert work.receiver.bodies(DONE) == [b"done"]
+    assert reply(address, b"other").status_code == 409
+
+
+@pytest.mark.behaviour("6.10")
+def test_no_log_has_a_token_whatever_is_done_with_it(work: Work) -> None:
+    message_id = work.publish()
+    address = work.address()
+    token = address.rpartition("/")[2]
+    assert requests.get(address, timeout=TIMEOUT).status_code == 405
+    assert reply(f"{address}x").status_code == 404
+    assert reply(f"{address}/x").status_code == 404
+    assert reply(address, b"x" * 2 * 1024 * 1024).status_code == 413
+    assert reply(address).status_code == 201
+    assert reply(address, b"other").status_code == 409
+    wait_until(lambda: work.state(message_id) == "DELIVERED")
+    logs = {path.name: path.read_text(errors="replace") for path in work.broker.stack.logs.iterdir()}
+    assert "callbacks/" in "".join(logs.values()), "a refused request is logged"
+    assert [name for name, text in logs.items() if token in text] == []

@@ -1,0 +1,191 @@
+"""Filters, scripts and CloudEvents, from a real publish to a real endpoint."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import requests
+from cloudevents.v1.conversion import to_binary, to_json, to_structured
+from cloudevents.v1.http import CloudEvent, from_http
+from standardwebhooks import Webhook
+
+from subscriptions.payload_format import PayloadFormat
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import Receiver, wait_until
+
+pytestmark = pytest.mark.faults
+
+PROJECT = {"original": {"project": {"id": "proj1008"}}}
+EFFORT = {"original": {"fields": {"actualEffort": 3}}, "updated": {"fields": {"actualEffort": 3}}}
+
+BATCHED = {"Content-Type": "application/cloudevents-batch+json"}
+SUBJECT = "of-2026"
+"""This library takes headers as they are: what would be encoded, it does not read."""
+FORMS = {output: f"/{output.lower()}" for output in PayloadFormat}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A filter, a body that gets through and one that does not."""
+
+    text: str
+    qualifying: object
+    other: object
+    filter_strings: tuple[str, str] = ("", "")
+
+
+EXAMPLES = {
+    "equal": Example("$$->'Body'->'original'->'project'->>'id' = 'proj1008'", PROJECT, {"original": {}}),
+    "one-of": Example(
+        "$$->'Body'->'original'->'project'->>'id' in ('proj1008','proj1010')",
+        PROJECT,
+        {"original": {"project": {"id": "proj1009"}}},
+    ),
+    "two-fields": Example(
+        "$$->'Body'->'original'->'fields'->'actualEffort' != $$->'Body'->'updated'->'fields'->'actualEffort'",
+        {**EFFORT, "updated": {"fields": {"actualEffort": 5}}},
+        {**EFFORT, "updated": {"fields": {"actualEffort": 3.0}}},
+    ),
+    "true": Example("$$->'Body'->>'paged' = 'true'", {"paged": True}, {"paged": False}),
+    "present": Example(
+        "$$->'Body'->'issue'->'fields'->>'customfield_10210' is not null",
+        {"issue": {"fields": {"customfield_10210": 0}}},
+        {"issue": {"fields": {"customfield_10210": None}}},
+    ),
+    "header": Example("$$->'Header'->'Filter_string'->>0 = 'proj1010'", {}, {}, ("proj1010", "proj1011")),
+}
+
+
+@pytest.mark.behaviour("3.4")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_only_what_a_documented_example_is_true_for_is_delivered(name: str, broker: Broker, receiver: Receiver) -> None:
+    example = EXAMPLES[name]
+    event_type = broker.event_type()
+    subscribed = broker.subscribe(receiver.url(f"/{name}"), event_type, filter=example.text)
+    publisher = broker.publisher()
+    counts = []
+    for body, filter_string in zip((example.other, example.qualifying), reversed(example.filter_strings), strict=True):
+        headers = {"Content-Type": "application/json", **({"FILTER_STRING": filter_string} if filter_string else {})}
+        address = f"{broker.web}/api/v1/events/{event_type}"
+        answer = publisher.post(address, json.dumps(body), headers=headers, timeout=TIMEOUT)
+        counts.append(answer.json()["deliveries"])
+    wait_until(lambda: broker.has_finished([subscribed]))
+    broker.inactivate_all()
+    assert counts == [0, 1]
+    assert [json.loads(request.body) for request in receiver.of(f"/{name}")] == [example.qualifying]
+
+
+SCRIPT = """
+const project = $inmessage.original.project;
+$outmessage = {fields: {status: $inmessage.updated.status, at: Date.now()}};
+$outheader = {'X-Project': project.id};
+$param = `/${project.id}/issues/${$inmessage.updated.id}`;
+"""
+
+
+def artifact_event(number: int, **original: object) -> dict[str, Any]:
+    return {"original": original, "updated": {"id": f"artf{number}", "status": "open"}}
+
+
+def held_of(broker: Broker, name: str) -> list[dict[str, Any]]:
+    return list(broker.get("deliveries", subscriber=name, status="HELD")["items"])
+
+
+@pytest.mark.behaviour("8.1", "8.3", "1.5")
+def test_a_script_makes_what_is_sent_and_what_it_fails_on_waits_for_a_better_one(
+    broker: Broker, receiver: Receiver
+) -> None:
+    update = broker.event_type("TeamForge.Artifact.Update")
+    team = broker.subscribe("PATCH:" + receiver.url("/api"), update, script=SCRIPT)
+    with broker.publisher() as publisher:
+        for number, original in enumerate([{"project": {"id": "proj1008"}}, {}, {"project": {"id": "proj1010"}}]):
+            address = f"{broker.web}/api/v1/events/{update}"
+            publisher.post(address, json=artifact_event(number, **original), timeout=TIMEOUT).raise_for_status()
+    wait_until(lambda: len(receiver.log) == 2)
+    first, second = receiver.log
+    assert (first.method, first.path) == ("PATCH", "/api/proj1008/issues/artf0")
+    assert (second.path, second.headers["x-project"], second.sequence) == (
+        "/api/proj1010/issues/artf2",
+        "proj1010",
+        2,
+    )
+    assert json.loads(second.body)["fields"]["status"] == "open"
+    (held,) = held_of(broker, team.name)
+    assert held["reason"].startswith("script failed: TypeError: cannot read property 'id' of undefined")
+    mend(broker, team.name, SCRIPT.replace(".project;", ".project ?? {id: 'none'};"))
+    change(broker, f"deliveries/{held['id']}/release")
+    wait_until(lambda: len(receiver.log) == 3)
+    assert (receiver.log[-1].path, receiver.log[-1].sequence) == ("/api/none/issues/artf1", 3)
+    wait_until(lambda: broker.has_finished([team]))
+
+
+def mend(broker: Broker, subscriber: str, script: str) -> None:
+    (subscription,) = broker.get("subscriptions", subscriber=subscriber)["items"]
+    address = f"{broker.web}/api/v1/subscriptions/{subscription['id']}"
+    requests.patch(address, json={"script": script}, headers=key_of(broker), timeout=TIMEOUT).raise_for_status()
+
+
+def change(broker: Broker, path: str) -> None:
+    requests.post(f"{broker.web}/api/v1/{path}", headers=key_of(broker), timeout=TIMEOUT).raise_for_status()
+
+
+def key_of(broker: Broker) -> dict[str, str]:
+    return {"Authorization": f"Bearer {broker.management.token}"}
+
+
+def order_event(event_type: str, number: int) -> CloudEvent:
+    attributes = {"type": event_type, "source": "https://shop.example/orders", "id": f"order-{number}"}
+    known = {"subject": SUBJECT, "datacontenttype": "application/json", "tenant": "north"}
+    return CloudEvent(attributes | known, {"order": number})
+
+
+@pytest.fixture
+def event_type(broker: Broker) -> str:
+    return broker.event_type("Test.CloudEvent")
+
+
+@pytest.fixture
+def subscribers(broker: Broker, receiver: Receiver, event_type: str) -> Iterator[dict[PayloadFormat, Subscribed]]:
+    """One for each form in which events are sent."""
+    yield {
+        output: broker.subscribe(receiver.url(path), event_type, output=output.value) for output, path in FORMS.items()
+    }
+    broker.inactivate_all()
+
+
+@pytest.mark.behaviour("2.12", "2.6")
+def test_events_sent_in_every_mode_arrive_in_every_form_once_and_signed(
+    broker: Broker, receiver: Receiver, event_type: str, subscribers: dict[PayloadFormat, Subscribed]
+) -> None:
+    first, second, *batch = sent = [order_event(event_type, number) for number in range(5)]
+    documents = b"[%s]" % b", ".join(map(to_json, batch))
+    posts = [(f"/{event_type}", *to_binary(first)), ("", *to_structured(second)), ("", BATCHED, documents)]
+
+    with broker.publisher() as publisher:
+        answers = [published(publisher, broker, *post) for post in [*posts, *posts]]
+    wait_until(lambda: broker.has_finished(subscribers.values()), saying=lambda: receiver.log[-5:])
+
+    assert [answer.headers.get("Idempotency-Replayed") for answer in answers] == [
+        None,
+        None,
+        None,
+        "true",
+        "true",
+        None,
+    ]
+    assert all(result["replayed"] for result in answers[-1].json()["results"])
+    for output, subscriber in subscribers.items():
+        arrived = receiver.of(FORMS[output])
+        assert [from_http(dict(one.headers), one.body) for one in arrived] == sent
+        for one in arrived:
+            Webhook(subscriber.secrets[event_type]).verify(one.body, dict(one.headers))
+
+
+def published(
+    publisher: requests.Session, broker: Broker, path: str, headers: dict[str, str], body: bytes
+) -> requests.Response:
+    answer = publisher.post(f"{broker.web}/api/v1/events{path}", body, headers=headers, timeout=TIMEOUT)
+    answer.raise_for_status()
+    return answer

@@ -1,0 +1,188 @@
+"""Web processes behind proxies, several at a time, and with rate limits."""
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any
+
+import pytest
+import requests
+
+from broker_project.stack.test_command import PRODUCTION_SETTINGS
+from tests.support.brokers import Brokers
+from tests.support.real_broker import TIMEOUT, Broker, Web, another_web
+
+pytestmark = pytest.mark.faults
+
+PRODUCTION = {
+    "BROKER_DEVELOPMENT": "0",
+    "BROKER_PUBLIC_URL": "https://broker.example.org",
+    "BROKER_SECRET_KEY": PRODUCTION_SETTINGS["BROKER_SECRET_KEY"],
+}
+THROUGH_TLS = {"X-Forwarded-Proto": "https"}
+LOGIN = "/admin/login/"
+TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
+
+OPEN = b'{"state": "open", "team": {"name": "blue"}}'
+ENDPOINT = "http://127.0.0.1:9/nobody-listens"
+
+PROXY = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def web(broker: Broker) -> Iterator[Web]:
+    """A process whose proxy is on the same machine."""
+    with another_web(broker, BROKER_PROXIES="127.0.0.1", **PRODUCTION) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def web_past_its_proxy(broker: Broker) -> Iterator[Web]:
+    """A process whose proxy is elsewhere: whoever asks here comes past it."""
+    with another_web(broker, BROKER_PROXIES="10.0.0.5", **PRODUCTION) as running:
+        yield running
+
+
+def get(web: Web, path: str = LOGIN, **headers: str) -> requests.Response:
+    sent = {"Host": "broker.example.org", **headers}
+    return requests.get(web.address + path, headers=sent, timeout=TIMEOUT, allow_redirects=False)
+
+
+def wrong_login(web: Web, heard_from: str) -> int:
+    """Try to log in, through the proxy, from an address that it has heard."""
+    headers = {"Host": "broker.example.org", "X-Forwarded-For": heard_from, **THROUGH_TLS}
+    page = get(web, **THROUGH_TLS)
+    cookies = "; ".join(f"{cookie.name}={cookie.value}" for cookie in page.cookies)
+    (token,) = TOKEN.findall(page.text)
+    form = {"username": "somebody", "password": "wrong", "csrfmiddlewaretoken": token}
+    sent = {**headers, "Cookie": cookies, "Origin": "https://broker.example.org"}
+    return requests.post(web.address + LOGIN, form, headers=sent, timeout=TIMEOUT).status_code
+
+
+def test_without_tls_one_is_led_to_it(web: Web) -> None:
+    answer = get(web)
+    assert (answer.status_code, answer.headers["Location"]) == (301, "https://broker.example.org/admin/login/")
+    assert get(web, "/livez").status_code == 200
+
+
+def test_through_the_proxy_cookies_are_for_tls_and_this_host_alone(web: Web) -> None:
+    answer = get(web, **THROUGH_TLS)
+    assert (answer.status_code, answer.headers["Strict-Transport-Security"][:16]) == (200, "max-age=31536000")
+    assert re.fullmatch(
+        r"__Host-broker_csrf=\w+; HttpOnly; Path=/; SameSite=Strict; Secure", answer.headers["Set-Cookie"]
+    )
+
+
+def test_past_the_proxy_nobody_says_that_there_was_tls(web: Web, web_past_its_proxy: Web) -> None:
+    assert get(web_past_its_proxy, **THROUGH_TLS).status_code == 301
+    assert get(web, X_Forwarded_Proto="https").status_code == 301
+
+
+def test_logins_count_for_the_address_that_the_proxy_has_heard(web: Web) -> None:
+    assert [wrong_login(web, f"1.2.3.{number}, 203.0.113.7") for number in range(6)] == [200] * 5 + [429]
+    assert wrong_login(web, "203.0.113.8") == 200
+
+
+def test_another_host_is_refused(web: Web) -> None:
+    assert get(web, **THROUGH_TLS, Host="elsewhere.example").status_code == 400
+
+
+@dataclass(frozen=True, slots=True)
+class Webs:
+    """Both web processes, a publisher and an event type."""
+
+    broker: Broker
+    addresses: tuple[str, str]
+    publisher: requests.Session
+    event_type: str
+
+    def configure(self, web: str, method: str, path: str, **fields: object) -> Any:
+        """Do something through one of the processes, with a management key."""
+        headers = {"Authorization": f"Bearer {self.broker.management.token}", "If-Match": "*"}
+        answer = requests.request(method, f"{web}/api/v1/{path}", json=fields or None, headers=headers, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return answer.json()
+
+    def deliveries(self, web: str, **headers: str) -> int:
+        """Publish through one of the processes; return how many subscriptions got the message."""
+        address = f"{web}/api/v1/events/{self.event_type}"
+        sent = {"Content-Type": "application/json", **headers}
+        answer = self.publisher.post(address, OPEN, headers=sent, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return int(answer.json()["deliveries"])
+
+
+@pytest.fixture
+def webs(broker: Broker) -> Iterator[Webs]:
+    event_type = broker.event_type("Two.Webs.Event")
+    with another_web(broker) as other:
+        yield Webs(broker, (broker.web, other.address), broker.publisher(), event_type)
+    broker.inactivate_all()
+
+
+@pytest.mark.behaviour("3.7")
+def test_a_change_through_one_process_counts_for_the_next_publish_through_the_other(webs: Webs) -> None:
+    subscribed = webs.broker.subscribe(ENDPOINT, webs.event_type).name
+    (one,) = webs.configure(webs.broker.web, "GET", f"subscriptions?subscriber={subscribed}")["items"]
+    subscription, subscriber = f"subscriptions/{one['id']}", f"subscribers/{subscribed}"
+    new = {"subscriber": subscribed, "endpoint": ENDPOINT}
+    state, team = "$$->'Body'->>'state'", "$$->'Body'->'team'->>'name'"
+    steps: list[tuple[str, str, dict[str, object], int]] = [
+        ("PATCH", subscription, {"filter": f"{state} = 'shut'"}, 0),
+        ("PATCH", subscription, {"filter": f"{state} = 'open'"}, 1),
+        ("PATCH", subscription, {"header_filter_string": "eu"}, 0),
+        ("PATCH", subscription, {"header_filter_string": ""}, 1),
+        ("POST", f"{subscription}/inactivate", {}, 0),
+        ("POST", f"{subscription}/activate", {}, 1),
+        ("POST", "subscriptions", {**new, "event_type": webs.event_type, "filter": f"{team} = 'blue'"}, 2),
+        ("POST", "subscriptions", {**new, "event_type": webs.event_type, "filter": f"{team} = 'red'"}, 2),
+        ("POST", "subscriptions", {**new, "event_pattern": "Two.Webs.*", "filter": f"{state} != 'shut'"}, 3),
+        ("POST", "subscriptions", {**new, "event_pattern": "Two.*", "filter": f"{state} in ('open')"}, 4),
+        ("POST", f"{subscriber}/inactivate", {}, 0),
+        ("POST", f"{subscriber}/activate", {}, 4),
+    ]
+    assert [webs.deliveries(web) for web in webs.addresses] == [1, 1]
+    for through, (method, path, fields, expected) in zip(cycle((0, 1)), steps, strict=False):
+        webs.configure(webs.addresses[through], method, path, **fields)
+        assert webs.deliveries(webs.addresses[1 - through]) == expected, (method, path, fields)
+        assert webs.deliveries(webs.addresses[through]) == expected
+
+
+@pytest.fixture(scope="module")
+def limited_web(brokers: Brokers) -> Iterator[Web]:
+    """A web process that bears few failures, and believes its proxy."""
+    with another_web(brokers.broker(), BROKER_FAILURES_PER_MINUTE="20", BROKER_PROXIES=PROXY) as running:
+        yield running
+
+
+def test_a_key_that_waits_as_long_as_it_is_told_is_served(broker: Broker) -> None:
+    key = broker.management.create("api-keys", kind="MANAGEMENT", label="limited", requests_per_minute=30)
+    headers = {"Authorization": f"Bearer {key['token']}"}
+
+    def ask() -> requests.Response:
+        return requests.get(f"{broker.web}/api/v1/publishers", headers=headers, timeout=TIMEOUT)
+
+    answers = [ask() for _ in range(31)]
+    while answers[-1].status_code == 200:
+        answers.append(ask())
+    refused = answers[-1]
+    assert len(answers) >= 31
+    assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+    assert refused.headers["RateLimit-Policy"] == '"default";q=30;w=60'
+    assert refused.headers["RateLimit"].startswith('"default";r=0;t=')
+    wait = int(refused.headers["Retry-After"])
+    assert 1 <= wait <= 2
+    time.sleep(wait)
+    assert ask().status_code == 200
+
+
+def test_wrong_keys_are_counted_by_the_address_that_the_proxy_names(limited_web: Web) -> None:
+    def guess(address: str) -> int:
+        headers = {"Authorization": "Bearer brk_wrong", "X-Forwarded-For": f"{address}, 198.51.100.1"}
+        return requests.get(f"{limited_web.address}/api/v1/publishers", headers=headers, timeout=TIMEOUT).status_code
+
+    made_up = [guess(f"192.0.2.{n}") for n in range(25)]
+    assert made_up[:20] == [401] * 20
+    assert made_up[-1] == 429

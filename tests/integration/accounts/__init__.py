@@ -1,0 +1,1 @@
+"""People of the admin site: logins, second factor, sessions, permissions."""

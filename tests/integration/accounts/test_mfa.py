@@ -1,0 +1,363 @@
+"""The second factor: set up, asked for, used up, required, reset."""
+
+import datetime as dt
+import hashlib
+import io
+import re
+
+import pytest
+import time_machine
+from axes.models import AccessAttempt
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.contrib.auth.models import Permission, User
+from django.core.management import CommandError, call_command
+from django.db import connection
+from django.test import Client
+
+from broker_project.accounts.login_throttle import MOST_FOR_A_NAME
+from broker_project.accounts.mfa import (
+    FREE_FAILURES,
+    LONGEST_PAUSE,
+    Proved,
+    TooOften,
+    Wrong,
+    code_of,
+    pause_after,
+    prove,
+    seed_of,
+    step_at,
+)
+from broker_project.accounts.models import RecoveryCode, SecondFactor
+from tests.support.admin import PASSWORD, admin_user, browser, log_in
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/admin/second-factor/"
+CODE = f"{ROOT}code/"
+NOW = dt.datetime(2026, 11, 22, 12, 0, tzinfo=dt.UTC)
+RECOVERY_CODE = re.compile(r"<li>((?:[A-Z2-7]{4}-?){4})</li>")
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PBKDF2PasswordHasher, "iterations", 1_000)
+
+
+@pytest.fixture
+def ann() -> User:
+    return admin_user()
+
+
+@pytest.fixture
+def page(ann: User) -> Client:
+    """A browser in which Ann has logged in."""
+    client = browser()
+    log_in(client)
+    return client
+
+
+def code(user: User, *, steps: int = 0) -> str:
+    """Return what the app shows so many steps from now."""
+    seed = seed_of(SecondFactor.objects.get(user=user).seed)
+    return code_of(seed, step_at(dt.datetime.now(dt.UTC).timestamp()) + steps)
+
+
+def set_up(client: Client, user: User) -> list[str]:
+    """Set it up as people do; return the recovery codes."""
+    client.post(f"{ROOT}begin/", {"password": PASSWORD})
+    shown = client.post(f"{ROOT}confirm/", {"code": code(user)})
+    return RECOVERY_CODE.findall(shown.content.decode())
+
+
+def asked(user: User, *, until: str = "/admin/") -> Client:
+    """Return another browser, in which the password was right."""
+    client = browser()
+    assert log_in(client, user.username).status_code == 302
+    answer = client.get(until)
+    assert answer.headers["Location"].startswith(CODE)
+    return client
+
+
+def browser_of(user: User) -> Client:
+    client = browser()
+    log_in(client, user.username)
+    return client
+
+
+def gets_in(client: Client, given: str) -> bool:
+    """Tell whether a code lets a browser into the admin."""
+    client.post(CODE, {"code": given, "next": "/admin/"})
+    return bool(client.get("/admin/").status_code == 200)
+
+
+def later(steps: int) -> "time_machine.travel":
+    return time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=30 * steps), tick=True)
+
+
+def test_a_seed_is_shown_once_on_the_answer_that_nobody_keeps(page: Client, ann: User) -> None:
+    shown = page.post(f"{ROOT}begin/", {"password": PASSWORD})
+    seed = SecondFactor.objects.get().seed
+    assert (shown.status_code, shown.headers["Cache-Control"]) == (200, "no-store")
+    assert seed in shown.content.decode()
+    assert "<svg" in shown.content.decode()
+    wrong = page.post(f"{ROOT}confirm/", {"code": "000000"})
+    for answer in (wrong, page.get(ROOT), page.get("/admin/"), page.get(f"{ROOT}begin/", follow=True)):
+        assert seed not in answer.content.decode()
+    assert seed not in str(dict(page.session))
+
+
+def test_it_counts_only_once_a_code_was_shown(page: Client, ann: User) -> None:
+    page.post(f"{ROOT}begin/", {"password": PASSWORD})
+    assert page.get("/admin/").status_code == 200
+    assert browser_of(ann).get("/admin/").status_code == 200
+    assert len(RECOVERY_CODE.findall(page.post(f"{ROOT}confirm/", {"code": code(ann)}).content.decode())) == 10
+    assert page.get("/admin/").status_code == 200
+
+
+def test_without_the_password_none_is_begun(page: Client, ann: User) -> None:
+    answer = page.post(f"{ROOT}begin/", {"password": "wrong"})
+    assert ("This is not your password." in answer.content.decode(), SecondFactor.objects.count()) == (True, 0)
+    for _ in range(4):
+        page.post(f"{ROOT}begin/", {"password": "wrong"})
+    assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 429
+
+
+def test_the_right_password_is_no_failed_login(page: Client, ann: User) -> None:
+    for _ in range(MOST_FOR_A_NAME + 1):
+        assert page.post(f"{ROOT}begin/", {"password": PASSWORD}).status_code == 200
+    assert AccessAttempt.objects.count() == 0
+
+
+def test_from_then_on_the_password_alone_opens_nothing(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    client = asked(ann)
+    for address in (
+        "/admin/subscriptions/apikey/",
+        "/admin/password_change/",
+        ROOT,
+        "/admin/jsi18n/",
+        "/admin/nowhere/",
+    ):
+        assert client.get(address).headers["Location"].startswith(CODE)
+    for address in (f"{ROOT}remove/", f"{ROOT}begin/", "/admin/auth/user/add/"):
+        assert client.post(address, {"code": code(ann)}).headers["Location"].startswith(CODE)
+    with later(1):
+        assert gets_in(client, code(ann))
+
+
+def test_sessions_that_were_there_before_are_asked_too(page: Client, ann: User) -> None:
+    before = browser_of(ann)
+    set_up(page, ann)
+    assert before.get("/admin/").headers["Location"].startswith(CODE)
+
+
+def test_a_code_counts_once(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    with later(1):
+        used = code(ann)
+        assert gets_in(asked(ann), used)
+        assert not gets_in(asked(ann), used)
+    assert not gets_in(asked(ann), code(ann))
+
+
+def test_a_code_leads_to_where_one_wanted_to_go_but_nowhere_else(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    client = asked(ann, until="/admin/auth/user/?q=b")
+    asking = client.get("/admin/auth/user/?q=b", follow=True)
+    assert 'value="/admin/auth/user/?q=b"' in asking.content.decode()
+    with later(1):
+        answer = client.post(CODE, {"code": code(ann), "next": "https://elsewhere.example/"})
+    assert answer.headers["Location"] == "/admin/"
+
+
+def test_a_session_gets_a_new_key_with_the_proof(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    client = asked(ann)
+    before = client.session.session_key
+    with later(1):
+        assert gets_in(client, code(ann))
+    assert client.session.session_key != before
+
+
+def test_a_recovery_code_counts_once_and_only_its_hash_is_stored(page: Client, ann: User) -> None:
+    first, second, third, *_ = set_up(page, ann)
+    assert gets_in(asked(ann), first.lower())
+    assert not gets_in(asked(ann), first)
+    assert (gets_in(asked(ann), second), RecoveryCode.objects.count()) == (True, 8)
+    stored = {bytes(digest) for digest in RecoveryCode.objects.values_list("digest", flat=True)}
+    assert hashlib.sha256(third.replace("-", "").encode()).digest() in stored
+
+
+def test_new_recovery_codes_end_the_former_ones(page: Client, ann: User) -> None:
+    former = set_up(page, ann)
+    with later(1):
+        answer = page.post(f"{ROOT}recovery-codes/", {"code": code(ann)})
+    renewed = RECOVERY_CODE.findall(answer.content.decode())
+    assert (len(renewed), set(renewed) & set(former)) == (10, set())
+    assert not gets_in(asked(ann), former[0])
+    assert gets_in(asked(ann), renewed[0])
+
+
+def test_its_seed_is_sealed_where_it_is_stored(page: Client, ann: User) -> None:
+    page.post(f"{ROOT}begin/", {"password": PASSWORD})
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT seed FROM accounts_secondfactor")
+        stored = bytes(cursor.fetchone()[0])
+    seed = SecondFactor.objects.get().seed
+    assert seed.encode() not in stored
+    assert seed_of(seed) not in stored
+
+
+def test_a_seed_goes_over_to_a_new_secret_key(page: Client, ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_up(page, ann)
+    seed = SecondFactor.objects.get().seed
+    monkeypatch.setattr(settings, "SECRET_KEY_FALLBACKS", [settings.SECRET_KEY])
+    monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
+    call_command("rotate_keys", stdout=io.StringIO())
+    monkeypatch.setattr(settings, "SECRET_KEY_FALLBACKS", [])
+    assert SecondFactor.objects.get().seed == seed
+
+
+def test_where_the_secret_key_is_lost_a_recovery_code_still_lets_in(
+    page: Client, ann: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = set_up(page, ann)
+    monkeypatch.setattr(settings, "SECRET_KEY", "another-secret-key")
+    client = asked(ann)
+    assert "wrong" in client.post(CODE, {"code": "000000"}).content.decode()
+    assert gets_in(client, codes[0])
+
+
+def test_wrong_codes_make_one_wait_longer_and_longer(ann: User, page: Client) -> None:
+    set_up(page, ann)
+    client = asked(ann)
+    for _ in range(FREE_FAILURES + 1):
+        assert "wrong" in client.post(CODE, {"code": "000000"}).content.decode()
+    with later(1):
+        refused = client.post(CODE, {"code": code(ann)})
+    assert (refused.status_code, 0 < int(refused.headers["Retry-After"]) <= 61) == (429, True)
+    with later(3):
+        assert gets_in(client, code(ann))
+    assert SecondFactor.objects.get().failures == 0
+
+
+def test_pauses_double_up_to_six_hours() -> None:
+    pauses = [pause_after(failures) for failures in (4, 5, 6, 7, 13, 14, 15, 10_000)]
+    minutes = [pause and pause.total_seconds() / 60 for pause in pauses]
+    assert minutes == [None, 1, 2, 4, 256, 360, 360, 360]
+    assert dt.timedelta(minutes=360) == LONGEST_PAUSE
+
+
+def test_a_code_that_is_not_looked_at_counts_neither_as_wrong_nor_as_used(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    for _ in range(FREE_FAILURES + 1):
+        assert prove(ann, "000000", now=NOW) == Wrong()
+    assert prove(ann, "000000", now=NOW) == TooOften(NOW + dt.timedelta(minutes=1))
+    assert SecondFactor.objects.get().failures == FREE_FAILURES + 1
+    recovery = set(RecoveryCode.objects.values_list("pk", flat=True))
+    assert len(recovery) == 10
+
+
+def test_it_is_removed_with_a_code_only(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    page.post(f"{ROOT}remove/", {"code": "000000"})
+    assert SecondFactor.objects.count() == 1
+    with later(1):
+        page.post(f"{ROOT}remove/", {"code": code(ann)})
+    assert (SecondFactor.objects.count(), browser_of(ann).get("/admin/").status_code) == (0, 200)
+
+
+def test_a_second_one_is_not_begun_beside_the_first(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    before = SecondFactor.objects.get().seed
+    page.post(f"{ROOT}begin/", {"password": PASSWORD})
+    page.post(f"{ROOT}confirm/", {"code": code(ann, steps=1)})
+    assert SecondFactor.objects.get().seed == before
+
+
+def test_where_it_is_required_nothing_else_is_open_without_one(monkeypatch: pytest.MonkeyPatch, ann: User) -> None:
+    monkeypatch.setattr(settings, "SECOND_FACTOR_REQUIRED", True)
+    client = browser_of(ann)
+    for address in ("/admin/", "/admin/auth/user/", "/admin/password_change/", CODE, f"{ROOT}remove/"):
+        assert (address, client.get(address).headers.get("Location")) == (address, ROOT)
+    assert "Everybody needs one here" in client.get(ROOT).content.decode()
+    set_up(client, ann)
+    assert client.get("/admin/").status_code == 200
+
+
+def test_one_can_always_log_out(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    client = asked(ann)
+    client.post("/admin/logout/")
+    assert client.get("/admin/").headers["Location"].startswith("/admin/login/")
+
+
+def test_a_superuser_resets_it_and_the_history_has_who_and_whose(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    boss = admin_user("boss")
+    client = browser_of(boss)
+    address = f"/admin/auth/user/{ann.pk}/reset_second_factor/"
+    assert "Make sure who asks" in client.get(address, headers={"HX-Request": "true"}).content.decode()
+    client.post(address, {"_form_submitted": "on"})
+    assert SecondFactor.objects.count() == 0
+    entry = LogEntry.objects.filter(user=boss).get()
+    assert (entry.object_id, entry.change_message) == (str(ann.pk), "Reset the second factor.")
+
+
+def test_who_has_the_machine_resets_it_where_no_superuser_can(
+    page: Client, ann: User, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_up(page, ann)
+    with caplog.at_level("INFO"):
+        call_command("reset_second_factor", "ann", stdout=io.StringIO())
+        call_command("reset_second_factor", "ann", stdout=io.StringIO())
+    text = "Reset the second factor at the host."
+    assert LogEntry.objects.filter(object_id=str(ann.pk), change_message=text).count() == 1
+    told = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    assert [(event["event"], event["person"], event["what"]) for event in told][1:] == [
+        ("accounts.changed", ann.pk, text)
+    ]
+    assert browser_of(ann).get("/admin/").status_code == 200
+    with pytest.raises(CommandError, match="nobody with the name 'bob'"):
+        call_command("reset_second_factor", "bob")
+
+
+def test_others_who_may_change_people_cannot_reset_it_or_take_over_a_superuser(page: Client, ann: User) -> None:
+    set_up(page, ann)
+    clerk = admin_user("clerk", is_superuser=False)
+    clerk.user_permissions.set(Permission.objects.filter(content_type__app_label="auth"))
+    client = browser_of(clerk)
+    user = f"/admin/auth/user/{ann.pk}"
+    for address in (f"{user}/reset_second_factor/", f"{user}/password/", f"{user}/delete/", f"{user}/change/"):
+        assert (address, client.post(address, {"_form_submitted": "on"}).status_code) == (address, 403)
+    assert client.get(f"{user}/password/").status_code == 403
+
+
+def test_others_who_may_change_people_give_nobody_powers(ann: User) -> None:
+    clerk = admin_user("clerk", is_superuser=False)
+    clerk.user_permissions.set(Permission.objects.filter(content_type__app_label="auth"))
+    client = browser_of(clerk)
+    powers = {"is_superuser": "on", "is_staff": "on", "user_permissions": [1]}
+    form = {"username": "clerk", "is_active": "on", **powers}
+    client.post(
+        f"/admin/auth/user/{clerk.pk}/change/", {**form, "date_joined_0": "2026-01-01", "date_joined_1": "00:00"}
+    )
+    clerk.refresh_from_db()
+    assert clerk.is_superuser is False
+    assert client.post("/admin/auth/group/add/", {"name": "all", "permissions": [1]}).status_code == 403
+
+
+def test_what_was_done_is_in_the_history_without_secrets(page: Client, ann: User) -> None:
+    codes = set_up(page, ann)
+    with later(1):
+        page.post(f"{ROOT}remove/", {"code": codes[0]})
+    told = list(LogEntry.objects.order_by("id").values_list("change_message", flat=True))
+    assert told == ["Set up a second factor.", "Used a recovery code.", "Removed the second factor."]
+
+
+def test_of_several_uses_of_one_code_at_once_one_counts(page: Client, ann: User) -> None:
+    codes = set_up(page, ann)
+    results = [prove(ann, codes[0], now=NOW), prove(ann, codes[0], now=NOW)]
+    assert results == [Proved(with_recovery_code=True), Wrong()]

@@ -1,0 +1,1 @@
+"""Runs of summaries, figures, downloads and the summarize command."""

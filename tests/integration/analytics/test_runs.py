@@ -1,0 +1,476 @@
+"""Runs of summaries: what is due, processes that fail, days that cannot be sealed."""
+
+import datetime as dt
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import structlog
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test import Client
+
+from analytics import due, run_records, run_requests, runs
+from analytics.models import Run, RunKind, RunState, RunWindow, WindowState
+from analytics.open_transactions import OpenTransaction
+from analytics.pipeline.extraction import leaf_rows
+from analytics.pipeline.run_lock import LOCK, WORKER_LOCK, only_run
+from analytics.run_results import AGAIN, INTERRUPTED
+from analytics.runs import Application
+from analytics.spark_process import MOST_KEPT_BYTES, End, Ended
+from analytics.spark_settings import SparkTerms, spark_terms
+from analytics.windows import midnight
+from broker_project.core.db import forget_connection
+from delivery.dispatch import notify
+from delivery.maintenance.partitions import first_id, open_days, today
+from delivery.models import Message, StorageDay
+from subscriptions.models import EventType
+from tests.support.worker import outside, publish_bodies, terminate_backends
+
+PROGRAM = Path(__file__).parents[2] / "support" / "small_application.py"
+ROOT = PROGRAM.parents[2]
+DAY = dt.timedelta(days=1)
+HOUR = dt.timedelta(hours=1)
+PASSED, FAILED = WindowState.PASSED, WindowState.FAILED
+
+
+def small(*behaviour: str) -> Application:
+    """Return the small program, so behaving; without Spark's guard, which gives it the CPU that others leave."""
+
+    def start(job: Path, *, database_url: str, log: Path, on_report: Any, **limits: Any) -> Ended:
+        reading, writing = os.pipe()
+        variables = {"DATABASE_URL": database_url, "PYTHONPATH": str(ROOT), "BROKER_REPORT_FD": str(writing)}
+        command = (sys.executable, str(PROGRAM), str(job), *behaviour)
+        with log.open("wb") as printed:
+            process = subprocess.Popen(command, stdout=printed, env=variables, pass_fds=[writing])
+        os.close(writing)
+        end = End.TOO_LONG if limits["seconds"] <= 0 else End.STOPPED if limits["stopping"].is_set() else End.BY_ITSELF
+        if end is not End.BY_ITSELF:
+            process.kill()
+        with os.fdopen(reading) as reports:
+            for line in reports:
+                on_report(counted(json.loads(line)))
+        status = process.wait()
+        return Ended(end, status if status >= 0 else 128 - status)
+
+    return start
+
+
+def counted(report: dict[str, Any]) -> dict[str, Any]:
+    """Let a report say of its window what the leaves hold."""
+    if "window" not in report:
+        return report
+    with outside() as other:
+        return {**report, "inputs": leaf_rows(other, dt.date.fromisoformat(report["window"]["start"][:10]))}
+
+
+@pytest.fixture
+def sealed(storage: None) -> list[dt.date]:
+    """Two days that no longer change, beside yesterday, whose last transaction may not have ended yet."""
+    first = today() - 3 * DAY
+    open_days(first, ahead=3)
+    return [first, first + DAY]
+
+
+@pytest.fixture
+def terms(tmp_path: Path) -> SparkTerms:
+    return replace(spark_terms(), lake=str(tmp_path))
+
+
+@pytest.fixture
+def tables_of_long_ago(storage: None) -> Iterator[None]:
+    """Let the tables be there since the day before yesterday, so that there were hours to summarize."""
+    applied = dict(MigrationRecorder.Migration.objects.values_list("pk", "applied"))
+    MigrationRecorder.Migration.objects.update(applied=midnight(today() - 2 * DAY))
+    yield
+    for pk, at in applied.items():
+        MigrationRecorder.Migration.objects.filter(pk=pk).update(applied=at)
+
+
+def do(run: Run | None, terms: SparkTerms, *behaviour: str, **options: Any) -> Run:
+    assert run is not None
+    options = {"stopping": threading.Event(), **options}
+    done = runs.run(run.pk, terms, application=small(*behaviour), **options)
+    assert done is not None
+    return done
+
+
+def range_of(days: list[dt.date], **options: Any) -> Run:
+    return run_requests.new_range(midnight(days[0]), midnight(days[-1] + DAY), **options)
+
+
+def windows_of(run: Run) -> list[tuple[dt.date, str]]:
+    return [(window.start.date(), window.state) for window in run.windows.order_by("id")]
+
+
+def days_due(terms: SparkTerms) -> Run | None:
+    return run_requests.request_days(call_seconds=terms.call_seconds)
+
+
+def test_sealed_days_are_summarized_once_the_oldest_first(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(days_due(terms), terms)
+    assert (done.state, done.error) == (RunState.PASSED, "")
+    assert windows_of(done)[:2] == [(sealed[0], PASSED), (sealed[1], PASSED)]
+    assert set(StorageDay.objects.filter(summarized_at=None).values_list("day", flat=True)).isdisjoint(sealed)
+    assert days_due(terms) is None
+
+
+def test_a_day_that_something_was_filed_under_since_is_summarized_again(
+    sealed: list[dt.date], terms: SparkTerms, event_type: EventType
+) -> None:
+    do(days_due(terms), terms)
+    (late,) = publish_bodies(event_type, b"late")
+    Message.objects.filter(pk=late.id).update(id=first_id(sealed[1]) + 1)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_stat_force_next_flush()")  # else PostgreSQL's counters move when they like
+    assert windows_of(do(days_due(terms), terms)) == [(sealed[1], PASSED)]
+    assert days_due(terms) is None
+
+
+def pass_time(amount: dt.timedelta) -> None:
+    """Let all that became of windows have become so much earlier."""
+    RunWindow.objects.update(ended_at=F("ended_at") - amount)
+
+
+def missed(terms: SparkTerms) -> Run | None:
+    return run_requests.request_missed_days(call_seconds=terms.call_seconds)
+
+
+def test_a_day_whose_summary_failed_stays_unsummarized_and_is_due_again_in_an_hour(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    done = do(days_due(terms), terms, "fails=1")
+    assert done.state == RunState.FAILED
+    assert f"{sealed[0]}: a check failed" in done.error
+    assert StorageDay.objects.get(day=sealed[0]).summarized_at is None
+    assert (missed(terms), days_due(terms)) == (None, None)
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_fails_each_time_is_tried_ever_less_often(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    waited = []
+    for _ in range(7):
+        hours = 0
+        while (again := missed(terms)) is None:
+            pass_time(HOUR)
+            hours += 1
+        do(again, terms, "fails=1")
+        waited.append(hours)
+    assert waited == [1, 2, 4, 8, 16, 24, 24]
+
+
+def test_once_it_has_passed_its_failures_of_before_are_forgotten(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    pass_time(HOUR)
+    do(missed(terms), terms, "fails=1")
+    do(range_of(sealed), terms)
+    do(range_of(sealed, again=True), terms, "fails=1")
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_what_failed_is_done_at_once_where_somebody_asks_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    do(days_due(terms), terms, "fails=1")
+    assert windows_of(do(range_of(sealed), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_had_passed_and_failed_when_it_was_done_again_is_due(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    """Its lake may be ahead of its summaries."""
+    do(days_due(terms), terms)
+    do(range_of(sealed, again=True), terms, "fails=1")
+    pass_time(HOUR)
+    assert windows_of(do(missed(terms), terms)) == [(sealed[0], PASSED)]
+
+
+def test_a_day_that_takes_too_long_has_failed_and_lets_others_have_their_turn(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    done = do(days_due(terms), replace(terms, minutes=0), "hangs")
+    assert done.state == RunState.FAILED
+    assert done.error.startswith(f"{sealed[0]} alone takes longer than the 0 minutes of a run.")
+    assert windows_of(done) == [(sealed[0], FAILED)]
+    assert windows_of(do(missed(terms), terms))[0] == (sealed[1], PASSED)
+
+
+def test_what_somebody_wants_is_done_first_then_hours_then_days(storage: None) -> None:
+    kinds = (RunKind.DAYS, RunKind.HOURS, RunKind.RANGE)
+    range_ = {"start": midnight(today() - DAY), "end": midnight(today())}
+    runs = {kind: Run.objects.create(kind=kind, **(range_ if kind == RunKind.RANGE else {})).pk for kind in kinds}
+    assert run_records.waiting() == [runs[kind] for kind in (RunKind.RANGE, RunKind.HOURS, RunKind.DAYS)]
+
+
+def test_closed_hours_are_summarized_once(tables_of_long_ago: None, terms: SparkTerms) -> None:
+    open_days(today() - DAY, ahead=1)
+    now = run_requests.now()
+    closed = (now - dt.timedelta(minutes=2) - midnight(today())) // dt.timedelta(hours=1)
+    requested = run_requests.request_hours(call_seconds=terms.call_seconds)
+    done = do(requested, terms) if requested else None
+    todays = [window for window in (done.windows.all() if done else []) if window.start >= midnight(today())]
+    assert len(todays) in {closed, closed + 1}  # an hour may have closed meanwhile
+    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None or len(todays) == closed
+
+
+@pytest.fixture
+def tables_of_this_hour(tables_of_long_ago: None) -> None:
+    """Let the tables have been made when this hour began."""
+    MigrationRecorder.Migration.objects.update(applied=run_requests.now().replace(minute=0, second=0, microsecond=0))
+
+
+def test_before_there_were_tables_nothing_is_due(tables_of_this_hour: None, terms: SparkTerms) -> None:
+    assert run_requests.request_hours(call_seconds=terms.call_seconds) is None
+
+
+def test_a_range_that_was_interrupted_goes_on_where_it_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+    first = do(range_of(sealed), terms, "ends=2")
+    assert (first.state, windows_of(first)) == (RunState.FAILED, [(sealed[0], PASSED)])
+    assert windows_of(do(range_of(sealed), terms)) == [(sealed[1], PASSED)]
+    assert windows_of(do(range_of(sealed), terms)) == []
+
+
+def test_what_is_wanted_again_is_done_again_and_after_an_interruption_only_the_rest_of_it(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    do(range_of(sealed), terms)
+    again = range_of(sealed, again=True)
+    do(again, terms, "ends=2")
+    Run.objects.filter(pk=again.pk).update(state=RunState.ABANDONED)
+    RunWindow.objects.filter(run=again).update(lake_bytes=7)
+    do(again, terms)
+    assert [*again.windows.order_by("start").values_list("lake_bytes", flat=True)] == [7, 1_000]
+
+
+def test_of_the_hour_under_way_what_has_happened_is_summarized_and_replaced_later(
+    storage: None, terms: SparkTerms, tables_of_long_ago: None
+) -> None:
+    now = run_requests.now()
+    done = do(run_requests.new_range(now - dt.timedelta(seconds=1), now), terms)
+    (piece,) = done.windows.order_by("-start")[:1]
+    assert (piece.end, piece.state) == (now, PASSED)
+    assert not RunWindow.objects.filter(end__gt=now).exists()
+
+
+@pytest.mark.parametrize(
+    ("from_days", "to_days", "refusal"),
+    [(0, -1, "before it begins"), (2, 3, "lies in the future"), (-30, -20, "Nothing of that time is kept any more")],
+)
+def test_a_range_of_nothing_is_refused(from_days: int, to_days: int, refusal: str, storage: None) -> None:
+    start, end = (midnight(today() + number * DAY) for number in (from_days, to_days))
+    with pytest.raises(run_requests.NotARange, match=refusal):
+        run_requests.request_range(start, end)
+    assert not Run.objects.exists()
+
+
+def test_two_beats_at_once_come_to_one_run(sealed: list[dt.date], terms: SparkTerms) -> None:
+    barrier, runs = threading.Barrier(2), []
+
+    def beat() -> None:
+        barrier.wait()
+        runs.append(days_due(terms))
+        forget_connection()
+
+    beats = [threading.Thread(target=beat) for _ in range(2)]
+    for one in beats:
+        one.start()
+    for one in beats:
+        one.join()
+    assert (len(list(filter(None, runs))), Run.objects.count()) == (1, 1)
+
+
+def test_a_run_waits_while_another_is_under_way_and_is_taken_up_then(sealed: list[dt.date], terms: SparkTerms) -> None:
+    waiting = range_of(sealed)
+    with only_run(terms.database_url, WORKER_LOCK):
+        assert runs.run(waiting.pk, terms, stopping=threading.Event(), application=small()) is None
+        runs.take_up(terms, stopping=threading.Event(), application=small())
+        assert Run.objects.get(pk=waiting.pk).state == RunState.WAITING
+    runs.take_up(terms, stopping=threading.Event(), application=small())
+    assert Run.objects.get(pk=waiting.pk).state == RunState.PASSED
+
+
+def hints() -> int:
+    """Return how many tasks the worker of the queue finds."""
+    return int(notify.redis_client().llen(run_requests.QUEUE))
+
+
+def test_whoever_ends_a_run_tells_the_workers_of_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+    first, following = range_of(sealed[:1]), range_of(sealed[1:])
+    before = hints()
+    do(first, terms)
+    assert hints() == before + 1
+    do(following, terms)
+    assert hints() == before + 1
+
+
+def vanish(**fields: Any) -> Run:
+    """Return a run whose worker was killed."""
+    return Run.objects.create(state=RunState.RUNNING, started_at=Now(), **fields)
+
+
+def test_a_run_whose_worker_was_killed_is_noticed_and_its_range_is_done_by_the_next(
+    sealed: list[dt.date], terms: SparkTerms
+) -> None:
+    gone = vanish(kind=RunKind.RANGE, start=midnight(sealed[0]), end=midnight(sealed[0] + DAY))
+    run_records.abandon_vanished()
+    gone.refresh_from_db()
+    assert (gone.state, gone.error) == (RunState.ABANDONED, run_records.VANISHED)
+    runs.take_up(terms, stopping=threading.Event(), application=small())
+    gone.refresh_from_db()
+    assert (gone.state, gone.error, windows_of(gone)) == (RunState.PASSED, "", [(sealed[0], PASSED)])
+
+
+def test_what_a_schedule_had_begun_is_not_taken_up_but_comes_due(sealed: list[dt.date], terms: SparkTerms) -> None:
+    gone = vanish(kind=RunKind.DAYS)
+    assert days_due(terms) is None  # the vanished one counts as under way until somebody looks
+    runs.take_up(terms, stopping=threading.Event(), application=small())
+    run_records.abandon_vanished()
+    assert do(days_due(terms), terms).state == RunState.PASSED
+    assert Run.objects.get(pk=gone.pk).state == RunState.ABANDONED
+
+
+@pytest.mark.parametrize("lock", [LOCK, WORKER_LOCK])
+def test_a_run_is_alive_until_neither_its_worker_nor_spark_holds_a_lock(
+    storage: None, terms: SparkTerms, lock: str
+) -> None:
+    alive = vanish(kind=RunKind.HOURS)
+    with only_run(terms.database_url, lock):
+        run_records.abandon_vanished()
+        assert Run.objects.get(pk=alive.pk).state == RunState.RUNNING
+    run_records.abandon_vanished()
+    assert Run.objects.get(pk=alive.pk).state == RunState.ABANDONED
+
+
+def test_while_spark_starts_nobody_takes_the_run_for_vanished(sealed: list[dt.date], terms: SparkTerms) -> None:
+    states = []
+
+    def look(_told: str) -> None:
+        run_records.abandon_vanished()
+        states.append(Run.objects.get().state)
+
+    do(range_of(sealed), terms, tell=look)
+    assert states[0] == RunState.RUNNING
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("gives up", "the lake is not writable"),
+        ("dies", "Spark was killed, as Linux does where memory runs out"),
+        ("ends=1", "Spark ended with status 7 before all was done: see the log."),
+    ],
+)
+def test_a_run_says_why_it_failed(behaviour: str, said: str, sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), terms, behaviour)
+    assert done.state == RunState.FAILED
+    assert done.error.startswith(said)
+    assert done.ended_at
+
+
+def test_what_postgresql_takes_into_no_text_is_told_without_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), terms, "fails=1", "quotes")
+    failed = done.windows.get(state=FAILED)
+    assert (failed.error, failed.checks[0]["found"]) == ("a check failed: café ?",) * 2
+    assert do(range_of(sealed), terms, "gives up", "quotes").error == "the lake is not writable: café ?"
+
+
+def test_a_run_that_takes_too_long_is_ended(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), replace(terms, minutes=0), "hangs")
+    assert done.state == RunState.FAILED
+    assert "BROKER_SUMMARY_MINUTES" in done.error
+
+
+def test_a_run_whose_worker_is_stopped_is_left_for_the_next(sealed: list[dt.date], terms: SparkTerms) -> None:
+    stopping = threading.Event()
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set())
+    assert (done.state, done.error) == (RunState.ABANDONED, f"Its worker was stopped. {AGAIN}")
+    runs.take_up(terms, stopping=threading.Event(), application=small())
+    assert Run.objects.get(pk=done.pk).state == RunState.PASSED
+
+
+def test_a_run_that_is_interrupted_is_left_to_who_asked_for_it(sealed: list[dt.date], terms: SparkTerms) -> None:
+    stopping = threading.Event()
+    done = do(range_of(sealed), terms, "hangs", stopping=stopping, tell=lambda _: stopping.set(), stopped=INTERRUPTED)
+    assert (done.state, done.error) == (RunState.FAILED, INTERRUPTED.error)
+    assert done.pk not in run_records.waiting()
+
+
+def test_without_a_lake_a_run_says_what_to_set(sealed: list[dt.date], terms: SparkTerms) -> None:
+    done = do(range_of(sealed), replace(terms, lake=""))
+    assert (done.state, done.error) == (RunState.FAILED, runs.NO_LAKE)
+
+
+def test_of_what_was_printed_the_beginning_and_the_end_are_kept(sealed: list[dt.date], terms: SparkTerms) -> None:
+    assert set(do(range_of(sealed), terms, "prints=1000").log.strip()) == {"x"}
+    much = do(range_of(sealed, again=True), terms, f"prints={4 * MOST_KEPT_BYTES}").log
+    assert 2 * MOST_KEPT_BYTES < len(much) < 2 * MOST_KEPT_BYTES + 10
+
+
+def test_no_connection_of_django_is_held_while_spark_runs(sealed: list[dt.date], terms: SparkTerms) -> None:
+    held: list[object] = []
+    do(range_of(sealed[:1]), terms, tell=lambda _: held.append(connection.connection))
+    assert set(held) == {None}
+
+
+def test_a_run_survives_that_the_database_ends_every_connection(sealed: list[dt.date], terms: SparkTerms) -> None:
+    def cut(_told: str) -> None:
+        terminate_backends()
+        forget_connection()
+
+    done = do(range_of(sealed), terms, tell=cut)
+    assert (done.state, windows_of(done)) == (RunState.PASSED, [(day, PASSED) for day in sealed])
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch, storage: None) -> dt.datetime:
+    """Let it be the day after tomorrow."""
+    instant = run_requests.now() + 2 * DAY
+    monkeypatch.setattr(run_requests, "now", lambda: instant)
+    return instant
+
+
+def write(elsewhere: psycopg.Connection[Any]) -> None:
+    elsewhere.execute("SET LOCAL application_name = 'a report'")
+    elsewhere.execute("SELECT pg_current_xact_id()")
+
+
+def test_a_transaction_that_has_written_keeps_its_day_from_being_sealed_and_one_that_reads_does_not(
+    later: dt.datetime, elsewhere: psycopg.Connection[Any]
+) -> None:
+    with elsewhere.transaction():
+        [(began,)] = elsewhere.execute("SELECT now()").fetchall()
+        assert due.calendar(later, call_seconds=0).growing_from > began.date()
+        assert due.held_up_by(later, call_seconds=0) is None
+        write(elsewhere)
+        assert due.calendar(later, call_seconds=0).growing_from == began.date()
+        oldest = due.held_up_by(later, call_seconds=0)
+        assert oldest == OpenTransaction(elsewhere.info.backend_pid, "a report", began)
+        assert due.held_up_by(began, call_seconds=0) is None  # its day is not over
+    assert due.held_up_by(later, call_seconds=0) is None
+
+
+def test_what_keeps_days_from_being_sealed_is_said_daily_and_where_runs_are_listed(
+    later: dt.datetime, elsewhere: psycopg.Connection[Any], admin: Client
+) -> None:
+    def said() -> tuple[int, bool]:
+        with structlog.testing.capture_logs() as logged:
+            run_requests.request_days(call_seconds=0)
+        page = admin.get("/admin/analytics/run/").content.decode()
+        return sum(event["event"] == "summaries.held_up" for event in logged), ending in page
+
+    ending = f"SELECT pg_terminate_backend({elsewhere.info.backend_pid})."
+    with elsewhere.transaction():
+        assert said() == (0, False)
+        write(elsewhere)
+        assert said() == (1, True)

@@ -1,0 +1,302 @@
+"""Summaries over the API and in the admin."""
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pyarrow import parquet
+
+from analytics.models import Reliability, Run, RunKind, RunWindow
+from analytics.summaries import SUMMARIES
+from analytics.windows import midnight
+from delivery.maintenance.partitions import today
+from delivery.models import StorageDay
+from subscriptions.models import Publisher
+from tests.support import stored_summaries
+from tests.support.api import client_of
+from tests.support.factories import subscriber
+from tests.support.stored_summaries import BILLING, HOUR, MAILER, NOON
+
+pytestmark = pytest.mark.django_db
+TODAY = "from=2026-05-04T00:00:00Z&to=2026-05-05T00:00:00Z"
+
+PAGE = "/admin/analytics/run/summaries/"
+THAT_DAY = "?range=24h&until=2026-05-04"
+
+
+def read(management: Client, path: str) -> Any:
+    answer = management.get(f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.content
+    return answer.json()
+
+
+def test_the_list_says_what_each_summary_is(management: Client) -> None:
+    items = read(management, "summaries")["items"]
+    assert [one["name"] for one in items] == [*SUMMARIES]
+    assert all(one["description"].endswith((".", "!")) and one["columns"] for one in items)
+    assert items[0]["columns"][0] == {"name": "hour", "type": "timestamp"}
+
+
+@pytest.mark.parametrize("name", SUMMARIES)
+def test_every_summary_can_be_read_and_written_to_files(management: Client, name: str) -> None:
+    stored_summaries.one_of_each()
+    [item] = read(management, f"summaries/{name}?{TODAY}")["items"]
+    columns = SUMMARIES[name].columns
+    assert [*item] == [*columns]
+    [header, row] = csv.reader(io.StringIO(whole(management, f"summaries/{name}.csv?{TODAY}").decode()))
+    assert (header, len(row)) == ([*columns], len(columns))
+    table = parquet.read_table(io.BytesIO(whole(management, f"summaries/{name}.parquet?{TODAY}")))
+    assert (table.column_names, table.num_rows) == ([*columns], 1)
+
+
+def whole(management: Client, path: str) -> bytes:
+    answer: Any = management.get(f"/api/v1/{path}")
+    assert answer.status_code == 200, answer.content
+    assert "attachment" in answer["Content-Disposition"]
+    return b"".join(answer.streaming_content)
+
+
+def test_parquet_keeps_types_and_csv_writes_maps_as_json(management: Client) -> None:
+    stored_summaries.reliability(NOON, BILLING, DELIVERED=3)
+    stored_summaries.latency(NOON, {-1: 2, 30: 1})
+    table = parquet.read_table(io.BytesIO(whole(management, f"summaries/latency.parquet?{TODAY}")))
+    assert table.to_pylist()[0]["histogram"] == [(-1, 2), (30, 1)]
+    assert table.to_pylist()[0]["hour"] == NOON
+    text = whole(management, f"summaries/reliability.csv?{TODAY}").decode()
+    assert '"{""DELIVERED"": 3}"' in text
+    assert "2026-05-04T12:00:00+00:00" in text
+
+
+def test_an_empty_range_is_a_file_of_its_header(management: Client) -> None:
+    assert whole(management, f"summaries/budgets.csv?{TODAY}").startswith(b"day,subscriber_id")
+    table = parquet.read_table(io.BytesIO(whole(management, f"summaries/budgets.parquet?{TODAY}")))
+    assert (table.num_rows, table.schema.field("day").type) == (0, "date32")
+
+
+def test_pages_come_in_the_order_of_time_and_read_the_same_backwards(management: Client) -> None:
+    for number in (2, 0, 1, 0, 2):
+        stored_summaries.reliability(NOON + number * HOUR, BILLING, DELIVERED=number)
+    pages = [read(management, f"summaries/reliability?{TODAY}&limit=2")]
+    while url := pages[-1]["next"]:
+        pages.append(management.get(url).json())
+    hours = [item["hour"][11:13] for page in pages for item in page["items"]]
+    assert hours == ["12", "12", "13", "14", "14"]
+    back = management.get(pages[-1]["previous"]).json()
+    assert back["items"] == pages[-2]["items"]
+
+
+def test_rows_are_narrowed_by_name(management: Client) -> None:
+    stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
+    stored_summaries.reliability(NOON, MAILER, DELIVERED=2)
+    [item] = read(management, f"summaries/reliability?{TODAY}&subscriber=Mailer")["items"]
+    assert item["delivered"] == 2
+
+
+def test_without_a_range_it_is_the_last_day(management: Client) -> None:
+    row = stored_summaries.reliability(NOON, BILLING, DELIVERED=1)
+    assert read(management, "summaries/reliability")["items"] == []
+    assert read(management, "summaries/reliability?from=2000-01-01T00:00:00Z")["items"] != []
+    assert Reliability.objects.get() == row
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("from=2026-05-05T00:00:00Z&to=2026-05-04T00:00:00Z", "to"),
+        ("from=yesterday", "from"),
+        ("to=2026-05-04T00:00:00", "to"),
+        ("publisher=shop", "publisher"),
+        ("colour=red", "colour"),
+        ("limit=0", "limit"),
+    ],
+)
+@pytest.mark.parametrize("path", ["summaries/reliability", "summaries/reliability.csv"])
+def test_unusable_queries_are_refused_by_parameter(management: Client, path: str, query: str, parameter: str) -> None:
+    answer = management.get(f"/api/v1/{path}?{query}")
+    assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (400, parameter)
+
+
+@pytest.mark.parametrize("path", ["summaries/nothing", "summaries/nothing.csv", "summaries/reliability.xlsx"])
+def test_what_is_no_summary_is_not_found(management: Client, path: str) -> None:
+    assert management.get(f"/api/v1/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["summaries", "summaries/reliability", "summaries/audit.csv", "summary-runs"])
+def test_summaries_take_a_management_key(client: Client, publisher: Publisher, path: str) -> None:
+    assert client_of(publisher).get(f"/api/v1/{path}").status_code == 403
+    assert Client().get(f"/api/v1/{path}").status_code == 401
+
+
+def test_a_run_is_read_with_its_windows_and_its_log(management: Client) -> None:
+    run = Run.objects.create(kind=RunKind.DAYS, log="said much")
+    checks = [{"name": "row parity", "passed": True, "found": ""}]
+    RunWindow.objects.create(run=run, start=NOON, end=NOON + HOUR, state="PASSED", checks=checks)
+    whole_run = read(management, f"summary-runs/{run.pk}")
+    assert (whole_run["log"], whole_run["windows"][0]["checks"]) == ("said much", checks)
+    assert [one["id"] for one in read(management, "summary-runs?state=WAITING")["items"]] == [run.pk]
+    assert read(management, "summary-runs?state=FAILED")["items"] == []
+
+
+def test_a_run_can_be_asked_for(storage: None, management: Client) -> None:
+    start, end = midnight(today()), timezone.now()
+    wanted = {"from": start.isoformat(), "to": end.isoformat(), "again": True}
+    answer = management.post("/api/v1/summary-runs", wanted, content_type="application/json")
+    assert answer.status_code == 202
+    run = Run.objects.get(pk=answer.json()["id"])
+    assert (run.kind, run.again, run.start, run.end) == ("RANGE", True, start, end)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"from": "2026-05-04T00:00:00Z"}, 400),
+        ({"from": "2026-05-05T00:00:00Z", "to": "2026-05-04T00:00:00Z"}, 422),
+        ({"from": "2999-01-01T00:00:00Z", "to": "2999-01-02T00:00:00Z"}, 422),
+        ({"from": "2026-05-04T00:00:00Z", "to": "2026-05-05T00:00:00Z", "colour": "red"}, 400),
+    ],
+)
+def test_unusable_runs_are_refused_and_nothing_is_stored(management: Client, body: dict[str, Any], status: int) -> None:
+    answer = management.post("/api/v1/summary-runs", body, content_type="application/json")
+    assert (answer.status_code, Run.objects.count()) == (status, 0), answer.content
+
+
+def text_of(admin: Client, path: str) -> str:
+    answer = admin.get(path)
+    assert answer.status_code == 200, answer
+    return answer.content.decode()
+
+
+def test_without_any_summary_the_page_says_what_to_expect(admin: Client) -> None:
+    page = text_of(admin, PAGE)
+    assert "No run has passed yet" in page
+    assert "nothing is summarized" in page
+    assert [
+        words for words in ("No delivery ended.", "Nothing was published.", "Nothing to report.") if words not in page
+    ] == []
+    assert "None failed." not in page
+
+
+def test_the_page_says_how_much_of_the_range_is_summarized(admin: Client) -> None:
+    run = Run.objects.create(kind=RunKind.HOURS)
+    for hour, state in ((9, "PASSED"), (10, "PASSED"), (11, "FAILED"), (13, "PASSED")):
+        start = NOON.replace(hour=hour)
+        RunWindow.objects.create(run=run, start=start, end=start + HOUR, state=state)
+    page = text_of(admin, PAGE + THAT_DAY)
+    assert "of which is summarized: 2026-05-04 09:00 to 2026-05-04 11:00; 2026-05-04 13:00 to 2026-05-04 14:00." in page
+
+
+def test_the_page_shows_every_topic_of_the_range(admin: Client) -> None:
+    stored_summaries.one_of_each()
+    page = text_of(admin, PAGE + THAT_DAY)
+    assert page.count('class="chart"') == 6
+    words = (
+        "88.89%",
+        "1 unexplained",
+        "https://four.example",
+        "2 of 10",
+        "failure_rate",
+        "04 May 12:00",
+        "503",
+    )
+    assert [word for word in words if word not in page] == []
+
+
+def test_the_page_costs_as_many_queries_however_much_there_is(admin: Client) -> None:
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            text_of(admin, PAGE + THAT_DAY)
+        return len(queries)
+
+    few = cost()
+    for hours in range(10):
+        stored_summaries.reliability(NOON + hours * HOUR, BILLING, DELIVERED=1)
+        stored_summaries.endpoint(NOON + hours * HOUR, hours, **{"4xx": 1})
+    assert cost() == few
+
+
+def test_it_can_be_narrowed_to_one_subscriber(admin: Client) -> None:
+    other = subscriber("Other")
+    stored_summaries.one_of_each()
+    stored_summaries.reliability(NOON, {"subscriber_id": other.pk, "subscriber": "Other"}, FAILED=4)
+    page = text_of(admin, f"{PAGE}{THAT_DAY}&subscriber=Other")
+    assert ("0.00%" in page, "88.89%" in page) == (True, False)
+
+
+@pytest.mark.parametrize("query", ["?range=9y", "?until=never", "?subscriber=nobody", "?until=9999-12-31"])
+def test_unusable_choices_show_nobodys_figures(admin: Client, query: str) -> None:
+    page = text_of(admin, PAGE + query)
+    assert ("Reliability" in page, "Range" in page) == (False, True)
+    assert admin.get(f"{PAGE}reliability.csv{query}").status_code == 400
+
+
+def test_days_that_are_kept_until_they_are_summarized_are_named(admin: Client) -> None:
+    assert "Kept past their time" not in text_of(admin, PAGE)
+    StorageDay.objects.create(day=NOON.date(), kept_on=NOON.date())
+    assert "Kept past their time until they are summarized:</strong> 2026-05-04." in text_of(admin, PAGE)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_each_topic_can_be_downloaded(admin: Client, suffix: str) -> None:
+    stored_summaries.one_of_each()
+    answer: Any = admin.get(f"{PAGE}endpoints.{suffix}{THAT_DAY}")
+    content = b"".join(answer.streaming_content)
+    assert (answer.status_code, b"https://4.example" in content or suffix == "parquet") == (200, True)
+    assert "endpoints-20260504T0000" in answer["Content-Disposition"]
+
+
+def test_a_run_is_asked_for_by_a_button(storage: None, admin: Client) -> None:
+    answer = admin.post("/admin/analytics/run/summarize/", {"range": "3d", "again": "on"}, follow=True)
+    run = Run.objects.get()
+    assert (run.kind, run.again, run.requested_by == User.objects.get()) == (RunKind.RANGE, True, True)
+    assert run.start is not None
+    assert run.end is not None
+    assert 71 * HOUR < run.end - run.start < 72 * HOUR, "as far as it is over"
+    assert f"Run {run.pk} is asked for" in answer.content.decode()
+
+
+def test_a_range_that_has_not_begun_is_refused_in_words(admin: Client) -> None:
+    answer = admin.post("/admin/analytics/run/summarize/", {"range": "24h", "until": "2999-05-04"}, follow=True)
+    assert (Run.objects.count(), "errornote" in answer.content.decode() or "bg-red" in answer.content.decode()) == (
+        0,
+        True,
+    )
+
+
+def test_a_run_shows_its_windows_its_checks_and_its_log(admin: Client) -> None:
+    run = Run.objects.create(kind=RunKind.HOURS, log="said <much>", error="No Java was found.\nInstall one.")
+    failed = {"name": "row parity", "passed": False, "found": "1 missing"}
+    RunWindow.objects.create(run=run, start=NOON, end=NOON + HOUR, state="FAILED", checks=[failed])
+    page = text_of(admin, f"/admin/analytics/run/{run.pk}/change/")
+    assert ("said &lt;much&gt;" in page, "failed: row parity" in page, "Install one." in page) == (True, True, True)
+    assert "No Java was found." in text_of(admin, "/admin/analytics/run/")
+
+
+def test_the_list_of_runs_costs_as_many_queries_however_long_it_is(admin: Client) -> None:
+    def cost() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            text_of(admin, "/admin/analytics/run/")
+        return len(queries)
+
+    Run.objects.create(kind=RunKind.HOURS)
+    one = cost()
+    for _ in range(3):
+        run = Run.objects.create(kind=RunKind.HOURS)
+        RunWindow.objects.create(run=run, start=NOON, end=NOON + HOUR, state="PASSED")
+    assert cost() == one
+
+
+def test_who_may_only_look_asks_for_no_run() -> None:
+    reader = User.objects.create(username="reader", is_staff=True)
+    reader.user_permissions.add(Permission.objects.get(codename="view_run"))
+    client = Client()
+    client.force_login(reader)
+    assert "Summarize this range now" not in text_of(client, PAGE)
+    assert client.post("/admin/analytics/run/summarize/", {"range": "24h"}).status_code == 403
+    client.force_login(User.objects.create(username="stranger", is_staff=True))
+    assert {client.get(PAGE).status_code, client.get(f"{PAGE}audit.csv").status_code} == {403}

@@ -1,0 +1,1 @@
+"""Callbacks: create, reply, and deliver the reply."""

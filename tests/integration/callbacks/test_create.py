@@ -1,0 +1,389 @@
+"""Callbacks are created at publish, and shown over the API."""
+
+import json
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
+
+from broker_project.core.egress import EgressPolicy
+from broker_project.core.keyring import CALLBACK_TOKEN, Keyring
+from delivery.callbacks.address import CallbackTerms, hash_of, token_in
+from delivery.maintenance.partitions import today
+from delivery.models import Callback, Delivery, Line, Message
+from subscriptions.models import EventKind, EventType, Publisher
+from tests.support import factories
+from tests.support.api import (
+    JOB,
+    REPLY_TO,
+    RESULT,
+    address_of,
+    batch,
+    called_back,
+    client_of,
+    client_of_admin,
+    job_type,
+    path_of,
+    post,
+    problem,
+    publish,
+    publish_job,
+)
+
+
+@pytest.fixture
+def wanted_job(publisher: Publisher) -> EventType:
+    made = job_type()
+    factories.subscription(event_type=made)
+    return made
+
+
+@pytest.mark.behaviour("6.7")
+def test_each_group_gets_a_callback_of_its_own(client: Client, wanted_job: EventType, publisher: Publisher) -> None:
+    factories.subscription(event_type=wanted_job, filter="$$->'Body'->>'x' is null")
+    answer = publish_job(client)
+    assert answer.status_code == 202
+    callbacks = Callback.objects.order_by("group_id")
+    assert [(one.message_id, one.url, one.parent_id, one.depth) for one in callbacks] == [
+        (answer.json()["id"], REPLY_TO, None, 1)
+    ] * 2
+    assert {(one.publisher_id, one.event_type_id) for one in callbacks} == {(publisher.pk, wanted_job.pk)}
+    addresses = {address_of(one) for one in callbacks}
+    assert len(addresses) == 2
+    assert all(one.startswith(f"{settings.PUBLIC_URL}/api/v1/callbacks/") for one in addresses)
+    assert {hash_of(token_in(one) or "") for one in addresses} == {bytes(one.token_hash) for one in callbacks}
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_callback_lives_for_fourteen_days(client: Client, wanted_job: EventType) -> None:
+    publish_job(client)
+    callback = Callback.objects.get()
+    assert (callback.expires_at - callback.created_at).total_seconds() == pytest.approx(14 * 86400, abs=5)
+
+
+def test_without_a_callback_url_none_is_made(client: Client, wanted_job: EventType) -> None:
+    assert publish(client, b"{}", event=JOB).status_code == 202
+    assert not Callback.objects.exists()
+
+
+def test_a_message_that_nobody_takes_has_no_callback(client: Client, publisher: Publisher) -> None:
+    factories.event_type(JOB, EventKind.QUEUE)
+    assert publish_job(client).json()["outcome"] == "UNROUTED"
+    assert not Callback.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("shop.example.org/done", "http:// or https://"),
+        ("/done", "http:// or https://"),
+        ("ftp://shop.example.org/", "http:// or https://"),
+        ("webr://script", "http:// or https://"),
+        ("PUT:https://shop.example.org/", "sent with POST"),
+        ("https://me:secret@shop.example.org/", "has a login"),
+        ("https://me@shop.example.org/", "has a login"),
+        ("https://shop.example.org/#there", "#fragment"),
+        ("https://shop.example.org:0/", "port from 1"),
+        ("https://shop.example.org/" + "x" * 2048, "at most 2048"),
+        ("https://", "http:// or https://"),
+        (f"{settings.PUBLIC_URL}/api/v1/callbacks/{'A' * 43}", "no callback has it"),
+        (f"{settings.PUBLIC_URL.upper()}/api/v1/callbacks/x", "no callback has it"),
+        (f"{settings.PUBLIC_URL}/api/v1/x/..//%63allbacks/x?y", "no callback has it"),
+    ],
+)
+def test_a_url_no_reply_can_be_sent_to_is_refused(client: Client, wanted_job: EventType, url: str, says: str) -> None:
+    answer = publish_job(client, url)
+    assert problem(answer) == (400, "unsuitable_callback")
+    assert says in answer.json()["detail"]
+    assert not Message.objects.exists()
+
+
+@pytest.mark.parametrize("url", ["https://me@shop.example.org/?at=b", "http://shop.example.org/a@b?c@d", REPLY_TO])
+def test_an_at_sign_is_a_login_in_the_authority_only(client: Client, wanted_job: EventType, url: str) -> None:
+    assert publish_job(client, url).status_code == (400 if "//me@" in url else 202)
+
+
+@pytest.mark.behaviour("6.7")
+@pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.SYNC])
+def test_only_a_queue_message_takes_a_callback_url(client: Client, wanted_job: EventType, kind: EventKind) -> None:
+    other = factories.event_type(kind=kind)
+    answer = publish(client, b"{}", event=other.name, CallbackURL=REPLY_TO)
+    assert answer.status_code == 400
+    assert not Message.objects.exists()
+
+
+def test_in_a_batch_each_item_has_its_own(client: Client, wanted_job: EventType) -> None:
+    def item(**more: Any) -> dict[str, Any]:
+        return {"event": JOB, "body": {}, **more}
+
+    urls = ["https://a.example.org/", None, "https://b.example.org/"]
+    items = [item(callback_url=url) if url else item() for url in urls]
+    answer = batch(client, json.dumps({"events": items}))
+    assert answer.status_code == 202
+    ids = [one["id"] for one in answer.json()["results"]]
+    assert {(one.message_id, one.url) for one in Callback.objects.all()} == {(ids[0], urls[0]), (ids[2], urls[2])}
+    refused = batch(client, json.dumps({"events": [item(), item(callback_url="nowhere")]}))
+    assert problem(refused) == (422, "invalid_items")
+    assert [one.get("code") for one in refused.json()["results"]] == [None, "unsuitable_callback"]
+    assert Message.objects.count() == 3
+
+
+@pytest.mark.behaviour("2.6", "6.7")
+def test_the_callback_url_is_part_of_what_makes_two_publishes_the_same(client: Client, wanted_job: EventType) -> None:
+    first = publish_job(client, Idempotency_Key="k")
+    again = publish_job(client, Idempotency_Key="k")
+    assert (again.json()["id"], again["Idempotency-Replayed"]) == (first.json()["id"], "true")
+    other = publish_job(client, "https://shop.example.org/other", Idempotency_Key="k")
+    assert problem(other) == (422, "idempotency_key_reused")
+    assert Callback.objects.count() == 1
+
+
+@pytest.mark.behaviour("2.6", "6.9")
+def test_a_repeated_publish_is_answered_as_before_though_its_callback_has_expired(
+    client: Client, wanted_job: EventType
+) -> None:
+    publish_job(client)
+    ours = address_of(Callback.objects.get())
+    first = publish_job(client, ours, Idempotency_Key="k")
+    Callback.objects.update(expires_at=Now())
+    assert publish_job(client, ours, Idempotency_Key="k").json()["id"] == first.json()["id"]
+
+
+@pytest.mark.behaviour("6.9")
+def test_one_of_our_own_addresses_is_resolved_when_publishing(client: Client, wanted_job: EventType) -> None:
+    publish_job(client)
+    first = Callback.objects.get()
+    by_another_name = address_of(first).replace(settings.PUBLIC_URL, "http://broker.internal:8080")
+    for url in (address_of(first), by_another_name):
+        assert publish_job(client_of(), url).status_code == 202
+    passed_on = Callback.objects.exclude(pk=first.pk)
+    assert [(one.url, one.parent_id, one.depth) for one in passed_on] == [("", first.pk, 2)] * 2
+    assert {one.expires_at for one in passed_on} == {first.expires_at}, "it lives no longer than its parent"
+
+
+@pytest.mark.behaviour("6.9", "6.10")
+@pytest.mark.parametrize(
+    ("written", "instead"),
+    [
+        ("/callbacks/", "/../v1//%63allbacks/./"),
+        ("http:", "HTTP:"),
+        ("127.0.0.1", "localhost"),
+        ("TOKEN", "TOKEN/?x=1"),
+        ("TOKEN", "TOKEN#"),
+    ],
+)
+def test_one_of_our_own_addresses_is_resolved_in_any_disguise(
+    client: Client, wanted_job: EventType, written: str, instead: str
+) -> None:
+    publish_job(client)
+    first = Callback.objects.get()
+    token = token_in(address_of(first)) or ""
+    disguised = "http://127.0.0.1:8000/api/v1/callbacks/TOKEN".replace(written, instead).replace("TOKEN", token)
+    assert publish_job(client, disguised).status_code == 202
+    passed_on = Callback.objects.latest("id")
+    assert (passed_on.url, passed_on.parent_id, passed_on.depth) == ("", first.pk, 2)
+
+
+@pytest.mark.behaviour("6.9")
+def test_a_callback_address_of_another_broker_is_an_address_like_any(client: Client, wanted_job: EventType) -> None:
+    elsewhere = f"https://other.example.org/api/v1/callbacks/{'A' * 43}"
+    assert publish_job(client, elsewhere).status_code == 202
+    assert Callback.objects.get().url == elsewhere
+
+
+@pytest.mark.behaviour("6.9")
+def test_a_chain_has_at_most_ten_callbacks(client: Client, wanted_job: EventType) -> None:
+    publish_job(client)
+    for _ in range(9):
+        deepest = Callback.objects.latest("depth")
+        assert publish_job(client, address_of(deepest)).status_code == 202
+    answer = publish_job(client, address_of(Callback.objects.get(depth=10)))
+    assert problem(answer) == (400, "unsuitable_callback")
+    assert "more than 10" in answer.json()["detail"]
+
+
+def test_an_expired_callback_is_refused(client: Client, wanted_job: EventType) -> None:
+    publish_job(client)
+    callback = Callback.objects.get()
+    Callback.objects.update(expires_at=timezone.now())
+    answer = publish_job(client, address_of(callback))
+    assert problem(answer) == (400, "unsuitable_callback")
+    assert "expired" in answer.json()["detail"]
+
+
+@pytest.mark.behaviour("6.9")
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_callback_whose_result_is_there_is_refused(client: Client, wanted_job: EventType, chained: bool) -> None:
+    first = called_back(client)
+    last = called_back(client, address_of(first)) if chained else first
+    assert post(first).status_code == 201
+    messages = Message.objects.count()
+    answer = publish_job(client, address_of(last))
+    assert problem(answer) == (400, "unsuitable_callback")
+    assert "has had its reply" in answer.json()["detail"]
+    assert Message.objects.count() == messages
+
+
+def test_a_broker_that_does_not_know_its_address_says_so(client: Client, wanted_job: EventType, settings: Any) -> None:
+    settings.PUBLIC_URL = ""
+    answer = publish_job(client)
+    assert problem(answer) == (501, "not_served")
+    assert "BROKER_PUBLIC_URL" in answer.json()["detail"]
+    assert not Message.objects.exists()
+
+
+def test_an_address_survives_a_rotation_of_the_secret(client: Client, wanted_job: EventType, settings: Any) -> None:
+    publish_job(client)
+    callback = Callback.objects.get()
+    before = address_of(callback)
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "a new secret" * 5
+    assert address_of(callback) == before
+    settings.SECRET_KEY_FALLBACKS = []
+    assert address_of(callback) == "", "not to be sent"
+
+
+def test_an_address_is_made_by_the_terms_of_whoever_sends_it(client: Client, wanted_job: EventType) -> None:
+    publish_job(client)
+    keys = Keyring([settings.SECRET_KEY], CALLBACK_TOKEN)
+    address = address_of(Callback.objects.get(), CallbackTerms("https://broker.example.org/b", keys, 1, EgressPolicy()))
+    assert address.startswith("https://broker.example.org/b/api/v1/callbacks/")
+
+
+@pytest.fixture
+def job(publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def callback(client: Client, job: EventType) -> Callback:
+    return called_back(client)
+
+
+def test_a_callback_shows_where_it_goes_and_how_it_stands(client: Client, callback: Callback) -> None:
+    (shown,) = client.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"]
+    assert shown == client.get(f"/api/v1/callbacks/{callback.pk}").json()
+    assert {name: value for name, value in shown.items() if not name.endswith("_at")} == {
+        "id": callback.pk,
+        "message_id": callback.message_id,
+        "state": "WAITING",
+        "url": REPLY_TO,
+        "parent_id": None,
+        "depth": 1,
+        "reply_id": None,
+        "delivery": None,
+    }
+    assert (shown["created_at"] < shown["expires_at"], shown["replied_at"]) == (True, None)
+
+
+def test_a_message_shows_its_callbacks_and_their_replies(client: Client, callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    (shown,) = client.get(f"/api/v1/messages/{callback.message_id}").json()["callbacks"]
+    assert (shown["id"], shown["state"], shown["reply_id"]) == (callback.pk, "REPLIED", reply_id)
+    assert shown["delivery"]["status"] == "PENDING"
+    reply = client.get(f"/api/v1/messages/{reply_id}").json()
+    assert (reply["answers"], reply["body"].encode(), reply["callbacks"]) == (callback.message_id, RESULT, [])
+
+
+def test_a_publisher_reads_why_its_own_address_did_not_take_a_reply(client: Client, callback: Callback) -> None:
+    reply_id, why = post(callback).json()["id"], "no answer: Could not resolve host: mine.example"
+    Delivery.objects.filter(message_id=reply_id).update(reason=why)
+    (shown,) = client.get(f"/api/v1/messages/{reply_id}").json()["deliveries"]
+    assert shown["reason"] == why
+
+
+@pytest.mark.parametrize(("replied", "state"), [(False, "EXPIRED"), (True, "REPLIED")])
+def test_a_callback_nobody_replied_to_shows_that_it_has_expired(
+    client: Client, callback: Callback, replied: bool, state: str
+) -> None:
+    if replied:
+        post(callback)
+    Callback.objects.update(expires_at=Now())
+    assert client.get(f"/api/v1/callbacks/{callback.pk}").json()["state"] == state
+
+
+def test_a_chain_shows_what_is_passed_on_to_whom(client: Client, callback: Callback) -> None:
+    child = called_back(client, address_of(callback))
+    post(child)
+    shown = client.get("/api/v1/callbacks").json()["items"]
+    assert [(one["id"], one["parent_id"], one["depth"], one["state"]) for one in shown] == [
+        (child.pk, callback.pk, 2, "PASSED_ON"),
+        (callback.pk, None, 1, "REPLIED"),
+    ]
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_publisher_sees_the_callbacks_of_its_own_messages_only(callback: Callback) -> None:
+    reply_id = post(callback).json()["id"]
+    other = client_of(factories.publisher())
+    assert other.get("/api/v1/callbacks").json()["items"] == []
+    assert other.get(f"/api/v1/callbacks?message={callback.message_id}").json()["items"] == []
+    assert problem(other.get(f"/api/v1/callbacks/{callback.pk}")) == (404, "not_found")
+    assert problem(other.get(f"/api/v1/messages/{reply_id}")) == (404, "not_found")
+    assert len(client_of().get("/api/v1/callbacks").json()["items"]) == 1
+
+
+def test_callbacks_are_listed_by_their_state(client: Client, job: EventType) -> None:
+    names = ["waiting", "missed", "replied", "refused", "expired", "delivered", "ended"]
+    of = {name: called_back(client) for name in names}
+    of["passed_on"] = called_back(client, address_of(of["replied"]))
+    for name in names[3:]:
+        post(of[name])
+    post(of["passed_on"])
+    Callback.objects.filter(pk=of["missed"].pk).update(expires_at=Now())
+    ends = {"refused": "REJECTED", "expired": "EXPIRED", "delivered": "DELIVERED"}
+    for name, status in ends.items():
+        of[name].refresh_from_db()
+        of_reply = Delivery.objects.filter(message=of[name].reply)
+        Line.objects.filter(callback=of[name]).update(head_id=None)
+        of_reply.update(status="IN_FLIGHT")
+        of_reply.update(status=status, closed_on=today(), finished_at=Now())
+    Line.objects.filter(callback=of["ended"]).update(head_id=None)
+    Callback.objects.filter(pk=of["ended"].pk).update(delivery_id=1)
+    wanted = {
+        "WAITING": {"waiting"},
+        "REPLIED": {"replied"},
+        "PASSED_ON": {"passed_on"},
+        "DELIVERED": {"delivered"},
+        "REFUSED": {"refused"},
+        "EXPIRED": {"missed", "expired"},
+        "ENDED": {"ended"},
+    }
+    for state, expected in wanted.items():
+        listed = client.get(f"/api/v1/callbacks?state={state}").json()["items"]
+        assert {one["id"] for one in listed} == {of[name].pk for name in expected}
+        assert {one["state"] for one in listed} == {state}
+    admin = client_of_admin()
+    for query in ("stage=refused", f"q={of['refused'].message_id}", f"q={of['refused'].pk}"):
+        assert [*admin.get(f"/admin/delivery/callback/?{query}").context["cl"].result_list] == [of["refused"]]
+
+
+def test_a_subscriber_sees_no_callbacks(callback: Callback) -> None:
+    assert problem(client_of(factories.subscriber()).get("/api/v1/callbacks")) == (403, "forbidden")
+
+
+@pytest.mark.behaviour("6.10")
+def test_nobody_sees_a_token(client: Client, callback: Callback) -> None:
+    token = path_of(callback).rpartition("/")[2].encode()
+    passed_on = called_back(client, address_of(callback))
+    reply_id = post(callback).json()["id"]
+    manager = client_of()
+    pages = [
+        *("callbacks", f"callbacks/{callback.pk}", f"callbacks/{passed_on.pk}", "messages", "deliveries"),
+        *(f"messages/{one}" for one in (callback.message_id, passed_on.message_id, reply_id)),
+    ]
+    for page in pages:
+        answer = manager.get(f"/api/v1/{page}")
+        assert answer.status_code == 200
+        assert token not in answer.content
+        assert bytes(callback.token_hash).hex().encode() not in answer.content
+
+
+def test_replies_are_not_among_what_was_published(client: Client, callback: Callback) -> None:
+    post(callback)
+    assert Message.objects.count() == 2
+    for query in ("", "?outcome=ROUTED", f"?event_type={callback.event_type}"):
+        listed = client.get(f"/api/v1/messages{query}").json()["items"]
+        assert [one["id"] for one in listed] == [callback.message_id]

@@ -1,0 +1,381 @@
+"""A reply on its way to the original URL, and how callbacks end (contract 6.8)."""
+
+from datetime import timedelta
+
+import orjson
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test import Client
+
+from delivery.announcements import HELD_SECONDS, tell_of_held_lines
+from delivery.api.deliveries import AttemptSerializer
+from delivery.dispatch.claim import end_leases_of
+from delivery.dispatch.sweep import due_by_queue, still_due
+from delivery.maintenance import expiry, maintainer
+from delivery.maintenance.expiry import expire_replies, forget_callbacks, remove_ended_lines
+from delivery.models import OPEN_SHELF, Callback, Delivery, Lane, Line, Message, PageRead
+from delivery.operations import cancel_deliveries_of
+from delivery.status.callback_status import CallbackState
+from delivery.statuses import FINAL, DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import EventType, Publisher, Subscription
+from tests.support import factories
+from tests.support.api import JOB, RESULT, address_of, called_back, job_type, post, problem, publish
+from tests.support.receiver import Behaviour, Receiver, answer, close, reset, wait_until
+from tests.support.worker import Worker, attempts_of, begin_and_vanish, expire_lease, make_due, settlement, working
+
+THERE = "/done"
+
+DAY = timedelta(days=1)
+KEPT_DAYS = 14
+
+
+@pytest.fixture
+def committed_job(storage: None, publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def received_callback(client: Client, committed_job: EventType, receiver: Receiver) -> Callback:
+    return a_callback(client, receiver)
+
+
+def a_callback(client: Client, receiver: Receiver) -> Callback:
+    """Return a callback to the receiver, whose job is nobody's work any more."""
+    made = called_back(client, receiver.url(THERE))
+    cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
+    return made
+
+
+def reply_of(callback: Callback) -> Delivery:
+    callback.refresh_from_db()
+    return Delivery.objects.get(pk=callback.delivery_id or 0)
+
+
+def line_of(callback: Callback) -> Line:
+    return Line.objects.get(callback=callback)
+
+
+def wait_until_ended(callback: Callback) -> Delivery:
+    """Wait until the reply's delivery has ended, cutting every pause short; return it."""
+
+    def ended() -> bool:
+        make_due()
+        return reply_of(callback).status in FINAL
+
+    wait_until(ended, saying=lambda: reply_of(callback).__dict__)
+    return reply_of(callback)
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_reply_is_posted_as_it_came(received_callback: Callback, receiver: Receiver, worker: Worker) -> None:
+    reply_id = post(received_callback, X_Trace="7").json()["id"]
+    ended = wait_until_ended(received_callback)
+    (request,) = receiver.of(THERE)
+    assert (request.method, request.body) == ("POST", RESULT)
+    named = {name: request.headers[name] for name in ("content-type", "x-trace", "webhook-id", "webhook-attempt")}
+    assert named == {
+        "content-type": "application/json",
+        "x-trace": "7",
+        "webhook-id": f"dlv_{ended.pk}",
+        "webhook-attempt": "1",
+    }
+    assert (request.headers["broker-event-type"], request.headers["broker-message-id"]) == (JOB, str(reply_id))
+    assert not request.headers.keys() & {"webhook-signature", "webhook-sequence", "webhook-possible-duplicate"}
+    assert (ended.status, ended.sequence) == (DeliveryStatus.DELIVERED, None)
+    assert attempts_of(ended.pk) == [(1, 200)]
+
+
+def test_its_line_is_at_rest_afterwards_and_goes(
+    received_callback: Callback, receiver: Receiver, worker: Worker
+) -> None:
+    post(received_callback)
+    wait_until_ended(received_callback)
+    wait_until(lambda: remove_ended_lines() == 1)
+    assert not Line.objects.filter(lane=Lane.CALLBACK).exists()
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.parametrize(
+    ("status", "becomes"),
+    [(204, "DELIVERED"), (302, "3xxNOTSUPPORTED"), (404, "REJECTED"), (429, "REJECTED"), (410, "REJECTED")],
+)
+def test_what_ends_a_reply(
+    received_callback: Callback, receiver: Receiver, worker: Worker, client: Client, status: int, becomes: str
+) -> None:
+    receiver.on(THERE, answer(status), answer(200))
+    post(received_callback)
+    ended = wait_until_ended(received_callback)
+    assert (ended.status, attempts_of(ended.pk)) == (becomes, [(1, status)])
+    state = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()["state"]
+    assert state == (CallbackState.DELIVERED if becomes == "DELIVERED" else CallbackState.REFUSED)
+
+
+@pytest.mark.behaviour("6.8")
+@pytest.mark.parametrize("behaviour", [answer(500), answer(503), answer(599), answer(600), close, reset])
+def test_whatever_else_happens_it_is_tried_again(
+    received_callback: Callback, receiver: Receiver, worker: Worker, behaviour: Behaviour
+) -> None:
+    receiver.on(THERE, behaviour, behaviour, answer(200))
+    post(received_callback)
+    ended = wait_until_ended(received_callback)
+    assert (ended.status, ended.attempts) == (DeliveryStatus.DELIVERED, 3)
+    requests = receiver.of(THERE)
+    assert {request.headers["webhook-id"] for request in requests} == {f"dlv_{ended.pk}"}
+    assert [request.headers["webhook-attempt"] for request in requests] == ["1", "2", "3"]
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_reply_to_an_unreachable_url_waits_ever_longer_and_is_visible(
+    received_callback: Callback, receiver: Receiver, worker: Worker, client: Client
+) -> None:
+    receiver.close_port()
+    post(received_callback)
+    wait_until(lambda: line_of(received_callback).failures >= 2)
+    waiting = client.get(f"/api/v1/callbacks/{received_callback.pk}").json()
+    assert waiting["state"] == CallbackState.REPLIED
+    assert waiting["delivery"]["status"] == "PENDING"
+    assert waiting["delivery"]["attempts"] >= 2
+    assert "no answer" in waiting["delivery"]["reason"]
+    assert {"number", "error"} <= waiting["delivery"]["history"][0].keys() == {*AttemptSerializer.Meta.fields}
+    receiver.open_port()
+    assert wait_until_ended(received_callback).status == DeliveryStatus.DELIVERED
+    assert client.get(f"/api/v1/callbacks/{received_callback.pk}").json()["state"] == CallbackState.DELIVERED
+
+
+@pytest.mark.behaviour("6.8")
+def test_one_unreachable_url_holds_up_no_other(
+    client: Client, received_callback: Callback, receiver: Receiver, worker: Worker
+) -> None:
+    gate = receiver.gate(THERE)
+    other = a_callback(client, receiver)
+    post(received_callback)
+    wait_until(lambda: receiver.of(THERE))
+    post(other, b"second")
+    assert wait_until_ended(other).status == DeliveryStatus.DELIVERED
+    gate.open()
+    assert wait_until_ended(received_callback).status == DeliveryStatus.DELIVERED
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_reply_under_way_when_a_worker_vanished_is_sent_again_and_flagged(
+    received_callback: Callback, receiver: Receiver
+) -> None:
+    post(received_callback)
+    begin_and_vanish(line_of(received_callback))
+    assert reply_of(received_callback).status == DeliveryStatus.IN_FLIGHT
+    assert due_by_queue() == {}
+    expire_lease(line_of(received_callback))
+    assert due_by_queue() == {"callbacks": [line_of(received_callback).pk]}
+    with working():
+        ended = wait_until_ended(received_callback)
+    (request,) = receiver.of(THERE)
+    assert request.is_flagged
+    assert (request.delivery_id, ended.status) == (ended.pk, DeliveryStatus.DELIVERED)
+
+
+def test_a_reply_whose_end_was_recorded_is_not_sent_again(received_callback: Callback, receiver: Receiver) -> None:
+    post(received_callback)
+    driven, delivery, _ = begin_and_vanish(line_of(received_callback))
+    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    expire_lease(line_of(received_callback))
+    with working():
+        wait_until(lambda: remove_ended_lines() == 1)
+    assert receiver.of(THERE) == []
+
+
+@pytest.mark.behaviour("6.8")
+def test_no_reply_is_lost_while_workers_come_and_go(
+    client: Client, received_callback: Callback, receiver: Receiver
+) -> None:
+    callbacks = [received_callback, *(a_callback(client, receiver) for _ in range(19))]
+    for number, one in enumerate(callbacks):
+        post(one, b"%d" % number)
+        if number % 2:
+            begin_and_vanish(line_of(one))
+    assert end_leases_of("vanished") == 10
+    for some in (1, 8, 15):
+        with working():
+            wait_until(lambda some=some: len(receiver.of(THERE)) >= some)  # type: ignore[misc]
+    with working():
+        assert {wait_until_ended(one).status for one in callbacks} == {DeliveryStatus.DELIVERED}
+    assert {int(body) for body in receiver.bodies(THERE)} == {*range(20)}
+    repeated = [one for one in receiver.of(THERE) if one.is_flagged]
+    assert len(receiver.of(THERE)) == 20
+    assert len(repeated) == 10
+
+
+def test_a_reply_that_expired_while_it_waited_is_not_sent(
+    received_callback: Callback, receiver: Receiver, worker: Worker
+) -> None:
+    receiver.close_port()
+    post(received_callback)
+    wait_until(lambda: line_of(received_callback).held_since)
+    Callback.objects.update(expires_at=Now())
+    wait_until(expire_replies)
+    receiver.open_port()
+    make_due()
+    assert reply_of(received_callback).status == DeliveryStatus.EXPIRED
+    wait_until(lambda: remove_ended_lines() == 1)
+    assert receiver.of(THERE) == []
+
+
+def test_a_reply_is_found_when_its_wake_was_lost_and_once_its_pause_is_over(received_callback: Callback) -> None:
+    post(received_callback)
+    line = line_of(received_callback)
+    assert due_by_queue() == {"callbacks": [line.pk]}
+    assert still_due([line.pk]) == [line.pk]
+    Line.objects.filter(pk=line.pk).update(due_at=Now() + timedelta(hours=1))
+    assert due_by_queue() == {}
+    assert still_due([line.pk]) == []
+    make_due()
+    assert due_by_queue() == {"callbacks": [line.pk]}
+
+
+def test_a_reply_is_no_published_message(received_callback: Callback, client: Client) -> None:
+    reply_id = post(received_callback).json()["id"]
+    listed = [one["id"] for one in client.get("/api/v1/messages").json()["items"]]
+    assert listed == [received_callback.message_id]
+    assert client.get(f"/api/v1/messages/{reply_id}").json()["answers"] == received_callback.message_id
+    assert publish(client, b"{}", event=JOB).status_code == 202
+    assert Message.objects.count() == 3
+
+
+@pytest.fixture
+def job(publisher: Publisher) -> EventType:
+    return job_type()
+
+
+@pytest.fixture
+def callback(client: Client, job: EventType) -> Callback:
+    return called_back(client)
+
+
+def grow_older(days: int) -> None:
+    """Let so many days pass for every callback."""
+    Callback.objects.update(created_at=F("created_at") - days * DAY, expires_at=F("expires_at") - days * DAY)
+
+
+def reply_line() -> Line:
+    return Line.objects.get(lane=Lane.CALLBACK)
+
+
+@pytest.mark.behaviour("6.8")
+def test_a_reply_that_nobody_takes_in_fourteen_days_expires(callback: Callback) -> None:
+    grow_older(13)
+    post(callback)
+    grow_older(13)
+    assert expire_replies() == 0, "it has fourteen days of its own"
+    Delivery.objects.filter(subscription=None).update(reason="answered 503")
+    grow_older(1)
+    assert expire_replies() == 1
+    ended = Delivery.objects.get(subscription=None)
+    assert (ended.status, ended.reason) == (DeliveryStatus.EXPIRED, "not taken in time: answered 503")
+    assert ended.finished_at is not None
+    assert ended.closed_on < OPEN_SHELF
+    assert (reply_line().head_id, reply_line().due_at, reply_line().held_since) == (None, None, None)
+    assert expire_replies() == 0
+
+
+@pytest.mark.behaviour("6.8", "6.10")
+def test_a_callback_that_nobody_replies_to_ends_after_fourteen_days(callback: Callback) -> None:
+    grow_older(14)
+    assert expire_replies() == 0
+    assert problem(post(callback)) == (410, "callback_expired")
+
+
+def test_a_reply_under_way_does_not_expire(callback: Callback) -> None:
+    post(callback)
+    grow_older(14)
+    Delivery.objects.filter(subscription=None).update(status=DeliveryStatus.IN_FLIGHT)
+    assert expire_replies() == 0
+
+
+def test_replies_under_way_do_not_keep_others_from_expiring(
+    client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one in (callback, called_back(client)):
+        assert post(one).status_code == 201
+    grow_older(14)
+    oldest = Line.objects.filter(lane=Lane.CALLBACK).earliest("id")
+    Line.objects.filter(pk=oldest.pk).update(due_at=Now() - DAY)
+    Delivery.objects.filter(line=oldest).update(status=DeliveryStatus.IN_FLIGHT)
+    monkeypatch.setattr(expiry, "EXPIRE", expiry.EXPIRE.replace(f"LIMIT {expiry.SLICE}", "LIMIT 1"))
+    assert expire_replies() == 1
+
+
+def test_the_line_of_a_reply_goes_once_it_has_ended(callback: Callback) -> None:
+    post(callback)
+    assert remove_ended_lines() == 0
+    PageRead.objects.create(line=reply_line(), delivery_ids=[1])
+    Line.objects.filter(lane=Lane.CALLBACK).update(head_id=None, lease_until=Now())
+    assert remove_ended_lines() == 0, "its driver has not let it go"
+    Line.objects.filter(lane=Lane.CALLBACK).update(lease_until=None)
+    others = Line.objects.exclude(lane=Lane.CALLBACK).count()
+    assert remove_ended_lines() == 1
+    assert (Line.objects.count(), PageRead.objects.count()) == (others, 0)
+
+
+def test_callbacks_are_forgotten_once_they_ended_long_ago(callback: Callback) -> None:
+    grow_older(14 + KEPT_DAYS - 1)
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 0
+    grow_older(1)
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 1
+    assert not Callback.objects.exists()
+
+
+def test_a_callback_whose_reply_is_not_delivered_yet_is_not_forgotten(callback: Callback) -> None:
+    post(callback)
+    grow_older(100)
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 0
+
+
+@pytest.mark.parametrize("replied", [False, True])
+def test_a_chain_is_forgotten_slice_by_slice(
+    storage: None, client: Client, callback: Callback, monkeypatch: pytest.MonkeyPatch, replied: bool
+) -> None:
+    chain = [callback]
+    for _ in range(3):
+        chain.append(called_back(client, address_of(chain[-1])))
+    if replied:
+        post(chain[-1])
+    grow_older(100)
+    expire_replies()
+    remove_ended_lines()
+    monkeypatch.setattr(expiry, "FORGET", expiry.FORGET.replace(f"LIMIT {expiry.SLICE}", "LIMIT 1"))
+    assert forget_callbacks(keep_days=KEPT_DAYS) == 4
+
+
+def test_maintenance_does_all_of_it(storage: None, callback: Callback) -> None:
+    post(callback)
+    grow_older(100)
+    maintainer.maintain(keep_days=KEPT_DAYS)
+    assert Delivery.objects.get(subscription=None).status == DeliveryStatus.EXPIRED
+    assert not Callback.objects.exists()
+    assert not Line.objects.filter(lane=Lane.CALLBACK).exists()
+
+
+@pytest.mark.behaviour("5.7", "6.8")
+def test_a_callbacks_line_held_for_over_a_minute_is_told_with_its_callback(
+    storage: None, publisher: Publisher, client: Client, receiver: Receiver, long_pauses: None
+) -> None:
+    job_type()
+    callback = called_back(client, receiver.url(THERE))
+    factories.subscription(endpoint=receiver.url("/ops"), event_pattern="Broker.Line.*")
+    receiver.on(THERE, answer(503))
+    post(callback)
+    lines = Line.objects.filter(callback=callback)
+    with working():
+        wait_until(lambda: lines.filter(lease_until=None, held_since__isnull=False).exists())
+    lines.update(held_since=Now() - timedelta(seconds=HELD_SECONDS))
+    assert (tell_of_held_lines(), tell_of_held_lines()) == (1, 0)
+    receiver.on(THERE, answer(200))
+    with working():
+        make_due()
+        wait_until(lambda: len(receiver.of("/ops")) == 2)
+    told = [(one.headers["broker-event-type"], orjson.loads(one.body)) for one in receiver.of("/ops")]
+    assert [(kind, says["callback"], "subscriber" in says) for kind, says in told] == [
+        ("Broker.Line.Paused", callback.pk, False),
+        ("Broker.Line.Resumed", callback.pk, False),
+    ]

@@ -1,0 +1,1 @@
+"""Requests that every API and every admin page refuses, logging, egress, connections."""

@@ -1,0 +1,312 @@
+"""Bad input and unknown ids in the admin, and its navigation."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import cycle
+
+import pytest
+from django.contrib import admin as site
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.models import LogEntry
+from django.db.models import Model
+from django.forms import ModelForm
+from django.test import Client
+from django.urls import reverse
+
+from broker_project.navigation import GROUPS
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
+from tests.support import factories
+from tests.support.admin import browser_with
+from tests.support.api import Answer
+from tests.support.bad_input.configuration import BROKEN_ENDPOINTS, BROKEN_FILTERS, BROKEN_SCRIPTS, NAMES, PRIVATE
+
+pytestmark = pytest.mark.django_db
+
+CONFIGURED: tuple[type[Model], ...] = (EventType, Publisher, Subscriber, Subscription, RetryPolicy)
+DEEP = "[" * 2000 + "]" * 2000
+STORED: tuple[type[Model], ...] = (*CONFIGURED, ApiKey, LogEntry)
+
+UNKNOWN = ("abc", "9" * 20, "9" * 5000, "_31", "½")
+"""No number, one too large for the database, one too long to be read, what the admin's addresses quote, no digit."""
+MODELS = [*site.site._registry]
+DJANGOS_OWN = ("change/", "history/", "delete/")
+NEW_REPLAY = "/admin/delivery/replay/new/"
+
+ANYWHERE = {
+    "NUL": "a\0b",
+    "a lone surrogate": "\\ud800",
+    "2,000 levels": DEEP,
+    "5,000 digits": "9" * 5000,
+    "a very long text": "x" * 200_000,
+    "an emoji": "\U0001f600",
+    "NaN": "NaN",
+    "Infinity": "Infinity",
+    "1e400": "1e400",
+    "a date": "2026-13-45",
+}
+IN_JSON = {
+    **{what: ANYWHERE[what] for what in ("2,000 levels", "5,000 digits", "NaN", "Infinity", "1e400")},
+    "NUL": '{"a": "\\u0000"}',
+    "NUL as a key": '{"\\u0000": "a"}',
+    "a lone surrogate": '{"a": "\\ud800"}',
+    "a lone surrogate as a key": '{"\\ud800": "a"}',
+    "a raw NUL": '{"a": "\0"}',
+    "a list": '["a"]',
+    "a text": '"a"',
+    "a number": "5",
+    "true": "true",
+    "truncated": '{"a": ',
+    "something after the end": "{} x",
+    "900 levels": '{"a": ' * 900 + "1" + "}" * 900,
+    "a number of 5,000 digits inside": '{"a": ' + "9" * 5000 + "}",
+}
+OF_FIELDS = {
+    "endpoint": (*BROKEN_ENDPOINTS, *(f"http://{host}/" for host in PRIVATE)),
+    "filter": tuple(BROKEN_FILTERS.values()),
+    "script": tuple(BROKEN_SCRIPTS.values()),
+    "name": tuple(name for name in NAMES if name.strip() == name),
+}
+"""What the API refuses of these; a browser's blanks and line ends at either end are left off by every form."""
+
+
+@pytest.fixture
+def there() -> dict[type[Model], Model]:
+    """Return one of each that can be configured."""
+    wanted = factories.subscription()
+    return {
+        EventType: factories.event_type("Order.Paid"),
+        Publisher: factories.publisher("shop"),
+        Subscriber: wanted.subscriber,
+        Subscription: wanted,
+        RetryPolicy: factories.retry_policy("own"),
+    }
+
+
+def root_of(model: type[Model]) -> str:
+    return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist")
+
+
+def page_of(one: Model) -> str:
+    return f"{root_of(type(one))}{one.pk}/change/"
+
+
+def form_at(admin: Client, page: str) -> "ModelForm[Model]":
+    """Return the form that a page shows."""
+    form: ModelForm[Model] = admin.get(page).context["adminform"].form
+    return form
+
+
+def filled(form: "ModelForm[Model]") -> dict[str, object]:
+    """Return what a browser would send of a form that nobody has touched."""
+    shown = {name: form[name].value() for name in form.fields}
+    return {name: value for name, value in shown.items() if value is not None and value is not False}
+
+
+def stored() -> list[object]:
+    """Return all that is configured, and what was done in the admin."""
+    return [[*model._default_manager.order_by("pk").values()] for model in STORED]
+
+
+@pytest.mark.parametrize("model", CONFIGURED, ids=lambda model: model.__name__)
+def test_no_value_of_all_fields_is_a_server_error(
+    admin: Client, model: type[Model], there: dict[type[Model], Model]
+) -> None:
+    pages = (page_of(there[model]), f"{root_of(model)}add/")
+    form = form_at(admin, pages[0])
+    for value, address in zip(ANYWHERE.values(), cycle(pages), strict=False):
+        answer = admin.post(address, dict.fromkeys(form.fields, value))
+        assert (answer.status_code, bool(answer.context["adminform"].form.errors)) == (200, True), value[:60]
+
+
+@pytest.mark.parametrize(("model", "name"), [(EventType, "schema"), (Subscriber, "headers"), (Subscription, "headers")])
+def test_json_that_the_api_refuses_is_an_error_of_the_form(
+    admin: Client, model: type[Model], name: str, there: dict[type[Model], Model]
+) -> None:
+    refusing = refusals_of(form_at(admin, page_of(there[model])), there[model])
+    assert refusing() == set()
+    assert [what for what, value in IN_JSON.items() if name not in refusing(**{name: value})] == []
+
+
+def test_a_page_shows_again_the_json_that_it_refuses(admin: Client, there: dict[type[Model], Model]) -> None:
+    page = page_of(there[Subscriber])
+    form, before = form_at(admin, page), stored()
+    answers = {what: admin.post(page, {**filled(form), "headers": value}) for what, value in IN_JSON.items()}
+    assert {what for what, answer in answers.items() if refused(answer) != {"headers"}} == set()
+    assert stored() == before
+
+
+@pytest.mark.parametrize("name", ["endpoint", "filter", "script"])
+def test_what_the_api_refuses_of_a_subscription_is_an_error_of_the_form(
+    admin: Client, name: str, there: dict[type[Model], Model]
+) -> None:
+    refusing = refusals_of(form_at(admin, page_of(there[Subscription])), there[Subscription])
+    assert refusing() == set()
+    values = [value for value in OF_FIELDS[name] if value.strip() == value]
+    assert [value for value in values if name not in refusing(**{name: value})] == []
+
+
+@pytest.mark.parametrize("model", [EventType, Publisher, Subscriber, RetryPolicy], ids=lambda model: model.__name__)
+def test_no_name_is_taken_that_could_not_stand_in_an_address(
+    admin: Client, model: type[Model], there: dict[type[Model], Model]
+) -> None:
+    page = f"{root_of(model)}add/"
+    form, before = form_at(admin, page), stored()
+    refusing, names = refusals_of(form), [name for name in OF_FIELDS["name"] if name]
+    assert [name for name in names if "name" not in refusing(name=name)] == []
+    assert "name" in refused(admin.post(page, {**filled(form), "name": names[0]}))
+    assert stored() == before
+
+
+def refusals_of(form: "ModelForm[Model]", one: Model | None = None) -> Callable[..., set[str]]:
+    """Return what tells which fields a form refuses, of itself with some changes, about this one or a new one."""
+    untouched = filled(form)
+
+    def refusing(**changes: str) -> set[str]:
+        again = one and type(one)._default_manager.get(pk=one.pk)
+        return set(type(form)({**untouched, **changes}, instance=again).errors)
+
+    return refusing
+
+
+def refused(answer: Answer) -> set[str]:
+    """Return the fields of which the page of a form says that they are wrong."""
+    assert answer.status_code == 200
+    return set(answer.context["adminform"].form.errors)
+
+
+@pytest.mark.parametrize("model", [*site.site._registry], ids=lambda model: model._meta.label_lower)
+def test_no_list_is_a_server_error_whatever_its_address_asks_for(admin: Client, model: type[Model]) -> None:
+    filters = [parameter_of(one) for one in site.site._registry[model].list_filter]
+    for name in ("q", "p", "o", *filters):
+        for value in ("a\0b", "9" * 5000):
+            answer = admin.get(root_of(model), {name: value})
+            assert answer.status_code in {200, 302, 400}, (name, value[:40])
+
+
+def parameter_of(one: object) -> str:
+    """Return what a filter is called in an address, as far as its declaration tells."""
+    return str(one[0] if isinstance(one, tuple) else getattr(one, "parameter_name", one))
+
+
+@pytest.mark.parametrize("kind", EventKind)
+def test_a_subscription_of_nothing_is_no_server_error(admin: Client, kind: EventKind) -> None:
+    wanted, before = factories.subscription(event_type=factories.event_type(kind=kind)), LogEntry.objects.count()
+    for form in ({}, {"event_type": "a"}, {"event_type": "9" * 30, "subscriber": "\0"}, {"subscriber": str(wanted.pk)}):
+        answer = admin.post(f"{root_of(Subscription)}add/", form)
+        assert (answer.status_code, bool(answer.context["adminform"].form.errors)) == (200, True)
+    assert (Subscription.objects.count(), LogEntry.objects.count()) == (1, before)
+
+
+def name_of(model: type[Model]) -> str:
+    return model._meta.label_lower
+
+
+def actions_on_one() -> Iterator[str]:
+    """Return the addresses of what the pages of rows offer, without the rows' ids."""
+    for model, one in site.site._registry.items():
+        paths = (str(known.pattern).partition("<path:object_id>/")[2] for known in one.get_urls())
+        yield from (root_of(model) + "{}/" + path for path in paths if path and path not in DJANGOS_OWN)
+
+
+@pytest.mark.parametrize("page", ["change", "history", "delete"])
+@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_a_page_of_what_does_not_exist_leads_away_or_is_refused(admin: Client, model: type[Model], page: str) -> None:
+    for unknown, method in zip(UNKNOWN, cycle(("GET", "POST")), strict=False):
+        answer = admin.generic(method, f"{root_of(model)}{unknown}/{page}/")
+        assert answer.status_code in {302, 403, 404}, (method, unknown)
+
+
+def test_whoever_asks_for_what_does_not_exist_is_told(admin: Client) -> None:
+    answer = admin.get("/admin/subscriptions/subscription/abc/change/", follow=True)
+    assert "subscription with ID “abc”" in answer.content.decode()
+
+
+@pytest.mark.parametrize("action", [*actions_on_one()])
+def test_an_action_on_what_does_not_exist_finds_nothing(admin: Client, action: str) -> None:
+    for unknown in UNKNOWN:
+        assert admin.post(action.format(unknown), {"_form_submitted": "on"}).status_code == 404, unknown
+    assert admin.get(action.format(UNKNOWN[0]), headers={"HX-Request": "true"}).status_code in {200, 404}
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_a_list_narrowed_by_what_does_not_exist_shows_nothing_of_it(admin: Client, model: type[Model]) -> None:
+    links = {field.name for field in model._meta.get_fields() if field.is_relation and not field.auto_created}
+    names = [*(f"{link}__id__exact" for link in links), "message__id", "q"]
+    for name, unknown in {*zip(names, cycle(UNKNOWN), strict=False), *zip(cycle(names), UNKNOWN, strict=False)}:
+        shown = admin.get(root_of(model), {name: unknown})
+        assert shown.status_code in {200, 400} or shown.get("Location", "").endswith("?e=1"), (name, unknown)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=name_of)
+def test_what_is_chosen_in_a_list_and_cannot_exist_is_refused(admin: Client, model: type[Model]) -> None:
+    factories.subscription()
+    for action in site.site._registry[model].actions or ():
+        for unknown in UNKNOWN:
+            chosen = {"action": action, ACTION_CHECKBOX_NAME: [unknown], "confirmed": "yes"}
+            assert admin.post(root_of(model), chosen).status_code in {200, 302, 400}, (action, unknown)
+
+
+@pytest.mark.parametrize("field", ["subscriber", "subscription", "event_type"])
+@pytest.mark.parametrize("unknown", UNKNOWN)
+def test_a_replay_of_what_does_not_exist_is_an_error_of_the_form(admin: Client, field: str, unknown: str) -> None:
+    answer = admin.post(NEW_REPLAY, {"statuses": ["REJECTED"], field: unknown})
+    assert (answer.status_code, [*answer.context["form"].errors][:1]) == (200, [field])
+    assert admin.get(NEW_REPLAY, {field: unknown}).status_code == 200
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+def test_the_filter_lab_takes_what_does_not_exist(admin: Client, unknown: str) -> None:
+    lab = reverse("admin:delivery_message_filter_lab")
+    for field in ("event_type", "message", "subscription"):
+        assert admin.get(lab, {field: unknown}).status_code in {200, 404}
+        assert admin.post(lab, {field: unknown}).status_code == 200
+    assert admin.get(lab, {"message": unknown, "event_type": unknown}).status_code in {200, 404}
+
+
+@pytest.mark.parametrize("unknown", UNKNOWN)
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ("subscription", "subscriber"),
+        ("subscription", "event_type"),
+        ("subscription", "retry_policy"),
+        ("apikey", "publisher"),
+        ("apikey", "subscriber"),
+        ("publisher", "event_types"),
+    ],
+)
+def test_a_form_of_what_is_configured_names_what_does_not_exist(
+    admin: Client, model: str, field: str, unknown: str
+) -> None:
+    address = f"/admin/subscriptions/{model}/add/"
+    answer = admin.post(address, {field: unknown})
+    assert answer.status_code == 200
+    assert field in answer.context["adminform"].form.errors
+    assert admin.get(address, {field: unknown}).status_code == 200
+    assert not Subscription.objects.exists()
+
+
+def test_every_page_in_the_side_bar_opens(admin: Client) -> None:
+    links = [item["link"] for group in admin.get("/admin/").context["sidebar_navigation"] for item in group["items"]]
+    assert len(links) == sum(map(len, GROUPS.values()))
+    assert {link: admin.get(link).status_code for link in links} == dict.fromkeys(links, 200)
+
+
+def test_pages_have_the_styles_that_the_theme_lacks(admin: Client) -> None:
+    styles = "/static/broker_project/admin.css"
+    assert f'<link href="{styles}" rel="stylesheet">' in admin.get("/admin/").text
+    with closing(admin.get(styles)) as answer:
+        assert (answer.status_code, answer["Content-Type"]) == (200, 'text/css; charset="utf-8"')
+
+
+@pytest.mark.parametrize("permissions", [(), ("subscriptions.view_subscriber",)], ids=["none", "to look"])
+def test_a_refusal_says_so_and_whom_to_ask_and_leads_back(permissions: tuple[str, ...]) -> None:
+    refused = browser_with(*permissions).get("/admin/subscriptions/subscriber/add/")
+    assert (refused.status_code, refused["Cache-Control"]) == (403, "no-store")
+    for told in (
+        "You have not the permission to do this",
+        "Nothing has been changed.",
+        "ask one for what you need",
+        'href="/admin/"',
+    ):
+        assert told in refused.text

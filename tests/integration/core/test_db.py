@@ -1,0 +1,60 @@
+"""Connections lent by the pool: asked whether they answer only where there is reason to."""
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from psycopg_pool import ConnectionPool
+
+from broker_project.core.db import give_connection_back
+from tests.support.database import another_connection
+from tests.support.receiver import wait_until
+
+SESSIONS = "SELECT FROM pg_stat_activity WHERE pid = %s"
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sessions that were asked whether they answer."""
+    found: list[int] = []
+    ask = ConnectionPool.check_connection
+
+    def note(one: "psycopg.Connection[object]") -> None:
+        found.append(one.info.backend_pid)
+        ask(one)
+
+    monkeypatch.setattr(ConnectionPool, "check_connection", staticmethod(note))
+    return found
+
+
+def session() -> int:
+    """Borrow a connection, say whose it is, and give it back."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        (found,) = cursor.fetchone()
+    give_connection_back()
+    return int(found)
+
+
+def test_one_that_says_nothing_is_not_asked(asked: list[int]) -> None:
+    assert {session() for _ in range(20)}
+    assert not asked
+
+
+def test_one_that_was_ended_is_asked_and_replaced(asked: list[int]) -> None:
+    ended = session()
+    with another_connection() as elsewhere:
+        elsewhere.execute("SELECT pg_terminate_backend(%s)", [ended])
+        wait_until(lambda: not elsewhere.execute(SESSIONS, [ended]).fetchall())
+    assert ended not in {session() for _ in range(20)}
+    assert asked == [ended]
+
+
+def test_one_in_a_transaction_is_kept() -> None:
+    with transaction.atomic():
+        session()
+        assert connection.connection is not None
+        session()
+    session()
+    assert connection.connection is None

@@ -1,0 +1,204 @@
+"""Whatever sends requests sends none to an address that is out of reach, and says so: lines, replies, calls and all.
+
+Nothing is lost by it, and no order: it counts as no answer, tried again after the longest pause.
+"""
+
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
+
+from broker_project.core.egress import EgressPolicy, networks_in
+from delivery.health_probe import Monitors
+from delivery.models import Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.operations import cancel_deliveries_of
+from subscriptions import edit
+from subscriptions.models import EventKind, EventType, Subscription
+from tests.support import factories
+from tests.support.api import PATH, called_back, client_of, job_type, post, problem, publish
+from tests.support.receiver import PATIENCE, Receiver, wait_until
+from tests.support.volatile import VOLATILE, all_is_known, counted, work
+from tests.support.worker import (
+    attempts_of,
+    end_pauses_far_off,
+    hurry_until_done,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+INTERNET = EgressPolicy()
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+WHY = "Address not allowed (loopback)"
+SHORTEST, LONGEST = timedelta(seconds=45), timedelta(seconds=61)
+"""Of the longest pause, 60 s, up to a fifth of which may be missing."""
+
+pytestmark = pytest.mark.usefixtures("storage")
+
+
+@pytest.fixture
+def wanted(receiver: Receiver) -> Subscription:
+    return factories.subscription(endpoint=receiver.url("/hook"))
+
+
+def is_far(due_at: datetime | None) -> bool:
+    """Tell whether it is due after the longest pause; the database is on this machine."""
+    assert due_at
+    return SHORTEST < due_at - timezone.now() < LONGEST
+
+
+@pytest.mark.behaviour("4.8")
+def test_a_line_is_held_after_one_try_for_as_long_as_may_be(
+    wanted: Subscription, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish_numbered(wanted.event_type, 3)
+    with working(reach=INTERNET):
+        line = wait_until_held(wanted.subscriber)
+    first = Delivery.objects.oldest_first()[0]
+    told = {"host": "127.0.0.1", "of": f"dlv_{first.pk}", "addresses": {"127.0.0.1": "loopback"}}
+    assert str(told)[1:-1] in caplog.text
+    assert (line.held_reason, first.reason) == (f"no answer: {WHY}",) * 2
+    assert (statuses(wanted), attempts_of(first.pk)) == (["PENDING"] * 3, [(1, None)])
+    assert (Attempt.objects.get().error, first.uncertain, is_far(line.due_at)) == (f"no answer: {WHY}", False, True)
+    assert receiver.log == []
+
+
+@pytest.mark.behaviour("4.9", "4.10")
+def test_a_change_of_the_endpoint_makes_it_due_at_once_and_nothing_is_out_of_order(
+    wanted: Subscription, receiver: Receiver
+) -> None:
+    endpoint = wanted.endpoint
+    Subscription.objects.update(endpoint=endpoint.replace(HERE, ELSEWHERE))
+    bodies = publish_numbered(wanted.event_type, 5)
+    with working(reach=EgressPolicy(networks_in(HERE))):
+        wait_until_held(wanted.subscriber)
+        end_pauses_far_off(wanted.subscriber)
+        edit.change(Subscription.objects.filter(pk=wanted.pk), changes={"endpoint": endpoint})
+        wait_until_done()
+    assert (receiver.bodies("/hook"), [one.sequence for one in receiver.log]) == (bodies, [1, 2, 3, 4, 5])
+    assert not any(one.is_flagged for one in receiver.log), "the first one had not been sent"
+
+
+def test_what_others_are_told_of_it(wanted: Subscription) -> None:
+    assert wanted.event_type
+    publish(
+        client_of(till := factories.publisher(event_types=[wanted.event_type])), b"{}", event=wanted.event_type.name
+    )
+    with working(reach=INTERNET):
+        wait_until_held(wanted.subscriber)
+    delivery = Delivery.objects.get()
+
+    def told(by: Client) -> str:
+        message = by.get(f"/api/v1/messages/{delivery.message_id}").json()
+        return str(message["deliveries"][0]["reason"])
+
+    assert (told(client_of(till)), told(client_of())) == ("no answer: its address is not allowed", f"no answer: {WHY}")
+    own = client_of(wanted.subscriber).get(f"/api/v1/deliveries/{delivery.pk}").json()
+    assert (own["reason"], HERE in str(own)) == (f"no answer: {WHY}", False)
+
+
+@pytest.mark.behaviour("5.3")
+def test_what_is_retried_apart_is_so_after_the_longest_pause(receiver: Receiver) -> None:
+    policy = factories.retry_policy(
+        on_no_answer="RETRY_LANE", schedule=[1.0, 3600.0], max_retries=5, on_exhausted="FAIL", jitter=0.0
+    )
+    wanted = factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
+    publish_numbered(wanted.event_type, 2)
+    with working(reach=INTERNET):
+        wait_until(lambda: Delivery.objects.filter(attempts=1, line__lane=Lane.RETRY).count() == 2)
+    assert Delivery.objects.filter(due_at__gt=Now() + timedelta(minutes=59)).count() == 2
+    assert receiver.log == []
+    with working():
+        hurry_until_done()
+    assert sorted(receiver.bodies("/hook")) == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("6.4", "6.5")
+def test_of_a_queue_group_others_take_it_and_where_nobody_can_it_waits_for_long(receiver: Receiver) -> None:
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    out = factories.subscription(event_type=kind, endpoint=receiver.url("/out").replace(HERE, ELSEWHERE))
+    reachable = factories.subscription(event_type=kind, endpoint=receiver.url("/in"))
+    with working(reach=EgressPolicy(networks_in(HERE))):
+        publish_bodies(kind, *(b"%d" % number for number in range(10)))
+        wait_until_done()
+        assert len(receiver.of("/in")) == 10
+        Subscription.objects.filter(pk=reachable.pk).update(status="INACTIVE")
+        publish_bodies(kind, b"nobody's")
+        wait_until(lambda: Delivery.objects.open().filter(subscription=out, attempts=1).exists())
+        wait_until(lambda: Delivery.objects.open().filter(subscription=out, status="PENDING").exists())
+    group, waiting = QueueGroup.objects.get(), Delivery.objects.open().get(subscription=out)
+    assert (waiting.reason, is_far(group.due_at)) == (f"no answer: {WHY}", True)
+
+
+@pytest.mark.behaviour("6.8")
+def test_no_reply_goes_there(client: Client, publisher: Any, receiver: Receiver) -> None:
+    job_type()
+    callback = called_back(client, receiver.url("/done"))
+    cancel_deliveries_of(Subscription.objects.get().pk, reason="done")
+    post(callback)
+    with working(reach=INTERNET):
+        wait_until(lambda: Line.objects.filter(callback=callback, held_since__isnull=False, lease_until=None).exists())
+    line = Line.objects.get(callback=callback)
+    assert (line.held_reason, is_far(line.due_at), receiver.log) == (f"no answer: {WHY}", True, [])
+    with working():
+        hurry_until_done()
+    assert len(receiver.of("/done")) == 1
+
+
+@pytest.mark.behaviour("5.6")
+def test_no_monitor_is_asked_there(receiver: Receiver) -> None:
+    monitors = Monitors(INTERNET)
+    monitors.ask(1, receiver.url("/up"), timezone.now())
+    wait_until(monitors._asked[1].answer.done)
+    assert monitors._asked[1].answer.result().result.reason == WHY
+    assert (monitors.working(), receiver.log) == ({}, [])
+    assert monitors._loop
+    monitors._loop.stop()
+
+
+@pytest.mark.usefixtures("calls")
+@pytest.mark.behaviour("7.2")
+def test_no_call_goes_there(client: Client, receiver: Receiver, settings: Any) -> None:
+    settings.REACH = INTERNET
+    asked = factories.subscription(
+        event_type=factories.event_type("A.Call", EventKind.SYNC), endpoint=receiver.url(PATH)
+    )
+    began = time.monotonic()
+    answered = publish(client_of(), event="A.Call")
+    assert (problem(answered), answered["Broker-Outcome"]) == ((502, "endpoint_not_allowed"), "endpoint_not_allowed")
+    assert "loopback" not in answered.json()["detail"]
+    assert time.monotonic() < began + PATIENCE
+    delivery = Delivery.objects.get(subscription=asked)
+    assert (delivery.status, delivery.reason, delivery.uncertain) == ("FAILED", f"no answer: {WHY}", False)
+    assert receiver.log == []
+
+
+@pytest.mark.usefixtures("volatile")
+@pytest.mark.behaviour("2.9")
+def test_no_volatile_message_goes_there(
+    client: Client, event_type: EventType, receiver: Receiver, settings: Any
+) -> None:
+    settings.REACH = INTERNET
+    shop = factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
+    publish(client, b"{}", **VOLATILE)
+    assert work() == 1
+    wait_until(all_is_known)
+    assert (counted(shop), receiver.log) == ({"accepted": 1, "not_allowed": 1}, [])
+
+
+@pytest.mark.behaviour("4.13")
+def test_nothing_of_several_at_a_time_goes_there(receiver: Receiver) -> None:
+    several = factories.subscriber(processing="CONCURRENT", concurrency=4)
+    wanted = factories.subscription(several, endpoint=receiver.url("/hook"))
+    publish_numbered(wanted.event_type, 8)
+    with working(reach=INTERNET):
+        wait_until_held(several)
+    assert (receiver.log, set(statuses(wanted)), is_far(line_of(several).due_at)) == ([], {"PENDING"}, True)

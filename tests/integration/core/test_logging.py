@@ -1,0 +1,152 @@
+"""Errors as they are logged: what was refused, and not with which values, nor on which way where nothing failed."""
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from django.db import DatabaseError, OperationalError, connection
+from django.http import HttpResponse
+from django.test import Client
+from django.utils.log import log_response
+
+from subscriptions.models import Subscriber
+from tests.support.admin import admin_user
+
+SECRET = "confidential-0123456789"
+LINES = f"first\nTraceback (most recent call last):\n\nDETAIL: {SECRET}\n{SECRET}"
+"""What could be taken for another part of what is logged."""
+
+
+def constraint() -> None:
+    Subscriber.objects.create(name="café", description=SECRET, concurrency=-1)
+
+
+def duplicate() -> None:
+    for _ in range(2):
+        Subscriber.objects.create(name=SECRET)
+
+
+def wrong_number() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::int", [SECRET])
+
+
+def constraint_of_lines() -> None:
+    Subscriber.objects.create(name="café", description=LINES, concurrency=-1)
+
+
+def wrong_lines() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::int", [LINES])
+
+
+def out_of_range() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::date", [f"9-9-9\n{SECRET}"])
+
+
+def in_another_language() -> None:
+    """Fail with a text that nothing is found in."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DO $$ BEGIN RAISE EXCEPTION 'Zeile\nDÉTAIL : {SECRET}'; END $$")
+
+
+def wrong_json() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT %s::jsonb", [f'{{"key": {SECRET}}}'])
+
+
+FAILING = [
+    *(constraint, constraint_of_lines, duplicate, wrong_number, wrong_lines),
+    *(wrong_json, out_of_range, in_another_language),
+]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", FAILING)
+def test_a_logged_database_error_has_no_values(fails: Callable[[], None]) -> None:
+    logged = formatted("Server Error", raised=(failure := failure_of(fails)))
+    assert logged.count("Traceback") == 2, "that of the driver and that of Django"
+    assert f"django.db.utils.{type(failure).__name__}: {type(failure.__cause__).__name__} (" in logged
+    assert SECRET not in logged
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", FAILING)
+def test_nor_has_what_is_told_of_one(fails: Callable[[], None]) -> None:
+    failure = failure_of(fails)
+    events: list[dict[str, object]] = [{"reason": failure}, {"more": {"reasons": [failure, {"one": failure}]}}]
+    assert [SECRET in formatted({"event": "x", **event}) for event in events] == [False, False]
+    assert type(failure.__cause__).__name__ in formatted({"event": "x", **events[0]})
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("fails", [constraint, constraint_of_lines, duplicate, wrong_number, wrong_lines, wrong_json])
+@pytest.mark.parametrize("write", [str, repr])
+def test_nor_has_a_text_that_somebody_else_made_of_it(
+    fails: Callable[[], None], write: Callable[[object], str]
+) -> None:
+    text = write(failure_of(fails))
+    assert SECRET not in formatted({"event": "x", "reason": text})
+    assert SECRET not in formatted(f"Task failed: {text}")
+    assert SECRET not in formatted({"event": "x", "reasons": [text]})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_was_refused_is_told() -> None:
+    logged = formatted({"event": "x", "reason": failure_of(constraint)})
+    assert "CheckViolation (23514) new row for relation" in logged
+    assert "subscriber_concurrency" in logged
+
+
+def test_a_failure_of_a_connection_says_why() -> None:
+    assert "connection refused" in formatted({"event": "x", "reason": OperationalError("connection refused")})
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("path", "host", "status", "told"),
+    [
+        ("/admin/auth/user/", "testserver", 403, "Permission denied"),
+        ("/admin/second-factor/code/", "somebody.example", 400, "Invalid HTTP_HOST header"),
+    ],
+)
+def test_a_refused_request_has_one_line(
+    caplog: pytest.LogCaptureFixture, path: str, host: str, status: int, told: str
+) -> None:
+    browser = Client()
+    browser.force_login(admin_user(is_superuser=False))
+    assert browser.get(path, headers={"Host": host}).status_code == status
+    (line,) = [formatter().format(record) for record in caplog.records]
+    assert told in line
+    assert "Traceback" not in line
+
+
+def test_a_failed_request_has_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ZeroDivisionError) as bug:
+        divmod(1, 0)
+    log_response("Server Error", response=HttpResponse(status=500), exception=bug.value)
+    (line,) = [formatter().format(record) for record in caplog.records]
+    assert "Traceback" in line
+
+
+def failure_of(fails: Callable[[], None]) -> DatabaseError:
+    try:
+        fails()
+    except DatabaseError as failure:
+        return failure
+    raise AssertionError("it did not fail")
+
+
+def formatted(event: dict[str, object] | str, *, raised: BaseException | None = None) -> str:
+    """Return a line of the log, of our own event or of what a library says."""
+    exc_info = (type(raised), raised, raised.__traceback__) if raised else None
+    record = logging.LogRecord("django.request", logging.ERROR, "", 0, event, (), exc_info)
+    if isinstance(event, dict):
+        vars(record).update(_logger=None, _name="info")  # as structlog has it
+    return formatter().format(record)
+
+
+def formatter() -> logging.Formatter:
+    """Return what makes lines of the log."""
+    return next(handler.formatter for handler in logging.getLogger().handlers if handler.formatter)

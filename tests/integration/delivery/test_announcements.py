@@ -1,0 +1,335 @@
+"""What goes wrong is announced: recorded with its cause, published once, in order, and without loops."""
+
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import psycopg
+import pytest
+from django.db import transaction
+from django.db.models.functions import Now
+
+from delivery import announcements
+from delivery.announcements import announce, tell_of_held_lines
+from delivery.models import Announcement, Delivery, Line, Message
+from delivery.operations import cancel_deliveries_of
+from delivery.pause import pause, resume
+from subscriptions.models import EventKind, EventType, PausedBy, Subscription
+from tests.support import factories
+from tests.support.api import EVENT
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import (
+    inactivate,
+    line_of,
+    make_due,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+REJECTED, FAILED = "Broker.Delivery.Rejected", "Broker.Delivery.Failed"
+PAUSED, RESUMED = "Broker.Line.Paused", "Broker.Line.Resumed"
+MINUTE = timedelta(seconds=announcements.HELD_SECONDS)
+
+
+@pytest.fixture
+def wanted(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+@pytest.fixture
+def ops(storage: None, receiver: Receiver) -> Subscription:
+    """Who wants to be told of everything."""
+    return factories.subscription(factories.subscriber("ops"), endpoint=receiver.url("/ops"), event_pattern="Broker.*")
+
+
+def recorded(*kinds: str) -> None:
+    for kind in kinds:
+        Announcement.objects.create(kind=kind)
+
+
+def told(receiver: Receiver) -> list[tuple[str, dict[str, Any]]]:
+    """Return what arrived: the kind, and what it says but for numbers and times that nobody can know."""
+    unknown = {"announcement", "at", "since"}
+    return [
+        (one.headers["broker-event-type"], {k: v for k, v in orjson.loads(one.body).items() if k not in unknown})
+        for one in receiver.of("/ops")
+    ]
+
+
+def published() -> list[str]:
+    return [*Message.objects.order_by("id").values_list("event_type__name", flat=True)]
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_rejected_delivery_is_told_to_whoever_subscribes(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
+    receiver.on("/hook", answer(404), answer(200))
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until(lambda: receiver.of("/ops"))
+        wait_until_done()
+    rejected = Delivery.objects.get(status="REJECTED")
+    says = {"status": "REJECTED", "reason": rejected.reason, "attempts": 1, "delivery": rejected.pk}
+    assert told(receiver) == [(REJECTED, {"subscriber": "shop", "subscription": wanted.pk, "events": EVENT, **says})]
+    assert Announcement.objects.count() == 0
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_failed_delivery_is_told_too(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+    policy = factories.retry_policy(on_server_error="DEFER", max_retries=0, on_exhausted="FAIL")
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    receiver.on("/hook", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: receiver.of("/ops"))
+        wait_until_done()
+    assert [(kind, says["status"], says["attempts"]) for kind, says in told(receiver)] == [(FAILED, "FAILED", 1)]
+
+
+@pytest.mark.behaviour("5.7", "6.4")
+def test_each_queue_endpoint_that_rejects_a_job_is_told_of_even_where_another_takes_it(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
+    jobs = factories.event_type("Shop.Job", EventKind.QUEUE)
+    for _ in range(3):
+        factories.subscription(wanted.subscriber, jobs, receiver.url("/jobs"))
+    receiver.on("/jobs", answer(404), answer(410), answer(200))
+    with working():
+        publish_numbered(jobs, 1)
+        wait_until(lambda: len(receiver.of("/ops")) == 2)
+        wait_until_done()
+    rejected = Delivery.objects.filter(status="REJECTED").order_by("finished_at")
+    about = {"status": "REJECTED", "attempts": 1, "subscriber": "shop", "events": "Shop.Job"}
+    assert told(receiver) == [
+        (REJECTED, about | {"delivery": one.pk, "subscription": one.subscription_id, "reason": one.reason})
+        for one in rejected
+    ]
+    assert [one.reason for one in rejected] == ["answered 404", "answered 410"]
+
+
+@pytest.mark.behaviour("5.7", "6.5")
+def test_a_job_that_nobody_takes_is_told_of(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+    jobs = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=jobs, endpoint=receiver.url("/jobs"))
+    receiver.on("/jobs", answer(404))
+    with working():
+        publish_numbered(jobs, 1)
+        wait_until(lambda: receiver.of("/ops"))
+    assert [kind for kind, _ in told(receiver)] == [REJECTED]
+
+
+@pytest.mark.behaviour("5.7")
+@pytest.mark.parametrize(
+    ("pattern", "rows"), [("Broker.*", 1), ("Broker.Delivery.*", 1), ("", 1), ("Broker.Line.*", 0), ("*", 0)]
+)
+@pytest.mark.parametrize("kind", [EventKind.TOPIC, EventKind.QUEUE])
+def test_a_rejection_leaves_nothing_where_nobody_wants_to_hear_of_it(
+    storage: None, receiver: Receiver, nobody_announces: None, pattern: str, rows: int, kind: EventKind
+) -> None:
+    event_type = factories.event_type(kind=kind)
+    wanted = factories.subscription(event_type=event_type, endpoint=receiver.url("/hook"))
+    named = None if pattern else EventType.objects.get(name=REJECTED)
+    factories.subscription(event_type=named, event_pattern=pattern)
+    for inactive in (factories.subscription(event_pattern="Broker.*"), factories.subscriber()):
+        inactivate(inactive)
+    receiver.on("/hook", answer(404))
+    with working():
+        publish_numbered(event_type, 1)
+        wait_until(lambda: statuses(wanted) == ["REJECTED"])
+    assert Announcement.objects.count() == rows
+
+
+@pytest.mark.behaviour("5.7")
+def test_what_ends_otherwise_is_not_told(wanted: Subscription, ops: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(302), answer(200))
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until_done()
+    assert (statuses(wanted), Announcement.objects.count(), published()) == (
+        ["3xxNOTSUPPORTED", "DELIVERED"],
+        0,
+        [EVENT, EVENT],
+    )
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_dead_endpoint_for_such_events_makes_no_more_of_them(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
+    receiver.on("/hook", answer(404))
+    receiver.on("/ops", answer(404))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: statuses(ops) == ["REJECTED"])
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: statuses(ops) == ["REJECTED"] * 2)
+    assert (published(), Announcement.objects.count()) == ([EVENT, REJECTED] * 2, 0)
+
+
+@pytest.mark.behaviour("5.7")
+def test_each_is_published_once_in_the_order_of_their_causes(ops: Subscription) -> None:
+    recorded(PAUSED, RESUMED, REJECTED, FAILED, PAUSED)
+    assert (announce(), announce()) == (5, 0)
+    assert published() == [PAUSED, RESUMED, REJECTED, FAILED, PAUSED]
+    assert (statuses(ops), Announcement.objects.count()) == (["PENDING"] * 5, 0)
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_broker_that_is_killed_in_between_tells_it_later_and_once(
+    ops: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded(REJECTED)
+    with monkeypatch.context() as dying:
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        dying.setattr(transaction, "on_commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            announce()
+    assert (Announcement.objects.count(), published()) == (1, [])
+    assert (announce(), published(), Announcement.objects.count()) == (1, [REJECTED], 0)
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_cause_that_is_undone_is_not_told(wanted: Subscription) -> None:
+    with transaction.atomic():
+        pause([wanted.pk], reason="")
+        transaction.set_rollback(True)
+    assert Announcement.objects.count() == 0
+
+
+def test_two_at_a_time_do_not_take_turns(ops: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
+    recorded(PAUSED)
+    elsewhere.execute(announcements.ALONE)
+    assert announce() == 0
+    elsewhere.rollback()
+    assert announce() == 1
+
+
+@pytest.mark.parametrize("nobody", ["unsubscribed", "inactive", "of an inactive subscriber", "for another"])
+@pytest.mark.behaviour("5.7")
+def test_what_nobody_subscribes_to_is_dropped(ops: Subscription, nobody: str) -> None:
+    if nobody == "inactive":
+        inactivate(ops)
+    elif nobody == "of an inactive subscriber":
+        inactivate(ops.subscriber)
+    else:
+        ops.delete()
+    if nobody == "for another":
+        factories.subscription(event_type=EventType.objects.get(name=REJECTED))
+        factories.subscription(event_pattern="*")
+    recorded(PAUSED)
+    assert (announce(), published(), Announcement.objects.count()) == (1, [], 0)
+
+
+@pytest.fixture
+def held(wanted: Subscription, receiver: Receiver, long_pauses: None) -> Line:
+    """A line that its endpoint has held for a minute."""
+    receiver.on("/hook", answer(503))
+    publish_numbered(wanted.event_type, 1)
+    with working():
+        line = wait_until_held(wanted.subscriber)
+    Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
+    return line_of(wanted.subscriber)
+
+
+def announced() -> list[str]:
+    return [*Announcement.objects.order_by("id").values_list("kind", flat=True)]
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_line_held_for_over_a_minute_is_told_once_and_that_it_goes_on(
+    held: Line, ops: Subscription, wanted: Subscription, receiver: Receiver
+) -> None:
+    assert (tell_of_held_lines(), tell_of_held_lines(), announced()) == (1, 0, [PAUSED])
+    paused = Announcement.objects.get()
+    assert (paused.line, paused.subscription, paused.delivery_id) == (held, wanted, held.head_id)
+    assert paused.details["reason"] == held.held_reason
+    receiver.on("/hook", answer(200))
+    with working():
+        make_due()
+        wait_until(lambda: len(receiver.of("/ops")) == 2)
+    assert [kind for kind, _ in told(receiver)] == [PAUSED, RESUMED]
+    assert [says["subscriber"] for _, says in told(receiver)] == ["shop", "shop"]
+    assert (tell_of_held_lines(), Line.objects.exclude(paused_told_at=None).count()) == (0, 0)
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_line_held_for_less_is_only_interrupted(held: Line) -> None:
+    Line.objects.filter(pk=held.pk).update(held_since=Now() - MINUTE + timedelta(seconds=30))
+    assert (tell_of_held_lines(), announced()) == (0, [])
+
+
+def stop(wanted: Subscription, how: str) -> None:
+    """Let what is at a line's head hold nothing up any more."""
+    if how == "inactive":
+        inactivate(wanted)
+    elif how == "inactive with its subscriber":
+        inactivate(wanted.subscriber)
+    elif how == "cancelled":
+        cancel_deliveries_of(wanted.pk, reason="")
+    else:
+        paused = Subscription.objects.filter(pk=wanted.pk)
+        paused.update(paused_since=Now(), paused_by=PausedBy.POLICY, half_open=how == "on trial")
+
+
+OTHERWISE = ["inactive", "inactive with its subscriber", "suspended", "on trial", "cancelled"]
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+@pytest.mark.behaviour("5.7")
+def test_a_line_held_for_nobody_is_not_told(held: Line, wanted: Subscription, how: str) -> None:
+    stop(wanted, how)
+    assert (tell_of_held_lines(), announced()) == (0, [])
+
+
+@pytest.mark.parametrize("how", OTHERWISE)
+@pytest.mark.behaviour("5.7")
+def test_a_line_that_was_told_of_and_is_held_for_nobody_any_more_goes_on(
+    held: Line, wanted: Subscription, how: str
+) -> None:
+    tell_of_held_lines()
+    stop(wanted, how)
+    assert (tell_of_held_lines(), announced()) == (1, [PAUSED, RESUMED])
+    assert {one.details["pause"] for one in Announcement.objects.all()} == {"HELD"}
+
+
+def test_two_at_a_time_do_not_look_for_held_lines(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
+    elsewhere.execute(announcements.ALONE_WITH_LINES)
+    assert tell_of_held_lines() == 0
+    elsewhere.rollback()
+    assert tell_of_held_lines() == 1
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_line_held_by_such_an_event_is_not_told(ops: Subscription, receiver: Receiver, long_pauses: None) -> None:
+    receiver.on("/ops", answer(503))
+    recorded(REJECTED)
+    with working():
+        line = wait_until_held(ops.subscriber)
+    Line.objects.filter(pk=line.pk).update(held_since=Now() - MINUTE)
+    assert (tell_of_held_lines(), announced()) == (0, [])
+
+
+def test_who_has_a_line_locked_is_not_waited_for(held: Line, elsewhere: "psycopg.Connection[Any]") -> None:
+    elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [held.pk])
+    assert tell_of_held_lines() == 0
+    elsewhere.rollback()
+    assert tell_of_held_lines() == 1
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_pause_by_hand_reaches_whoever_subscribes(
+    wanted: Subscription, ops: Subscription, receiver: Receiver
+) -> None:
+    with working():
+        pause([wanted.pk], reason="moving house")
+        resume([wanted.pk])
+        wait_until(lambda: len(receiver.of("/ops")) == 2)
+    about = {"subscriber": "shop", "subscription": wanted.pk, "events": EVENT, "pause": "BY_HAND"}
+    assert told(receiver) == [(PAUSED, {**about, "reason": "moving house"}), (RESUMED, about)]

@@ -1,0 +1,276 @@
+"""What is suspended is tried at its interval: by its oldest delivery, or by asking its monitor."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db.models.functions import Now
+
+from delivery import health_probe
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.health_probe import LOOK_SECONDS
+from delivery.models import Announcement, Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
+from delivery.pause import pause, resume
+from subscriptions.models import PausedBy, Subscription
+from tests.support import factories
+from tests.support.receiver import Receiver, answer, hang, wait_until
+from tests.support.worker import (
+    MONITORS,
+    activate,
+    inactivate,
+    line_of,
+    probe,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+SUSPENDS: dict[str, Any] = {"max_retries": 0, "on_exhausted": "SUSPEND", "on_unavailable": "HOLD", "jitter": 0.0}
+
+
+@pytest.fixture
+def wanted(storage: None, receiver: Receiver) -> Subscription:
+    """One that is suspended at its first failure, and tried every hour."""
+    policy = factories.retry_policy(**SUSPENDS, probe_seconds=3600.0)
+    return factories.subscription(endpoint=receiver.url("/hook"), retry_policy=policy)
+
+
+@pytest.fixture
+def suspended(wanted: Subscription, receiver: Receiver) -> Subscription:
+    """The same, suspended: two messages wait, one of which was tried."""
+    receiver.on("/hook", answer(503))
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until(lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists())
+    return wanted
+
+
+@pytest.fixture
+def monitored(suspended: Subscription, receiver: Receiver) -> Iterator[Subscription]:
+    """The same, with a monitor."""
+    Subscription.objects.filter(pk=suspended.pk).update(monitor_url=receiver.url("/health"))
+    yield suspended
+    if MONITORS._loop:
+        MONITORS._loop.stop()
+    MONITORS._asked.clear()
+
+
+def make_probe_due(subscription: Subscription) -> None:
+    Subscription.objects.filter(pk=subscription.pk).update(probe_due_at=Now())
+
+
+def pause_of(subscription: Subscription) -> tuple[str, bool, bool]:
+    """Return who paused it, whether it is on trial, and whether a probe is due one day."""
+    subscription.refresh_from_db()
+    return subscription.paused_by, subscription.half_open, subscription.probe_due_at is not None
+
+
+def version_of(subscription: Subscription) -> int:
+    subscription.refresh_from_db()
+    return subscription.version
+
+
+def probe_until(condition: Any) -> None:
+    def probed() -> bool:
+        probe()
+        return bool(condition())
+
+    wait_until(probed)
+
+
+@pytest.mark.behaviour("5.6")
+def test_it_is_not_tried_before_its_time(suspended: Subscription, receiver: Receiver) -> None:
+    assert (probe(), pause_of(suspended), lines_with_due_work()) == (0, ("POLICY", False, True), [])
+
+
+@pytest.mark.behaviour("5.6")
+def test_when_it_is_due_its_oldest_delivery_is_tried_and_an_interval_passes_again(
+    suspended: Subscription, receiver: Receiver
+) -> None:
+    make_probe_due(suspended)
+    assert (probe(), probe(), pause_of(suspended)) == (1, 0, ("POLICY", True, True))
+    assert lines_with_due_work() == [line_of(suspended.subscriber).pk]
+    with working():
+        wait_until(lambda: len(receiver.of("/hook")) == 2)
+        wait_until(lambda: pause_of(suspended) == ("POLICY", False, True))
+    assert (receiver.bodies("/hook"), statuses(suspended)) == ([b"0", b"0"], ["PENDING"] * 2)
+    again = Subscription.objects.filter(pk=suspended.pk, probe_due_at__gt=Now() + timedelta(minutes=59))
+    assert again.exists()
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_worker_tries_by_itself_and_goes_on_in_order_once_it_works(
+    suspended: Subscription, receiver: Receiver
+) -> None:
+    receiver.on("/hook", answer(200))
+    make_probe_due(suspended)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
+    assert pause_of(suspended) == ("", False, False)
+
+
+@pytest.mark.behaviour("5.6")
+def test_with_a_monitor_that_is_asked_instead_until_it_answers_2xx(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.on("/health", answer(503), answer(302, Location="/elsewhere"), answer(200, b"fine, thank you"))
+    for asked in (1, 2):
+        make_probe_due(monitored)
+        probe_until(lambda asked=asked: len(receiver.of("/health")) == asked)
+        probe_until(lambda: not MONITORS._asked)
+        assert (pause_of(monitored), len(receiver.of("/hook"))) == (("POLICY", False, True), 1)
+    make_probe_due(monitored)
+    probe_until(lambda: pause_of(monitored) == ("", False, False))
+    assert [(one.method, one.body) for one in receiver.of("/health")] == [("GET", b"")] * 3
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason")][-1] == (
+        "RESUMED",
+        f"subscription {monitored.pk}: its monitor answers",
+    )
+    receiver.on("/hook", answer(200))
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"0", b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_that_says_nothing_holds_nobody_up_and_is_asked_once_at_a_time(
+    monitored: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_probe, "DEADLINE_SECONDS", 3600.0)
+    if MONITORS._loop:
+        MONITORS._loop.stop()
+    receiver.on("/health", hang)
+    for _ in range(3):
+        make_probe_due(monitored)
+        assert probe() == 1
+    wait_until(lambda: receiver.of("/health"))
+    assert (len(receiver.of("/health")), pause_of(monitored)) == (1, ("POLICY", False, True))
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_that_cannot_be_reached_ends_nothing(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.close_port()
+    make_probe_due(monitored)
+    assert probe() == 1
+    probe_until(lambda: not MONITORS._asked)
+    assert pause_of(monitored) == ("POLICY", False, True)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_monitor_ends_no_pause_by_hand(monitored: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/health")
+    make_probe_due(monitored)
+    probe()
+    wait_until(lambda: receiver.of("/health"))
+    pause([monitored.pk], reason="")
+    gate.open()
+    probe_until(lambda: not MONITORS._asked)
+    assert pause_of(monitored) == ("HAND", False, False)
+
+
+@pytest.mark.parametrize("half_open", [False, True])
+@pytest.mark.behaviour("5.6")
+def test_one_that_has_nothing_left_to_try_goes_on_at_once(suspended: Subscription, *, half_open: bool) -> None:
+    cancel_deliveries_of(suspended.pk, reason="")
+    Subscription.objects.filter(pk=suspended.pk).update(half_open=half_open)
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended)) == (1, ("", False, False))
+    assert Announcement.objects.order_by("-id").values_list("kind", flat=True)[0] == "Broker.Line.Resumed"
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_waits_apart_alone_does_not_wait_for_ever(suspended: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(200))
+    apart = retry_line_of(suspended.subscriber)
+    Delivery.objects.open().filter(subscription=suspended).update(line=apart, due_at=Now())
+    make_probe_due(suspended)
+    with working():
+        wait_until_done()
+    assert sorted(receiver.bodies("/hook")) == [b"0", b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_is_paused_by_hand_is_never_tried(suspended: Subscription) -> None:
+    pause([suspended.pk], reason="")
+    Subscription.objects.filter(pk=suspended.pk).update(probe_due_at=Now())
+    assert (probe(), pause_of(suspended)) == (0, ("HAND", False, True))
+
+
+@pytest.mark.behaviour("1.7", "5.6")
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_is_inactive_is_tried_as_soon_as_it_is_active_again(suspended: Subscription, *, whole: bool) -> None:
+    thing = suspended.subscriber if whole else suspended
+    inactivate(thing)
+    make_probe_due(suspended)
+    before = version_of(suspended)
+    assert (probe(), pause_of(suspended), version_of(suspended)) == (0, ("POLICY", False, True), before)
+    activate(thing)
+    assert (probe(), pause_of(suspended)) == (1, ("POLICY", True, True))
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_is_looked_after_soon_however_seldom_it_is_tried_and_is_one_change(suspended: Subscription) -> None:
+    make_probe_due(suspended)
+    before = version_of(suspended)
+    assert (probe(), version_of(suspended)) == (1, before + 1)
+    soon = Now() + timedelta(seconds=LOOK_SECONDS)
+    assert Subscription.objects.filter(pk=suspended.pk, probe_due_at__lte=soon).exists()
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended), version_of(suspended)) == (1, ("POLICY", True, True), before + 1)
+
+
+@pytest.mark.behaviour("5.6")
+def test_asking_a_monitor_is_no_change_of_its_subscription(monitored: Subscription, receiver: Receiver) -> None:
+    receiver.on("/health", answer(503))
+    before = version_of(monitored)
+    make_probe_due(monitored)
+    probe()
+    probe_until(lambda: not MONITORS._asked)
+    assert version_of(monitored) == before
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_says_that_it_works_ends_no_later_suspension(monitored: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/health")
+    make_probe_due(monitored)
+    probe()
+    wait_until(lambda: receiver.of("/health"))
+    resume([monitored.pk])
+    Subscription.objects.filter(pk=monitored.pk).update(paused_since=Now(), paused_by=PausedBy.POLICY)
+    gate.open()
+    probe_until(lambda: not MONITORS._asked)
+    assert pause_of(monitored) == ("POLICY", False, False)
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_says_that_it_works_is_kept_while_somebody_has_its_subscription_locked(
+    monitored: Subscription, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    make_probe_due(monitored)
+    probe()
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [monitored.pk])
+    wait_until(lambda: all(one.answer.done() for one in MONITORS._asked.values()))
+    for _ in range(2):
+        assert (probe(), pause_of(monitored)) == (0, ("POLICY", False, True))
+    elsewhere.rollback()
+    assert (probe(), pause_of(monitored)) == (0, ("", False, False))
+    assert (len(receiver.of("/health")), MONITORS._asked) == (1, {})
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_is_set_aside_and_not_due_for_hours_is_nothing_to_try(suspended: Subscription) -> None:
+    Delivery.objects.open().filter(subscription=suspended).update(due_at=Now() + timedelta(hours=1))
+    make_probe_due(suspended)
+    assert (probe(), pause_of(suspended)) == (1, ("", False, False))
+
+
+def test_who_has_it_locked_is_not_waited_for(suspended: Subscription, elsewhere: "psycopg.Connection[Any]") -> None:
+    make_probe_due(suspended)
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR UPDATE", [suspended.pk])
+    assert probe() == 0
+    elsewhere.rollback()
+    assert probe() == 1

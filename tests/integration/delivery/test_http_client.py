@@ -1,0 +1,515 @@
+"""The HTTP client: answers, egress rules, hostile endpoints."""
+
+import os
+import socket
+import time
+from collections.abc import Hashable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pycurl
+import pytest
+import requests
+from django.conf import settings
+
+from broker_project.core.egress import EgressPolicy, networks_in
+from delivery.http.client import OVERDUE_SECONDS, HttpClient
+from delivery.http.connection_gate import Gate
+from delivery.http.headers import EncodedRequest
+from delivery.http.transfer import MAX_ANSWER_BYTES, TOO_LATE, Answer, RequestNotCompleted
+from delivery.models import Attempt, Delivery
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import Subscription
+from tests.support.factories import subscription
+from tests.support.receiver import Behaviour, Later, Receiver, answer, close, dripping, endless, hang, raw, wait_until
+from tests.support.worker import (
+    Worker,
+    attempts_of,
+    hurry_until_done,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+LONG = 30.0
+LEFT = 0.2
+
+HERE, ELSEWHERE = "127.0.0.1", "127.0.0.2"
+NAME = "endpoint.example"
+LOOPBACK = "Address not allowed (loopback)"
+
+Result = tuple[int | str, bool]
+"""A status, or why there is none; and whether the request was refused."""
+
+NOT_TEXT = b"\xff\xfe\x00\xc3\x28"
+
+
+@pytest.fixture
+def http_client() -> Iterator[HttpClient]:
+    client = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
+    yield client
+    client.close()
+
+
+def send(client: HttpClient, receiver: Receiver, *paths: str) -> None:
+    """Let requests go out together."""
+    for path in paths:
+        client.start(path, EncodedRequest("POST", receiver.url(path), [], b"{}"))
+    client.begin()
+
+
+def test_requests_that_went_out_together_are_answered_together(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
+    paths = [f"/{number}" for number in range(20)]
+    send(http_client, receiver, *paths)
+    assert http_client.is_gathering
+
+    answers = http_client.wait(LONG)
+
+    assert sorted(str(answer.token) for answer in answers) == sorted(paths)
+    assert all(isinstance(answer.result, requests.Response) for answer in answers)
+    assert not http_client.is_gathering
+
+
+def test_answers_wait_for_one_that_does_not_come_but_a_moment(http_client: HttpClient, receiver: Receiver) -> None:
+    receiver.on("/hangs", hang)
+    send(http_client, receiver, "/hangs", "/answers")
+
+    assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
+    assert http_client.is_gathering, "it may still come"
+
+
+def test_answers_do_not_wait_for_what_went_out_earlier(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.http.client.GATHER_SECONDS", LONG)
+    receiver.on("/hangs", hang)
+    send(http_client, receiver, "/hangs")
+    send(http_client, receiver, "/answers")
+    began = time.monotonic()
+
+    assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
+    assert time.monotonic() < began + LONG / 2
+
+
+def test_a_client_that_has_been_closed_can_be_interrupted_and_rings_nobody_elses_bell(http_client: HttpClient) -> None:
+    other = HttpClient(reach=settings.REACH, deadline_seconds=LONG)
+    bell = other._sockets._bell
+    other.close()
+    elsewhere = os.eventfd(0, os.EFD_NONBLOCK)
+    os.dup2(elsewhere, bell)  # whatever is opened next may have the number of what was closed
+    other.interrupt()
+    with pytest.raises(BlockingIOError):
+        os.eventfd_read(elsewhere)
+    os.close(elsewhere)
+    os.close(bell)
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_what_its_process_was_stopped_with_is_not_sent_when_its_time_is_over(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, is_kept: bool
+) -> None:
+    """Somebody else has the line by then, and has sent it."""
+    lets_out, stopped_for = Gate.lets_out, 0.0
+
+    def stopped(gate: Gate, address: str) -> bool:
+        nonlocal stopped_for
+        stopped_for = LONG
+        return lets_out(gate, address)
+
+    if is_kept:
+        assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+    monkeypatch.setattr(Gate, "lets_out", stopped)
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + stopped_for)
+    monkeypatch.setattr("delivery.http.transfer.time", clock)
+    result = ask(http_client, receiver, "/late").result
+    assert isinstance(result, RequestNotCompleted)
+    assert (result.reason, result.was_sent, result.timed_out) == (TOO_LATE, False, False)
+    monkeypatch.undo()
+    assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+    assert receiver.of("/late") == []
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_requests_time_counts_from_when_it_was_sure_that_nobody_else_sends_it(
+    http_client: HttpClient, receiver: Receiver
+) -> None:
+    receiver.on("/hangs", hang)
+    began = time.monotonic()
+    http_client.start("/hangs", EncodedRequest("POST", receiver.url("/hangs"), [], b"{}"), since=began - LONG + LEFT)
+    (answered,) = http_client.wait(LONG)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert answered.result.timed_out
+    assert LEFT <= time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_request_that_is_begun_anew_has_what_is_left_of_its_time(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 0\r\n\r\n", b"\n")
+    receiver.on("/first", later)
+    receiver.on("/hangs", hang)
+    assert content_of(ask(http_client, receiver, "/first")) == (200, b"")
+    receiver.soon(later.say)
+    assert later.has_said.wait(LONG)
+    began = time.monotonic()
+    send(http_client, receiver, "/hangs")
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG - LEFT)
+    monkeypatch.setattr("delivery.http.transfer.time", clock)
+    (answered,) = http_client.wait(LONG)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert answered.result.timed_out
+    assert time.monotonic() - began < LONG / 2
+
+
+@pytest.mark.behaviour("4.11")
+def test_libcurl_counting_from_too_late_does_not_keep_a_request_for_longer(
+    http_client: HttpClient, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the time when it begins, before which its process may have been stopped."""
+    receiver.on("/hangs", hang)
+    send(http_client, receiver, "/answers", "/hangs")
+    assert [answer.token for answer in http_client.wait(LONG)] == ["/answers"]
+    wait_until(lambda: receiver.of("/hangs"))
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LONG + OVERDUE_SECONDS)
+    monkeypatch.setattr("delivery.http.client.time", clock)
+    (answered,) = http_client.wait(0)
+    assert isinstance(answered.result, RequestNotCompleted)
+    assert (answered.token, answered.result.was_sent, answered.result.timed_out) == ("/hangs", True, True)
+    monkeypatch.undo()
+    assert content_of(ask(http_client, receiver, "/")) == (200, b"")
+    assert http_client.wait(0) == []
+
+
+def ask(client: HttpClient, receiver: Receiver, path: str) -> Answer:
+    """Send one request and return its answer."""
+    send(client, receiver, path)
+    (answered,) = client.wait(LONG)
+    return answered
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("then_close", [False, True])
+@pytest.mark.parametrize("more", [b"HTTP/1.1 408 -\r\nContent-Length: 0\r\n\r\n", b"\n"])
+def test_what_nobody_asked_for_is_no_answer(
+    http_client: HttpClient, receiver: Receiver, more: bytes, then_close: bool
+) -> None:
+    later = Later(b"HTTP/1.1 200 -\r\nContent-Length: 5\r\n\r\nfirst", more, then_close=then_close)
+    receiver.on("/first", later)
+    receiver.on("/second", answer(201, b"second"))
+    assert content_of(ask(http_client, receiver, "/first")) == (200, b"first")
+    receiver.soon(later.say)
+    assert later.has_said.wait(LONG)
+    assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
+    assert content_of(ask(http_client, receiver, "/second")) == (201, b"second")
+    assert len(receiver.of("/second")) == 2
+
+
+def test_trailers_behind_a_body_are_no_headers(http_client: HttpClient, receiver: Receiver) -> None:
+    trailers = b"Retry-After: 7\r\nHTTP/1.1 500 : -\r\n"
+    head = b"HTTP/1.1 200 -\r\nTransfer-Encoding: chunked\r\n\r\n"
+    receiver.on("/", raw(b"HTTP/1.1 100 -\r\n\r\n" + head + b"2\r\nok\r\n0\r\n" + trailers + b"\r\n"))
+    answered = ask(http_client, receiver, "/")
+    assert (content_of(answered), answered.head) == ((200, b"ok"), head)
+
+
+def content_of(answered: Answer) -> tuple[int, bytes]:
+    assert isinstance(answered.result, requests.Response)
+    return answered.result.status_code, answered.result.content
+
+
+def test_what_has_no_body_to_get_has_no_headers_of_one_either(http_client: HttpClient, receiver: Receiver) -> None:
+    for method, body in [("GET", b""), ("POST", b"{}"), ("GET", b""), ("GET", b"{}")]:  # over the one handle
+        http_client.start(method, EncodedRequest(method, receiver.url("/up"), [], body))
+        assert http_client.wait(LONG)
+    sent = [(one.method, one.body, one.headers.get("content-length")) for one in receiver.of("/up")]
+    assert sent == [("GET", b"", None), ("POST", b"{}", "2"), ("GET", b"", None), ("GET", b"{}", "2")]
+    assert "content-type" not in receiver.of("/up")[2].headers
+
+
+class Asking(HttpClient):
+    """A client for which a name stands for the addresses that the test says."""
+
+    addresses = HERE
+
+    def start(self, token: Hashable, request: requests.PreparedRequest, *, since: float | None = None) -> None:
+        if not self._idle:
+            self._idle.append(self._new_transfer())
+        assert request.url
+        port = request.url.partition(f"{NAME}:")[2].partition("/")[0] or "80"
+        self._idle[-1].handle.setopt(pycurl.RESOLVE, [f"{NAME}:{port}:{self.addresses}"])
+        super().start(token, request, since=since)
+
+    def ask(self, url: str) -> Result:
+        self.start(url, EncodedRequest("POST", url, [], b"{}"))
+        (answered,) = self.wait(LONG)
+        result = answered.result
+        if isinstance(result, RequestNotCompleted):
+            assert not result.was_sent
+            return result.reason, result.is_refused
+        return result.status_code, False
+
+
+class Private:
+    """Somebody's own server, next to the receiver: who connects to it is remembered by the system."""
+
+    def __init__(self, address: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        self._socket = socket.create_server((address, port), family=family)
+        self._socket.setblocking(False)
+        self.port: int = self._socket.getsockname()[1]
+
+    def was_met(self) -> bool:
+        try:
+            self._socket.accept()[0].close()
+        except BlockingIOError:
+            return False
+        return True
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def reach() -> EgressPolicy:
+    return EgressPolicy(networks_in(HERE))
+
+
+@pytest.fixture
+def guarded_client(reach: EgressPolicy) -> Iterator[Asking]:
+    client = Asking(reach=reach, deadline_seconds=LONG)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def private(receiver: Receiver) -> Iterator[Private]:
+    server = Private(ELSEWHERE, int(receiver.url("").rpartition(":")[2]))
+    yield server
+    server.close()
+
+
+def named(receiver: Receiver, path: str = "/") -> str:
+    return receiver.url(path).replace(HERE, NAME)
+
+
+def test_an_address_out_of_reach_is_never_connected_to(
+    guarded_client: Asking, receiver: Receiver, private: Private
+) -> None:
+    assert guarded_client.ask(receiver.url().replace(HERE, ELSEWHERE)) == (LOOPBACK, True)
+    assert guarded_client.ask(receiver.url()) == (200, False)
+    assert not private.was_met()
+
+
+@pytest.mark.parametrize("host", ["0x7f.2", "2130706434", "017700000002", "127.2", "[::ffff:127.0.0.2]", "127.0.2"])
+def test_no_disguise_helps(guarded_client: Asking, receiver: Receiver, private: Private, host: str) -> None:
+    reason, is_refused = guarded_client.ask(receiver.url().replace(HERE, host))
+    assert (str(reason).startswith("Address not allowed"), is_refused, private.was_met()) == (True, True, False)
+
+
+def test_a_name_is_no_disguise_either(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
+    guarded_client.addresses = ELSEWHERE
+    assert guarded_client.ask(named(receiver)) == (LOOPBACK, True)
+    assert not private.was_met()
+
+
+@pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}", f"[::1],{HERE}"])
+def test_of_several_addresses_those_in_reach_are_connected_to(
+    guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
+) -> None:
+    guarded_client.addresses = addresses
+    assert guarded_client.ask(named(receiver)) == (200, False)
+    assert not private.was_met()
+
+
+@pytest.mark.parametrize("addresses", [f"{ELSEWHERE},{HERE}", f"{HERE},{ELSEWHERE}"])
+def test_where_the_one_in_reach_is_down_the_endpoint_is_and_no_other_address_stands_in(
+    guarded_client: Asking, receiver: Receiver, private: Private, addresses: str
+) -> None:
+    receiver.close_port()
+    guarded_client.addresses = addresses
+    reason, is_refused = guarded_client.ask(named(receiver))
+    assert (str(reason).startswith("Failed to connect"), is_refused, private.was_met()) == (True, False, False)
+
+
+def test_what_a_name_stands_for_is_looked_at_each_time(
+    guarded_client: Asking, receiver: Receiver, private: Private
+) -> None:
+    receiver.on("/", close, answer())
+    assert guarded_client.ask(named(receiver, "/kept")) == (200, False)
+    receiver.close_port()
+    receiver.open_port()
+    guarded_client.addresses = ELSEWHERE
+    assert guarded_client.ask(named(receiver, "/kept")) == (LOOPBACK, True)
+    guarded_client.addresses = HERE
+    assert guarded_client.ask(named(receiver, "/kept")) == (200, False)
+    assert not private.was_met()
+
+
+def test_a_kept_connection_to_what_is_out_of_reach_by_now_is_not_used(
+    guarded_client: Asking, reach: EgressPolicy, receiver: Receiver
+) -> None:
+    assert guarded_client.ask(receiver.url("/kept")) == (200, False)
+    reach.refusal = EgressPolicy().refusal
+    assert guarded_client.ask(receiver.url("/kept")) == (LOOPBACK, True)
+    assert len(receiver.of("/kept")) == 1
+
+
+def test_a_redirect_leads_nowhere(guarded_client: Asking, receiver: Receiver, private: Private) -> None:
+    receiver.on("/", answer(302, Location=receiver.url().replace(HERE, ELSEWHERE)))
+    assert guarded_client.ask(receiver.url()) == (302, False)
+    assert not private.was_met()
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_no_proxy_of_the_environment_is_asked(
+    guarded_client: Asking, receiver: Receiver, private: Private, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, f"http://{ELSEWHERE}:{private.port}")
+    assert guarded_client.ask(receiver.url()) == (200, False)
+    assert not private.was_met()
+
+
+def test_no_login_is_taken_from_netrc(
+    guarded_client: Asking, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / ".netrc").write_text(f"machine {HERE} login me password secret\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert guarded_client.ask(receiver.url()) == (200, False)
+    assert "authorization" not in receiver.of("/")[0].headers
+
+
+def test_the_other_kind_of_addresses_is_judged_too(guarded_client: Asking) -> None:
+    private = Private("::1", 0)
+    assert guarded_client.ask(f"http://[::1]:{private.port}/") == (LOOPBACK, True)
+    guarded_client.addresses = "[::1]"
+    assert guarded_client.ask(f"http://{NAME}:{private.port}/") == (LOOPBACK, True)
+    assert not private.was_met()
+    private.close()
+
+
+def test_what_names_nobody_is_no_refusal(guarded_client: Asking) -> None:
+    reason, is_refused = guarded_client.ask("http://nobody.invalid/")
+    assert (str(reason).startswith("Could not resolve"), is_refused) == (True, False)
+
+
+def test_neither_leaves_a_socket_behind(guarded_client: Asking, receiver: Receiver) -> None:
+    def files() -> int:
+        return len([*Path("/proc/self/fd").iterdir()])
+
+    receiver.on("/closed", close)
+    guarded_client.start("/closed", EncodedRequest("POST", receiver.url("/closed"), [], b""))
+    guarded_client.wait(LONG)
+    before = files()
+    for _ in range(20):
+        guarded_client.ask(receiver.url().replace(HERE, ELSEWHERE))
+        guarded_client.start("/closed", EncodedRequest("POST", receiver.url("/closed"), [], b""))
+        guarded_client.wait(LONG)
+    assert files() <= before + 1, "one connection of the receiver may be about to close"
+
+
+ANSWERED = {
+    "no reason": (raw(b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n"), 200),
+    "a reason that is no text": (raw(b"HTTP/1.1 200 " + NOT_TEXT[:2] + b"\r\nContent-Length: 0\r\n\r\n"), 200),
+    "a reason of 50 KB": (raw(b"HTTP/1.1 200 " + b"x" * 50_000 + b"\r\nContent-Length: 0\r\n\r\n"), 200),
+    "zero bytes in the body": (answer(404, b"a\x00b" + NOT_TEXT), 404),
+    "a location that is no text": (raw(b"HTTP/1.1 302 x\r\nLocation: \xff\xfe\r\nContent-Length: 0\r\n\r\n"), 302),
+    "a date no calendar has": (answer(400, Retry_After="1 Jan 99999999999999999999 0:0:0"), 400),
+    "an interim answer first": (raw(b"HTTP/1.1 103 -\r\n\r\nHTTP/1.1 204 -\r\n\r\n"), 204),
+    "a body without end": (endless, 200),
+    "HTTP/1.0": (raw(b"HTTP/1.0 200 OK\r\n\r\nuntil the end"), 200),
+    "an encoding nobody knows": (raw(b"HTTP/1.1 200 -\r\nContent-Encoding: \xff\r\nContent-Length: 0\r\n\r\n"), 200),
+    "a transfer encoding that is no text": (raw(b"HTTP/1.1 200 -\r\nTransfer-Encoding: \xff\xfe\x80\r\n\r\n"), 200),
+    "a cookie": (answer(200, Set_Cookie="a=b"), 200),
+}
+UNANSWERED = {
+    "zero bytes": raw(b"\x00" * 100),
+    "a status that is no number": raw(b"HTTP/1.1 abc OK\r\n\r\n"),
+    "a status of four digits": raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
+    "a version that is none": raw(b"HTTP/9.9 200 OK\r\n\r\n"),
+    "a zero byte in a header": raw(b"HTTP/1.1 200 -\r\nX: a\x00b\r\nContent-Length: 0\r\n\r\n"),
+    "a negative length": raw(b"HTTP/1.1 200 -\r\nContent-Length: -1\r\n\r\n"),
+    "two lengths": raw(b"HTTP/1.1 200 -\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx"),
+    "headers without end": raw(b"HTTP/1.1 200 -\r\n" + b"X: " + b"y" * 70_000 + b"\r\n\r\n"),
+    "only an interim answer": raw(b"HTTP/1.1 103 -\r\n\r\n"),
+    "a TLS alert": raw(b"\x15\x03\x01\x00\x02\x02\x46"),
+}
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.mark.parametrize(("strange", "status"), ANSWERED.values(), ids=ANSWERED.keys())
+def test_a_strange_answer_counts_by_its_status(
+    receiver: Receiver, worker: Worker, wanted: Subscription, strange: Behaviour, status: int
+) -> None:
+    receiver.on("/a", strange, answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1"]
+    assert attempts_of(receiver.log[0].delivery_id) == [(1, status)]
+
+
+@pytest.mark.behaviour("4.8")
+@pytest.mark.parametrize("nonsense", UNANSWERED.values(), ids=UNANSWERED.keys())
+def test_nonsense_is_no_answer(receiver: Receiver, worker: Worker, wanted: Subscription, nonsense: Behaviour) -> None:
+    receiver.on("/a", nonsense, answer())
+    publish_numbered(wanted.event_type, 2)
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"1"]
+    assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
+    assert Attempt.objects.earliest("id").error
+
+
+@pytest.mark.behaviour("4.8", "4.11")
+@pytest.mark.parametrize("slow", [hang, dripping(0.1)], ids=["hang", "drip"])
+def test_a_request_ends_at_its_deadline_and_the_next_try_is_flagged(
+    receiver: Receiver, wanted: Subscription, slow: Behaviour, long_pauses: None
+) -> None:
+    other = subscription(endpoint=receiver.url("/other"))
+    receiver.on("/a", slow, answer())
+    with working(deadline_seconds=2.0):
+        publish_numbered(wanted.event_type, 2)
+        publish_numbered(other.event_type, 1)
+        line = wait_until_held(wanted.subscriber)
+        assert (line.failures, Attempt.objects.get(status_code=None).duration_ms >= 2000) == (1, True)
+        hurry_until_done()
+    (beside,) = receiver.of("/other")
+    assert beside.begun < (receiver.of("/a")[0].ended or 0.0), "while the slow one was waited for"
+    assert receiver.bodies("/a") == [b"0", b"0", b"1"]
+    assert [request.is_flagged for request in receiver.of("/a")] == [False, True, False]
+    assert [request.sequence for request in receiver.of("/a")] == [1, 1, 2]
+
+
+def test_no_more_of_an_answer_is_read_than_its_cap(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", endless)
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    assert len(Attempt.objects.get().answer_excerpt) == 1024 < MAX_ANSWER_BYTES
+    wait_until(lambda: receiver.log[0].ended)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"endpoint": "not a URL"}, {"endpoint": "http://é/"}, {"signing_secret": "whsec_!"}],
+    ids=["endpoint", "host", "secret"],
+)
+def test_a_destination_that_cannot_be_used_stops_its_own_line_only(
+    receiver: Receiver, worker: Worker, wanted: Subscription, fields: dict[str, Any]
+) -> None:
+    unusable = subscription(**fields)
+    publish_numbered(unusable.event_type, 2)
+    line = wait_until_held(unusable.subscriber)
+    publish_numbered(wanted.event_type, 1)
+    wait_until(lambda: statuses(wanted) == [DeliveryStatus.DELIVERED])
+    assert (statuses(unusable), line.last_sequence) == ([DeliveryStatus.PENDING] * 2, 0)
+    assert not Delivery.objects.filter(subscription=unusable, sequence__isnull=False).exists()

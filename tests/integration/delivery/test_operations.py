@@ -1,0 +1,438 @@
+"""Activate, inactivate, change and cancel while a line works; release held deliveries."""
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import IntegrityError, models, transaction
+from django.test import Client
+from django.urls import reverse
+
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.models import UNTIL_RELEASED, Delivery, LineEvent, LineEventKind, Message
+from delivery.operations import cancel_deliveries_of, release
+from delivery.status.line_status import LineState, LineStatus, line_statuses
+from delivery.statuses import DeliveryStatus
+from subscriptions.edit import change
+from subscriptions.models import Status, Subscriber, Subscription
+from tests.support import factories
+from tests.support.api import EVENT, client_of, client_of_admin, publish
+from tests.support.factories import subscription
+from tests.support.receiver import Receiver, answer, hang, wait_until
+from tests.support.worker import (
+    Worker,
+    activate,
+    end_pauses_far_off,
+    expire_lease,
+    hand_of,
+    inactivate,
+    line_of,
+    make_due,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    unfinished,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+POSITIVE = "$$->'Body'->'n' > '0'"
+UNREADABLE = b'{"n": 1e200000}'
+"""JSON all the same, and more than a decimal of PostgreSQL can hold."""
+LIST = "/api/v1/deliveries"
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.fixture
+def beside(receiver: Receiver, wanted: Subscription) -> Subscription:
+    """Another subscription of the same subscriber."""
+    return subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
+
+
+@pytest.mark.behaviour("1.6")
+@pytest.mark.parametrize("status", [302, 404, 500, 503, None])
+def test_whatever_an_endpoint_does_the_broker_inactivates_nothing(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int | None
+) -> None:
+    receiver.on("/a", answer(status)) if status else receiver.close_port()
+    publish_numbered(wanted.event_type, 3)
+    for _ in range(3):
+        attempts = Delivery.objects.aggregate(models.Sum("attempts"))["attempts__sum"]
+        wait_until(lambda: _tries() > attempts or not unfinished())  # noqa: B023 - called at once
+        make_due()
+    wanted.refresh_from_db()
+    assert (wanted.status, wanted.subscriber.status, wanted.version) == (Status.ACTIVE, Status.ACTIVE, 1)
+    assert Subscriber.objects.get().status == Status.ACTIVE
+
+
+def _tries() -> int:
+    tries: int = Delivery.objects.aggregate(models.Sum("attempts"))["attempts__sum"]
+    return tries
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_what_was_published_while_inactive_never_arrives(
+    receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
+) -> None:
+    thing = wanted if whose == "subscription" else wanted.subscriber
+    publish_bodies(wanted.event_type, b"before")
+    wait_until_done()
+    inactivate(thing)
+    assert publish_bodies(wanted.event_type, b"meanwhile")[0].outcome == "UNROUTED"
+    activate(thing)
+    publish_bodies(wanted.event_type, b"after")
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"before", b"after"]
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_what_was_pending_is_kept_while_inactive_and_then_sent_in_order(
+    receiver: Receiver, wanted: Subscription, whose: str
+) -> None:
+    thing = wanted if whose == "subscription" else wanted.subscriber
+    publish_numbered(wanted.event_type, 5)
+    inactivate(thing)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
+    assert (lines_with_due_work(), hand_of(taken), statuses(wanted)) == ([], [], [PENDING] * 5)
+    expire_lease(line_of(wanted.subscriber))
+    activate(thing)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.behaviour("1.7", "4.9")
+def test_what_is_inactive_is_skipped_and_keeps_its_place(
+    receiver: Receiver, wanted: Subscription, beside: Subscription
+) -> None:
+    for number in range(3):
+        publish_bodies(wanted.event_type, b"a%d" % number)
+        publish_bodies(beside.event_type, b"b%d" % number)
+    inactivate(wanted)
+    with working():
+        wait_until(lambda: statuses(beside) == [DELIVERED] * 3)
+        publish_bodies(beside.event_type, b"b3")
+        wait_until(lambda: statuses(beside) == [DELIVERED] * 4)
+        assert receiver.of("/a") == []
+        activate(wanted)
+        wait_until_done()
+    assert [request.body for request in receiver.log] == [b"b0", b"b1", b"b2", b"b3", b"a0", b"a1", b"a2"]
+    assert [request.sequence for request in receiver.log] == [*range(1, 8)]
+
+
+@pytest.mark.behaviour("4.9")
+@pytest.mark.parametrize("reason", ["refused", "503"])
+def test_a_line_moves_on_when_its_head_becomes_inactive(
+    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, reason: str
+) -> None:
+    receiver.on("/a", answer(503, Retry_After="300"))
+    if reason == "refused":
+        Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
+    publish_numbered(wanted.event_type, 1)
+    wait_until_held(wanted.subscriber)
+    end_pauses_far_off(wanted.subscriber)
+    publish_bodies(beside.event_type, b"waiting")
+    inactivate(wanted)
+    wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
+    wait_until(lambda: line_of(wanted.subscriber).held_since is None)
+    assert statuses(wanted) == [PENDING]
+    Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/again"), status=Status.ACTIVE)
+    wait_until_done()
+    assert [request.body for request in receiver.log if request.path != "/a"] == [b"waiting", b"0"]
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_line_moves_on_when_its_head_becomes_inactive_under_way(
+    receiver: Receiver, wanted: Subscription, beside: Subscription
+) -> None:
+    receiver.on("/a", hang)
+    with working(deadline_seconds=1.0):
+        publish_numbered(wanted.event_type, 1)
+        publish_bodies(beside.event_type, b"waiting")
+        wait_until(lambda: receiver.of("/a"))
+        inactivate(wanted)
+        wait_until(lambda: receiver.log[0].ended)
+        wait_until(lambda: receiver.bodies("/b") == [b"waiting"])
+    assert (len(receiver.of("/a")), statuses(wanted)) == (1, [PENDING])
+
+
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "endpoint": ("subscription", {"endpoint": "/b"}),
+    "headers": ("subscription", {"headers": {"X-New": "yes"}}),
+    "secret": ("subscription", {"signing_secret": "whsec_" + "A" * 32}),
+    "the subscriber's headers": ("subscriber", {"headers": {"X-New": "yes"}}),
+}
+
+
+@pytest.mark.behaviour("4.9", "4.15")
+@pytest.mark.parametrize(("whose", "fields"), CHANGES.values(), ids=CHANGES.keys())
+def test_a_change_makes_a_waiting_line_due_at_once(
+    receiver: Receiver, worker: Worker, wanted: Subscription, whose: str, fields: dict[str, Any]
+) -> None:
+    receiver.on("/a", answer(503, Retry_After="300"), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_held(wanted.subscriber)
+    if path := fields.get("endpoint"):
+        fields = {"endpoint": receiver.url(path)}
+    changed = Subscription.objects if whose == "subscription" else Subscriber.objects
+    pk = wanted.pk if whose == "subscription" else wanted.subscriber_id
+    change(changed.filter(pk=pk), changes=fields)
+    wait_until_done()
+    assert [request.body for request in receiver.log] == [b"0", b"0", b"1"]
+    old, new = receiver.log[0], receiver.log[1]
+    assert (old.path, old.headers.get("x-new")) == ("/a", None)
+    assert (new.path == "/b", new.headers.get("x-new") == "yes") == ("endpoint" in fields, "headers" in fields)
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_held_line_that_nobody_touches_stays_held(
+    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
+) -> None:
+    receiver.on("/a", answer(503, Retry_After="300"))
+    publish_numbered(wanted.event_type, 1)
+    line = wait_until_held(wanted.subscriber)
+    publish_bodies(beside.event_type, b"waiting")
+    Subscription.objects.get(pk=beside.pk).save()  # another one's change is none of its head's
+    assert (lines_with_due_work(), claim([line.pk], worker="w"), receiver.of("/b")) == ([], [], [])
+
+
+@pytest.mark.behaviour("4.15")
+def test_a_page_in_hand_is_sent_as_configured_when_each_request_starts(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: receiver.log)
+    changes = {"endpoint": "PUT:" + receiver.url("/b"), "headers": {"X-New": "yes"}}
+    change(Subscription.objects.filter(pk=wanted.pk), changes=changes)
+    gate.open()
+    wait_until_done()
+    assert [(request.method, request.path, request.headers.get("x-new")) for request in receiver.log] == [
+        ("POST", "/a", None),
+        ("PUT", "/b", "yes"),
+        ("PUT", "/b", "yes"),
+    ]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.15")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_a_page_in_hand_is_not_sent_once_its_subscription_is_inactive(
+    receiver: Receiver, worker: Worker, wanted: Subscription, whose: str
+) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: receiver.log)
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    gate.open()
+    wait_until(lambda: statuses(wanted) == [DELIVERED, PENDING, PENDING])
+    wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
+    assert receiver.bodies("/a") == [b"0"]
+
+
+@pytest.mark.behaviour("4.15")
+def test_who_gets_a_message_is_fixed_when_it_is_published(receiver: Receiver, wanted: Subscription) -> None:
+    publish_bodies(wanted.event_type, b"old")
+    late = subscription(event_type=wanted.event_type, endpoint=receiver.url("/late"))
+    Subscription.objects.filter(pk=wanted.pk).update(header_filter_string="something else")
+    with working():
+        wait_until_done()
+    assert (receiver.bodies("/a"), receiver.bodies("/late"), statuses(late)) == ([b"old"], [], [])
+
+
+@pytest.mark.behaviour("1.8", "4.15")
+def test_nothing_is_sent_that_was_cancelled_in_hand(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 4)
+    wait_until(lambda: receiver.log)
+    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (3, 1)
+    gate.open()
+    wait_until_done()
+    assert statuses(wanted) == [DELIVERED, CANCELLED, CANCELLED, CANCELLED]
+    assert receiver.bodies("/a") == [b"0"]
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    assert ([request.sequence for request in receiver.log], LineEvent.objects.count()) == ([1, 2], 0)
+
+
+@pytest.mark.behaviour("1.8")
+@pytest.mark.parametrize("status", [503, 500])
+def test_what_is_unfinished_keeps_a_subscription_until_it_is_cancelled(
+    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status, Retry_After="300"))
+    publish_numbered(wanted.event_type, 2)
+    wait_until(lambda: line_of(wanted.subscriber).lease_until is None and _tries() >= 1)
+    publish_bodies(beside.event_type, b"waiting")
+    with pytest.raises(IntegrityError, match="delivery_open_subscription"):
+        Subscription.objects.filter(pk=wanted.pk)._raw_delete("default")
+    inactivate(wanted)
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    wait_until_done()
+    assert (set(statuses(wanted)), statuses(beside)) == ({CANCELLED}, [DELIVERED])
+    Subscription.objects.filter(pk=wanted.pk)._raw_delete("default")
+    assert not Subscription.objects.filter(pk=wanted.pk).exists()
+
+
+@pytest.mark.behaviour("4.10", "1.8")
+def test_a_head_that_was_never_sent_leaves_no_gap_when_it_is_cancelled(
+    receiver: Receiver, worker: Worker, wanted: Subscription, beside: Subscription
+) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/closed")
+    publish_numbered(wanted.event_type, 1)
+    wait_until_held(wanted.subscriber)
+    publish_bodies(beside.event_type, b"next")
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    wait_until_done()
+    assert [(request.path, request.sequence) for request in receiver.log] == [("/b", 1)]
+    assert LineEvent.objects.count() == 0
+
+
+@pytest.fixture
+def filtered_subscription(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(
+        factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"), filter=POSITIVE
+    )
+
+
+@pytest.fixture
+def held(filtered_subscription: Subscription) -> Delivery:
+    """Return the one that is held, between two that are not."""
+    publish_bodies(filtered_subscription.event_type, b'{"n": 1}', UNREADABLE, b'{"n": 3}')
+    return Delivery.objects.get(status="HELD")
+
+
+@pytest.mark.behaviour("3.6")
+def test_a_filter_that_fails_holds_the_delivery_and_loses_nothing(filtered_subscription: Subscription) -> None:
+    other = factories.subscription(event_type=filtered_subscription.event_type)
+    answer = publish(client_of(factories.publisher()), UNREADABLE)
+    assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "ROUTED", 2)
+    assert Message.objects.get().deliveries_count == 2
+    assert (statuses(filtered_subscription), statuses(other)) == (["HELD"], ["PENDING"])
+    shown = client_of(filtered_subscription.subscriber).get(LIST, {"status": "HELD"}).json()["items"]
+    assert [(one["status"], one["due_at"], one["reason"][:15]) for one in shown] == [("HELD", None, "filter failed: ")]
+    assert client_of().get(LIST, {"status": "HELD"}).json()["items"] == shown
+
+
+@pytest.mark.behaviour("3.6", "4.10")
+def test_what_is_released_is_sent_in_order_of_id(held: Delivery, filtered_subscription: Subscription) -> None:
+    (taken,) = claim([line_of(filtered_subscription.subscriber).pk], worker="w")
+    assert [one.content.body for one in hand_of(taken)] == [b'{"n": 1}', b'{"n": 3}']
+    assert release([held.pk]) == [held.pk]
+    assert [one.content.body for one in hand_of(taken)] == [b'{"n": 1}', UNREADABLE, b'{"n": 3}']
+    released = Delivery.objects.get(pk=held.pk)
+    assert (released.status, released.due_at, released.reason) == ("PENDING", None, f"released; {held.reason}")
+    assert release([held.pk]) == []
+    told = LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id", "reason")
+    assert [*told] == [(line_of(filtered_subscription.subscriber).pk, LineEventKind.RELEASED, None, held.pk, "")]
+
+
+@pytest.mark.behaviour("3.6")
+def test_what_is_held_holds_nobody_up_and_goes_out_once_it_is_released(
+    held: Delivery, filtered_subscription: Subscription, receiver: Receiver
+) -> None:
+    with working():
+        wait_until(lambda: statuses(filtered_subscription) == ["DELIVERED", "HELD", "DELIVERED"])
+        address = f"{LIST}/{held.pk}/release"
+        answer = client_of(filtered_subscription.subscriber).post(address, content_type="application/json")
+        assert (answer.status_code, answer.json()["status"]) == (200, "PENDING")
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 3}', UNREADABLE]
+    assert statuses(filtered_subscription) == ["DELIVERED"] * 3
+
+
+@pytest.mark.behaviour("3.6")
+def test_only_what_is_held_and_one_s_own_can_be_released(held: Delivery, filtered_subscription: Subscription) -> None:
+    first = Delivery.objects.earliest("id")
+    refused = client_of(filtered_subscription.subscriber).post(
+        f"{LIST}/{first.pk}/release", content_type="application/json"
+    )
+    assert (refused.status_code, refused.json()["code"]) == (409, "not_held")
+    for owner in (factories.subscriber(), factories.publisher()):
+        answer = client_of(owner).post(f"{LIST}/{held.pk}/release", content_type="application/json")
+        assert answer.status_code == (404 if owner._meta.model_name == "subscriber" else 403)
+    assert client_of().post(f"{LIST}/{held.pk}/release", {}, "application/json").status_code == 200
+    assert client_of().post(f"{LIST}/999/release", content_type="application/json").status_code == 404
+
+
+@pytest.mark.behaviour("1.8", "3.6")
+def test_what_is_held_is_cancelled_with_the_rest(held: Delivery, filtered_subscription: Subscription) -> None:
+    assert cancel_deliveries_of(filtered_subscription.pk, reason="unwanted") == (3, 0)
+    assert statuses(filtered_subscription) == ["CANCELLED"] * 3
+
+
+@pytest.mark.behaviour("3.6")
+def test_what_is_held_wakes_no_line_and_is_counted_in_its_standing(filtered_subscription: Subscription) -> None:
+    publish_bodies(filtered_subscription.event_type, UNREADABLE, UNREADABLE)
+    line = line_of(filtered_subscription.subscriber).pk
+    assert (lines_with_due_work(), still_due([line])) == ([], [])
+    assert line_statuses([line])[line] == LineStatus(LineState.AWAITING_RELEASE, None, 2, 0, None, awaiting_release=2)
+    now = client_of().get("/api/v1/subscribers/shop/line").json()
+    assert (now["state"], now["waiting"], now["set_aside"], now["awaiting_release"]) == ("AWAITING_RELEASE", 2, 0, 2)
+    page = client_of_admin().get(reverse("admin:delivery_line_changelist")).content.decode()
+    assert "AWAITING_RELEASE" in page
+    publish_bodies(filtered_subscription.event_type, b'{"n": 1}')
+    assert line_statuses([line])[line] == LineStatus(LineState.WAITING, None, 3, 0, None, awaiting_release=2)
+    inactivate(filtered_subscription)
+    assert line_statuses([line])[line].state == LineState.INACTIVE
+    assert {*Delivery.objects.filter(status="HELD").values_list("due_at", flat=True)} == {UNTIL_RELEASED}
+
+
+def chosen(*deliveries: Delivery, **more: str) -> dict[str, Any]:
+    return {"action": "release_chosen", "_selected_action": [one.pk for one in deliveries], **more}
+
+
+@pytest.mark.behaviour("3.6")
+def test_many_are_released_from_the_list_after_a_question(held: Delivery, filtered_subscription: Subscription) -> None:
+    publish_bodies(filtered_subscription.event_type, UNREADABLE)
+    admin, changelist = client_of_admin(), reverse("admin:delivery_delivery_changelist")
+    everything = [*Delivery.objects.all()]
+    asked = admin.post(changelist, chosen(*everything)).content.decode()
+    assert "Release these 2 HELD deliveries?" in asked
+    one = admin.post(changelist, chosen(held)).content.decode()
+    assert "Release this HELD delivery?" in one
+    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING", "HELD"]
+    done = admin.post(changelist, chosen(*everything, confirmed="yes"), follow=True).content.decode()
+    assert "Released 2 deliveries." in done
+    assert statuses(filtered_subscription) == ["PENDING"] * 4
+
+
+@pytest.mark.behaviour("3.6")
+def test_one_is_released_from_its_page(held: Delivery, filtered_subscription: Subscription) -> None:
+    admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[held.pk])
+    shown = admin.get(page).content.decode()
+    assert ("filter failed: " in shown, f"/{held.pk}/release" in shown) == (True, True)
+    address = reverse("admin:delivery_delivery_release", args=[held.pk])
+    assert admin.get(address, headers={"HX-Request": "true"}).status_code == 200
+    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING"]
+    assert admin.post(address, {"_form_submitted": "on"}).status_code == 302
+    assert statuses(filtered_subscription) == ["PENDING"] * 3
+    released = admin.get(page).content.decode()
+    assert ("Released 1 delivery." in released, f"/{held.pk}/release" in released) == (True, False)
+
+
+def test_whoever_may_only_look_cannot_release(held: Delivery, filtered_subscription: Subscription) -> None:
+    looker = User.objects.create(username="looker", is_staff=True)
+    looker.user_permissions.add(Permission.objects.get(codename="view_delivery"))
+    browser = Client()
+    browser.force_login(looker)
+    assert "release_chosen" not in browser.get(reverse("admin:delivery_delivery_changelist")).content.decode()
+    assert browser.post(reverse("admin:delivery_delivery_release", args=[held.pk])).status_code == 403
+    assert statuses(filtered_subscription) == ["PENDING", "HELD", "PENDING"]
+
+
+@pytest.mark.behaviour("3.6")
+def test_the_database_refuses_what_is_held_and_due(held: Delivery) -> None:
+    for due_at in (None, held.created_at):
+        with pytest.raises(IntegrityError, match="delivery_open_or_filed"), transaction.atomic():
+            Delivery.objects.filter(pk=held.pk).update(due_at=due_at)

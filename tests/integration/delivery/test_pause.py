@@ -1,0 +1,321 @@
+"""Pausing by hand, and what it means: over the API, in the admin, in a line, in a queue."""
+
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import transaction
+from django.test import Client
+from django.utils import timezone
+
+from broker_project.core.db import forget_connection, rows
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.models import Announcement, Lane, LineEvent
+from delivery.pause import pause, resume
+from delivery.status.line_status import line_statuses
+from subscriptions.models import EventKind, RetryPolicy, Subscription
+from subscriptions.models.subscriptions import PausedBy
+from tests.support import factories
+from tests.support.api import EVENT, Answer, client_of
+from tests.support.receiver import PATIENCE, Receiver, answer, wait_until
+from tests.support.worker import hand_of, line_of, publish_bodies, publish_numbered, statuses, wait_until_done, working
+
+ADMIN = "/admin/subscriptions/subscription"
+JSON = "application/json"
+SOMEBODY_WAITS = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+NOT_PAUSED = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False, "probe_due_at": None}
+
+
+@pytest.fixture
+def wanted(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    """Somebody who may look at subscriptions and pause them, and no more."""
+    user = User.objects.create(username="operator", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "pause"]))
+    browser = Client()
+    browser.force_login(user)
+    return browser
+
+
+def address(subscription: Subscription, action: str) -> str:
+    return f"/api/v1/subscriptions/{subscription.pk}/{action}"
+
+
+def post(client: Client, to: str, body: dict[str, Any] | None = None) -> Answer:
+    return client.post(to, body, content_type=JSON)
+
+
+def paused_otherwise(subscription: Subscription, by: PausedBy, **fields: Any) -> None:
+    """Let it be paused by something else than a person."""
+    given = {"paused_since": timezone.now(), "paused_by": by, **fields}
+    Subscription.objects.filter(pk=subscription.pk).update(**given)
+
+
+def told() -> list[tuple[str, dict[str, Any]]]:
+    return [*Announcement.objects.order_by("id").values_list("kind", "details")]
+
+
+@pytest.mark.behaviour("1.6")
+def test_what_is_paused_stores_and_sends_nothing_and_then_goes_on_in_order(
+    wanted: Subscription, receiver: Receiver
+) -> None:
+    other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
+    assert pause([wanted.pk], reason="") == [wanted.pk]
+    with working():
+        bodies = publish_numbered(wanted.event_type, 3)
+        publish_numbered(other.event_type, 1)
+        wait_until(lambda: statuses(other) == ["DELIVERED"])
+        assert (statuses(wanted), receiver.bodies("/hook")) == (["PENDING"] * 3, [])
+        assert resume([wanted.pk]) == [wanted.pk]
+        wait_until_done()
+    assert receiver.bodies("/hook") == bodies
+
+
+@pytest.mark.behaviour("1.6", "4.15")
+def test_what_was_read_before_the_pause_is_not_sent_after_it(wanted: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/hook")
+    with working():
+        publish_numbered(wanted.event_type, 3)
+        wait_until(lambda: len(receiver.of("/hook")) == 1)
+        pause([wanted.pk], reason="")
+        gate.open()
+        wait_until(lambda: statuses(wanted) == ["DELIVERED", "PENDING", "PENDING"])
+        publish_bodies(factories.subscription(wanted.subscriber, endpoint=receiver.url("/other")).event_type, b"1")
+        wait_until(lambda: receiver.bodies("/other"))
+    assert len(receiver.of("/hook")) == 1
+
+
+@pytest.mark.behaviour("1.6")
+def test_a_head_that_is_paused_holds_nobody_up(wanted: Subscription, receiver: Receiver, long_pauses: None) -> None:
+    receiver.on("/hook", answer(503))
+    other = factories.subscription(wanted.subscriber, endpoint=receiver.url("/other"))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: line_statuses([line_of(wanted.subscriber).pk])[line_of(wanted.subscriber).pk].hold)
+        publish_numbered(other.event_type, 1)
+        pause([wanted.pk], reason="")
+        wait_until(lambda: statuses(other) == ["DELIVERED"])
+    assert statuses(wanted) == ["PENDING"]
+
+
+@pytest.mark.behaviour("1.6", "4.9")
+def test_an_edited_policy_locks_its_followers_in_the_order_in_which_many_are_paused(
+    wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    policy, newer = factories.retry_policy(), factories.subscription()
+    for one in (newer, wanted):  # so the older one is found behind the newer
+        Subscription.objects.filter(pk=one.pk).update(retry_policy=policy)
+    elsewhere.execute("SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE", [wanted.pk])
+
+    def edit() -> None:
+        RetryPolicy.objects.filter(pk=policy.pk).update(description="edited")
+        forget_connection()
+
+    editing = threading.Thread(target=edit)
+    editing.start()
+    wait_until(lambda: rows(SOMEBODY_WAITS))
+    with transaction.atomic():
+        free = Subscription.objects.filter(pk=newer.pk).select_for_update(no_key=True, skip_locked=True)
+        assert [*free] == [newer]
+    elsewhere.rollback()
+    editing.join(PATIENCE)
+    assert {*Subscription.objects.filter(retry_policy=policy).values_list("version", flat=True)} == {3}
+
+
+@pytest.mark.behaviour("1.6")
+def test_over_the_api_it_is_paused_with_a_reason_and_resumed(wanted: Subscription) -> None:
+    own = client_of(wanted.subscriber)
+    paused = post(own, address(wanted, "pause"), {"reason": "moving house"})
+    shown = {name: paused.json()[name] for name in NOT_PAUSED}
+    assert (paused.status_code, paused["ETag"], paused.json()["status"]) == (200, '"2"', "ACTIVE")
+    assert shown == {**NOT_PAUSED, "paused_since": shown["paused_since"], "paused_by": "HAND"} | {
+        "paused_reason": "moving house"
+    }
+    again = post(own, address(wanted, "pause"), {"reason": "another"})
+    assert (again.status_code, again.json()) == (200, paused.json())
+    resumed = [post(own, address(wanted, "resume")) for _ in range(2)]
+    assert [(one.status_code, {name: one.json()[name] for name in NOT_PAUSED}, one["ETag"]) for one in resumed] == [
+        (200, NOT_PAUSED, '"3"')
+    ] * 2
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_pause_by_hand_is_in_the_history_and_announced_once(wanted: Subscription) -> None:
+    for _ in range(2):
+        pause([wanted.pk], reason="moving house")
+    for _ in range(2):
+        resume([wanted.pk])
+    line = line_of(wanted.subscriber).pk
+    assert [*LineEvent.objects.order_by("id").values_list("line", "kind", "reason")] == [
+        (line, "PAUSED", f"subscription {wanted.pk}: moving house"),
+        (line, "RESUMED", f"subscription {wanted.pk}"),
+    ]
+    assert told() == [
+        ("Broker.Line.Paused", {"pause": "BY_HAND", "reason": "moving house"}),
+        ("Broker.Line.Resumed", {"pause": "BY_HAND", "reason": ""}),
+    ]
+    assert {*Announcement.objects.values_list("line", "subscription")} == {(line, wanted.pk)}
+
+
+@pytest.mark.behaviour("5.7")
+def test_what_tells_of_the_broker_itself_pauses_without_a_word(storage: None) -> None:
+    itself = factories.subscription(event_pattern="Broker.*")
+    pause([itself.pk], reason="")
+    resume([itself.pk])
+    assert (told(), LineEvent.objects.count()) == ([], 2)
+
+
+@pytest.mark.behaviour("5.6")
+def test_by_hand_wins_over_a_policy(wanted: Subscription) -> None:
+    paused_otherwise(wanted, PausedBy.POLICY, half_open=True, probe_due_at=timezone.now())
+    pause([wanted.pk], reason="enough")
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, wanted.half_open, wanted.probe_due_at, wanted.is_sending) == ("HAND", False, None, False)
+    assert told() == [], "that it is paused had been announced"
+    paused_otherwise(wanted, PausedBy.POLICY)
+    assert resume([wanted.pk]) == [wanted.pk]
+    assert told() == [("Broker.Line.Resumed", {"pause": "SUSPENDED", "reason": ""})]
+
+
+@pytest.mark.behaviour("5.8")
+def test_what_is_getting_older_messages_is_neither_paused_nor_resumed_by_hand(wanted: Subscription) -> None:
+    paused_otherwise(wanted, PausedBy.BACKFILL)
+    answers = [post(client_of(), address(wanted, action)) for action in ("pause", "resume")]
+    assert [(one.status_code, one.json()["code"]) for one in answers] == [(409, "backfilling")] * 2
+    both = [post(client_of(), f"/api/v1/subscribers/shop/{action}").json() for action in ("pause", "resume")]
+    assert both == [{"changed": 0}] * 2
+    assert resume([wanted.pk], paused_by=[PausedBy.BACKFILL]) == [wanted.pk]
+    assert told() == [], "that it was paused had not been announced"
+
+
+@pytest.mark.behaviour("5.8")
+def test_the_admin_says_why_one_that_is_getting_older_messages_is_not_resumed(
+    wanted: Subscription, operator: Client
+) -> None:
+    paused_otherwise(wanted, PausedBy.BACKFILL)
+    said = operator.post(f"{ADMIN}/{wanted.pk}/resume/", {"_form_submitted": "on"}, follow=True).content.decode()
+    wanted.refresh_from_db()
+    assert ("It is getting older messages" in said, wanted.paused_by) == (True, "BACKFILL")
+
+
+@pytest.mark.behaviour("1.6")
+def test_a_subscriber_pauses_with_all_it_has_but_sync(wanted: Subscription) -> None:
+    jobs = factories.subscription(wanted.subscriber, factories.event_type(kind=EventKind.QUEUE))
+    sync = factories.subscription(wanted.subscriber, factories.event_type(kind=EventKind.SYNC))
+    stranger = factories.subscription()
+    own = client_of(wanted.subscriber)
+    assert post(own, "/api/v1/subscribers/shop/pause", {"reason": "so"}).json() == {"changed": 2}
+    paused = Subscription.objects.exclude(paused_since=None)
+    assert {*paused.values_list("pk", "paused_reason")} == {(wanted.pk, "so"), (jobs.pk, "so")}
+    assert {*Subscription.objects.filter(is_sending=True)} == {sync, stranger}
+    assert post(own, "/api/v1/subscribers/shop/resume").json() == {"changed": 2}
+    refused = [post(own, address(sync, action)) for action in ("pause", "resume")]
+    assert [(one.status_code, one.json()["code"]) for one in refused] == [(400, "not_pausable")] * 2
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize("action", ["pause", "resume"])
+def test_nobody_pauses_what_is_anothers(wanted: Subscription, action: str) -> None:
+    stranger, shop = client_of(factories.subscriber()), client_of(factories.publisher())
+    addresses = [address(wanted, action), f"/api/v1/subscribers/shop/{action}"]
+    assert [post(stranger, one).status_code for one in addresses] == [404, 404]
+    assert [post(shop, one).status_code for one in addresses] == [403, 403]
+    assert Subscription.objects.get().version == 1
+
+
+@pytest.mark.parametrize("body", [{"reason": 5}, {"reason": None}, {"reason": "x" * 1001}, {"why": "so"}, []])
+def test_a_body_that_is_no_reason_is_refused(wanted: Subscription, body: dict[str, Any]) -> None:
+    assert post(client_of(), address(wanted, "pause"), body).status_code == 400
+    assert post(client_of(), address(wanted, "resume"), {"reason": "so"}).status_code == 400
+    assert Subscription.objects.get().version == 1
+
+
+@pytest.mark.behaviour("1.6", "6.1")
+def test_a_queue_endpoint_that_is_paused_gets_no_job_until_it_is_resumed(storage: None, receiver: Receiver) -> None:
+    jobs = factories.event_type(kind=EventKind.QUEUE)
+    paused, other = (factories.subscription(event_type=jobs, endpoint=receiver.url(f"/{n}")) for n in "ab")
+    pause([paused.pk], reason="")
+    with working():
+        publish_numbered(jobs, 4)
+        wait_until_done()
+        assert (receiver.of("/a"), len(receiver.of("/b"))) == ([], 4)
+        pause([other.pk], reason="")
+        publish_numbered(jobs, 2)
+        resume([paused.pk])
+        wait_until_done()
+    assert (len(receiver.of("/a")), len(receiver.of("/b"))) == (2, 4)
+
+
+def test_both_lines_of_the_subscriber_have_work_again(wanted: Subscription) -> None:
+    pause([wanted.pk], reason="")
+    publish_numbered(wanted.event_type, 1)
+    main, retry = (wanted.subscriber.lines.get(lane=lane) for lane in (Lane.MAIN, Lane.RETRY))
+    assert lines_with_due_work() == []
+    resume([wanted.pk])
+    assert lines_with_due_work() == [main.pk]
+    (taken,) = claim([main.pk], worker="w")
+    assert [one.content.body for one in hand_of(taken)] == [b"0"]
+    assert retry.events.count() == 0
+
+
+@pytest.mark.behaviour("1.6")
+def test_in_the_admin_one_is_paused_and_resumed_from_its_page(wanted: Subscription, operator: Client) -> None:
+    page = f"{ADMIN}/{wanted.pk}"
+    assert offered(operator, page) == {"pause"}
+    operator.post(f"{page}/pause/", {"_form_submitted": "on"})
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, wanted.paused_reason, offered(operator, page)) == ("HAND", "in the admin", {"resume"})
+    assert b"PAUSED" in operator.get(f"{ADMIN}/").content
+    operator.post(f"{page}/resume/", {"_form_submitted": "on"})
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, offered(operator, page)) == ("", {"pause"})
+
+
+@pytest.mark.behaviour("1.6")
+def test_the_page_of_what_is_paused_says_so_beside_its_status(wanted: Subscription, operator: Client) -> None:
+    page = f"{ADMIN}/{wanted.pk}/change/"
+    status = "event_pattern", "status", "delivery_mode"
+    assert " ".join(status) in " ".join(fields_on(operator, page))
+    pause([wanted.pk], reason="their move")
+    pause_told = "pause_label", "paused_since", "paused_by", "paused_reason", "probe_due_at"
+    assert " ".join(["event_pattern status", *pause_told, "delivery_mode"]) in " ".join(fields_on(operator, page))
+    shown = operator.get(page).content.decode()
+    assert shown.index("their move") < shown.index(wanted.endpoint)
+
+
+def fields_on(browser: Client, page: str) -> list[str]:
+    """Return the names of a page's fields, from its top on."""
+    return [name for fieldset in browser.get(page).context["adminform"] for line in fieldset for name in line.fields]
+
+
+def offered(browser: Client, page: str) -> set[str]:
+    shown = browser.get(f"{page}/change/").content.decode()
+    return {action for action in ("pause", "resume", "inactivate") if f"{page}/{action}" in shown}
+
+
+@pytest.mark.behaviour("1.6")
+def test_in_the_admin_many_are_paused_after_a_question(wanted: Subscription, operator: Client) -> None:
+    sync = factories.subscription(event_type=factories.event_type(kind=EventKind.SYNC))
+    chosen = {"action": "pause_chosen", "_selected_action": [wanted.pk, sync.pk]}
+    assert "Pause these?" in operator.post(f"{ADMIN}/", chosen).content.decode()
+    assert Subscription.objects.filter(paused_by="HAND").count() == 0
+    operator.post(f"{ADMIN}/", {**chosen, "confirmed": "yes"})
+    assert Subscription.objects.get(paused_by="HAND") == wanted
+    assert offered(operator, f"{ADMIN}/{sync.pk}") == set()
+
+
+def test_whoever_may_only_look_or_change_pauses_nothing(wanted: Subscription) -> None:
+    user = User.objects.create(username="editor", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=["view_subscription", "change_subscription"]))
+    editor = Client()
+    editor.force_login(user)
+    assert offered(editor, f"{ADMIN}/{wanted.pk}") == {"inactivate"}
+    assert editor.post(f"{ADMIN}/{wanted.pk}/pause/", {"_form_submitted": "on"}).status_code == 403
+    assert Subscription.objects.get().version == 1

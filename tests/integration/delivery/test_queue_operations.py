@@ -1,0 +1,248 @@
+"""What is done to QUEUE deliveries that wait: cancelled, released, kept while they are needed."""
+
+import datetime as dt
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import transaction
+
+from broker_project.core.db import rows
+from delivery import operations
+from delivery.dispatch import notify
+from delivery.dispatch.sweep import due_by_queue
+from delivery.maintenance.partitions import DAYS_AHEAD, first_id, open_days, today
+from delivery.maintenance.retention import drop_past_days
+from delivery.models import UNTIL_ACTIVE, UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup, StorageDay
+from delivery.operations import CANCEL, cancel_deliveries_of, release
+from delivery.worker.pending_settles import LOCKED_SECONDS
+from subscriptions.models import EventKind, EventType, Subscription
+from tests.support import factories
+from tests.support.api import client_of, problem
+from tests.support.receiver import Receiver, wait_until
+from tests.support.worker import Worker, inactivate, publish_bodies, statuses, wait_until_done, working
+
+pytestmark = pytest.mark.django_db
+
+BIG = "$$->'Body'->'n' > '5'"
+UNREADABLE = b'{"n": 1e200000}'
+KEEP_DAYS = 14
+
+
+@pytest.fixture
+def event_type() -> EventType:
+    return factories.event_type(kind=EventKind.QUEUE)
+
+
+@pytest.fixture
+def group(event_type: EventType) -> list[Subscription]:
+    """Three like subscriptions."""
+    return [factories.subscription(event_type=event_type, filter=BIG) for _ in range(3)]
+
+
+def cancel(one: Subscription) -> tuple[int, int]:
+    return cancel_deliveries_of(one.pk, reason="unwanted")
+
+
+@pytest.mark.behaviour("1.8")
+def test_cancelling_takes_one_endpoint_out_of_its_groups_and_the_last_one_ends_them(group: list[Subscription]) -> None:
+    one, *others = group
+    publish_bodies(one.event_type, b'{"n": 6}', b'{"n": 7}')
+
+    assert cancel(one) == (2, 0)
+    assert [statuses(each) for each in group] == [["CANCELLED"] * 2, ["PENDING"] * 2, ["PENDING"] * 2]
+    assert QueueGroup.objects.count() == 2
+    assert [cancel(other) for other in others] == [(2, 0), (2, 0)]
+    assert not QueueGroup.objects.exists()
+
+
+@pytest.mark.behaviour("1.8", "6.4")
+def test_what_is_under_way_is_asked_to_end_and_keeps_its_group(group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    Delivery.objects.filter(subscription=group[0]).update(status="IN_FLIGHT")
+
+    assert [cancel(one) for one in group] == [(0, 1), (1, 0), (1, 0)]
+    assert Delivery.objects.open().get().cancel_requested
+    assert QueueGroup.objects.count() == 1
+
+
+@pytest.mark.behaviour("1.8", "3.6")
+@pytest.mark.parametrize("due_at", [None, UNTIL_RELEASED, UNTIL_ACTIVE])
+def test_a_group_that_nobody_would_read_again_ends_with_its_last_delivery(
+    group: list[Subscription], due_at: dt.datetime | None
+) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    QueueGroup.objects.update(due_at=due_at)
+    Delivery.objects.update(due_at=due_at, status="HELD" if due_at == UNTIL_RELEASED else "PENDING")
+
+    for one in group:
+        assert QueueGroup.objects.exists()
+        cancel(one)
+    assert not QueueGroup.objects.exists()
+
+
+@pytest.mark.behaviour("1.8")
+def test_cancelling_keeps_senders_from_settling_meanwhile_and_no_other_line(
+    storage: None, group: list[Subscription], elsewhere: psycopg.Connection[Any]
+) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+
+    with transaction.atomic():
+        cancel(group[0])
+        free = elsewhere.execute("SELECT lane FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED").fetchall()
+
+    assert sorted(free) == [("main",)] * 3 + [("retry",)] * 3
+
+
+@pytest.mark.behaviour("1.8", "6.6")
+@pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.TOPIC])
+def test_what_is_under_way_elsewhere_is_settled_between_two_slices_of_a_large_cancel(
+    storage: None, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, kind: EventKind
+) -> None:
+    going = factories.subscription(event_type=factories.event_type(kind=kind), endpoint=receiver.url("/hook"))
+    gone = factories.subscription(going.subscriber, factories.event_type(kind=kind))
+    publish_bodies(gone.event_type, *[b"{}"] * 3)
+    inactivate(gone)
+    gate = receiver.gate("/hook")
+    publish_bodies(going.event_type, b"1")
+    pauses: list[float] = []
+    one_by_one = CANCEL.replace("5000", "1")
+
+    def step(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+        done = rows(statement, *arguments)
+        if statement == one_by_one:
+            gate.open()
+            wait_until(lambda: pauses or worker.driver.lines._unsettled.locked)
+        return done
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        wait_until(lambda: statuses(going) == ["DELIVERED"])
+
+    with working() as worker:
+        wait_until(lambda: receiver.log)
+        monkeypatch.setattr(operations, "SLICE", 1)
+        monkeypatch.setattr(operations, "CANCEL", one_by_one)
+        monkeypatch.setattr(operations, "rows", step)
+        monkeypatch.setattr(operations, "sleep", pause)
+        assert cancel(gone) == (3, 0)
+        monkeypatch.undo()
+    assert [seconds > LOCKED_SECONDS for seconds in pauses] == [True] * 3
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_queue_subscription_is_deleted_only_once_nothing_of_it_is_unfinished(group: list[Subscription]) -> None:
+    one = group[0]
+    publish_bodies(one.event_type, b'{"n": 6}')
+    client = client_of()
+    address = f"/api/v1/subscriptions/{one.pk}"
+    refused = client.delete(address, headers={"If-Match": client.get(address)["ETag"]})
+
+    assert problem(refused)[0] == 409
+    assert client.post(f"{address}/cancel-deliveries", content_type="application/json").json() == {
+        "cancelled": 1,
+        "under_way": 0,
+    }
+    assert client.delete(address, headers={"If-Match": client.get(address)["ETag"]}).status_code == 204
+    assert len(QueueGroup.objects.get().delivery_ids) == 3
+
+
+@pytest.mark.behaviour("1.7")
+def test_what_waits_for_an_inactive_subscription_is_kept_and_nothing_new_is_for_it(group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    inactivate(group[0])
+    publish_bodies(group[0].event_type, b'{"n": 7}')
+
+    assert [statuses(one) for one in group] == [["PENDING"], ["PENDING"] * 2, ["PENDING"] * 2]
+    assert [len(one.delivery_ids) for one in QueueGroup.objects.order_by("id")] == [3, 2]
+
+
+@pytest.mark.behaviour("3.6")
+def test_releasing_one_held_delivery_frees_its_group_and_wakes_its_sender(
+    storage: None, group: list[Subscription], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_bodies(group[0].event_type, UNREADABLE, UNREADABLE)
+    first, second = QueueGroup.objects.order_by("id")
+    woken: list[tuple[str, list[int]]] = []
+    monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
+
+    assert release([first.delivery_ids[1]]) == first.delivery_ids
+
+    assert [statuses(one) for one in group] == [["PENDING", "HELD"]] * 3
+    assert [one.due_at for one in QueueGroup.objects.order_by("id")] == [None, UNTIL_RELEASED]
+    assert not Delivery.objects.filter(pk__in=first.delivery_ids, due_at__isnull=False).exists()
+    assert woken == [(f"queue.{(first.message_id or 0) % 5}", [first.line_id])]
+    assert release([first.delivery_ids[0]]) == []
+    assert release([second.delivery_ids[0]]) == second.delivery_ids
+
+
+@pytest.mark.behaviour("3.6", "6.4")
+def test_what_is_released_is_taken_by_one_endpoint(
+    group: list[Subscription], receiver: Receiver, worker: Worker
+) -> None:
+    Subscription.objects.update(endpoint=receiver.url("/hook"))
+    (held,) = publish_bodies(group[0].event_type, UNREADABLE)
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    wait_until(lambda: receiver.log)
+
+    release([Delivery.objects.filter(message=held.id).latest("id").pk])
+
+    wait_until_done()
+    assert sorted(request.body for request in receiver.log) == [UNREADABLE, b'{"n": 6}']
+    assert sorted(Delivery.objects.filter(message=held.id).values_list("status", flat=True)) == [
+        "DELIVERED",
+        "REDUNDANT",
+        "REDUNDANT",
+    ]
+    assert not QueueGroup.objects.exists()
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_message_is_kept_for_its_groups_and_goes_with_the_last_of_them(
+    storage: None, group: list[Subscription]
+) -> None:
+    day = today() - dt.timedelta(days=KEEP_DAYS + 6)
+    StorageDay.objects.bulk_create(
+        [StorageDay(day=day + dt.timedelta(days=n)) for n in range(KEEP_DAYS + 6 + DAYS_AHEAD)], ignore_conflicts=True
+    )
+    open_days(day, ahead=0)
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    Message.objects.update(id=first_id(day))
+    Delivery.objects.update(message_id=first_id(day))
+    QueueGroup.objects.update(message_id=first_id(day))
+
+    drop_past_days(today(), keep_days=KEEP_DAYS)
+    assert [bytes(one.body) for one in Message.objects.all()] == [b'{"n": 6}']
+
+    for one in group:
+        cancel(one)
+    drop_past_days(today(), keep_days=KEEP_DAYS)
+    assert not Message.objects.exists()
+
+
+@pytest.mark.behaviour("6.2", "11.3")
+def test_what_waits_for_a_sender_that_there_is_no_longer_is_left_to_the_sweep(
+    storage: None, event_type: EventType
+) -> None:
+    factories.subscription(event_type=event_type)
+    publish_bodies(event_type, b"{}")
+    retired = Line.objects.create(lane=Lane.QUEUE, sender=7)
+    QueueGroup.objects.update(line=retired)
+    Delivery.objects.update(line=retired)
+
+    assert due_by_queue()["queue.7"] == [retired.pk]
+    assert not notify.wake("queue.7", [retired.pk])
+    assert not notify.wake_regardless("queue.7", [retired.pk])
+    with working():
+        wait_until(lambda: Delivery.objects.get().attempts == 1)
+
+
+@pytest.mark.behaviour("6.2")
+def test_the_lines_of_senders_are_made_once() -> None:
+    event_type = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=event_type)
+    for _ in range(2):
+        publish_bodies(event_type, b"{}")
+
+    lines = Line.objects.filter(lane=Lane.QUEUE).order_by("sender")
+    assert [(one.sender, one.queue) for one in lines] == [(n, f"queue.{n}") for n in range(5)]

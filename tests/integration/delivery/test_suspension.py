@@ -1,0 +1,404 @@
+"""Suspend and retry later: what is used up pauses its subscription, and a trial lets it go on in order (5.6)."""
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.models import Announcement, Attempt, Delivery, LineEvent, LineEventKind
+from delivery.pause import resume
+from delivery.status.line_status import line_statuses
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import PausedBy, Subscription
+from subscriptions.retry_policies import OnExhausted
+from tests.support.factories import retry_policy, subscription
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import (
+    Worker,
+    attempts_of,
+    hurry_until_done,
+    line_of,
+    make_due,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+LIKE_WEBMETHODS: dict[str, Any] = {
+    "on_server_error": "END",
+    "initial_delay_seconds": 0.1,
+    "max_delay_seconds": 0.1,
+    "jitter": 0.0,
+}
+SUSPENDS: dict[str, Any] = LIKE_WEBMETHODS | {
+    "max_retries": 2,
+    "on_exhausted": OnExhausted.SUSPEND,
+    "probe_seconds": 86_400.0,
+}
+
+
+LOCK = "SELECT FROM subscriptions_subscription WHERE id = %s FOR NO KEY UPDATE"
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription like webMethods' that is suspended after two retries, and probed tomorrow."""
+    return subscription(endpoint=receiver.url("/a"), retry_policy=retry_policy(**SUSPENDS))
+
+
+def suspend(receiver: Receiver, wanted: Subscription, *, messages: int = 3, status: int = 503) -> None:
+    """Let the endpoint of a subscription not work until it is suspended."""
+    receiver.on("/a", answer(status))
+    with working():
+        publish_numbered(wanted.event_type, messages)
+        wait_until_suspended(wanted)
+
+
+def wait_until_suspended(wanted: Subscription) -> None:
+    wait_until(
+        lambda: Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY, half_open=False).exists(),
+        saying=lambda: [*Subscription.objects.values("paused_by", "half_open"), *Delivery.objects.values()],
+    )
+
+
+def begin_trial(wanted: Subscription) -> None:
+    """Do what a probe by the delivery itself does when it is due."""
+    Subscription.objects.filter(pk=wanted.pk).update(half_open=True, probe_due_at=None)
+
+
+@pytest.mark.behaviour("5.5", "5.6")
+def test_what_is_used_up_goes_back_to_its_place_and_pauses_its_subscription(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    suspend(receiver, wanted)
+    wanted.refresh_from_db()
+    line = line_of(wanted.subscriber)
+    oldest = Delivery.objects.order_by("id")[0]
+    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 3, [PENDING] * 3)
+    assert (wanted.paused_by, wanted.paused_reason) == (PausedBy.POLICY, "suspended: answered 503")
+    assert (wanted.is_sending, wanted.status) == (False, "ACTIVE")
+    assert wanted.paused_since
+    assert wanted.probe_due_at
+    assert timedelta(hours=23) < wanted.probe_due_at - timezone.now() <= timedelta(hours=24)
+    assert (oldest.due_at, oldest.line_id, oldest.attempts, oldest.sequence) == (None, line.pk, 3, 1)
+    assert (line.head_id, line.lease_until, lines_with_due_work()) == (oldest.pk, None, [])
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["hold", "hold", "suspend"]
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("half_open", [False, True])
+def test_a_line_is_not_held_for_what_is_suspended(receiver: Receiver, wanted: Subscription, *, half_open: bool) -> None:
+    suspend(receiver, wanted)
+    if half_open:
+        begin_trial(wanted)
+    line = line_of(wanted.subscriber)
+    assert (line.head_id is None, line_statuses([line.pk])[line.pk].hold) == (False, None)
+
+
+@pytest.mark.behaviour("5.6", "5.7")
+def test_the_beginning_and_the_end_of_a_suspension_are_told_once(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    for _ in range(2):
+        begin_trial(wanted)
+        with working():
+            wait_until_suspended(wanted)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    told = [
+        (LineEventKind.PAUSED, f"subscription {wanted.pk}: suspended: answered 503", line_of(wanted.subscriber).pk),
+        (LineEventKind.RESUMED, f"subscription {wanted.pk}", line_of(wanted.subscriber).pk),
+    ]
+    assert [*LineEvent.objects.order_by("id").values_list("kind", "reason", "line_id")] == told
+
+
+@pytest.mark.behaviour("5.7")
+def test_a_suspension_and_its_end_are_recorded_to_be_announced(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    delivery = Delivery.objects.get()
+    rows = [*Announcement.objects.order_by("id").values_list("kind", "subscription_id", "delivery_id", "details")]
+    assert rows == [
+        ("Broker.Line.Paused", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": "suspended: answered 503"}),
+        ("Broker.Line.Resumed", wanted.pk, delivery.pk, {"pause": "SUSPENDED", "reason": ""}),
+    ]
+
+
+@pytest.mark.behaviour("1.6", "5.6")
+def test_the_subscribers_other_subscriptions_go_on(receiver: Receiver, wanted: Subscription) -> None:
+    other = subscription(wanted.subscriber, endpoint=receiver.url("/b"))
+    suspend(receiver, wanted)
+    with working():
+        publish_numbered(other.event_type, 3)
+        wait_until(lambda: statuses(other) == [DELIVERED] * 3)
+    assert receiver.bodies("/b") == [b"0", b"1", b"2"]
+    assert (len(receiver.of("/a")), statuses(wanted)) == (3, [PENDING] * 3)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_in_vain_is_one_request_and_no_other_message_is_tried(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    begin_trial(wanted)
+    with working():
+        wait_until_suspended(wanted)
+        publish_numbered(subscription(wanted.subscriber, endpoint=receiver.url("/b")).event_type, 1)
+        wait_until(lambda: receiver.of("/b"))
+    wanted.refresh_from_db()
+    assert (receiver.bodies("/a"), statuses(wanted)) == ([b"0"] * 4, [PENDING] * 3)
+    assert wanted.probe_due_at
+
+
+@pytest.mark.behaviour("4.10", "5.6")
+def test_it_goes_on_in_order_once_a_trial_works(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted)
+    publish_numbered(wanted.event_type, 2, first=3)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2, 3, 4, 5]
+    assert (wanted.paused_since, wanted.paused_by, wanted.half_open, wanted.is_sending) == (None, "", False, True)
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("status", [302, 404, 500])
+def test_any_answer_but_a_transient_error_ends_a_suspension(
+    receiver: Receiver, wanted: Subscription, status: int
+) -> None:
+    suspend(receiver, wanted)
+    begin_trial(wanted)
+    receiver.on("/a", answer(status), answer())
+    with working():
+        wait_until_done()
+    assert statuses(wanted)[1:] == [DELIVERED, DELIVERED]
+    assert receiver.bodies("/a")[3:] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("4.10", "5.6")
+def test_a_number_given_for_what_was_refused_and_suspended_is_given_back(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    other = subscription(wanted.subscriber, endpoint="http://127.0.0.1:9/nobody", retry_policy=wanted.retry_policy)
+    with working():
+        publish_numbered(other.event_type, 1)
+        wait_until_suspended(other)
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: receiver.log)
+        wait_until(lambda: statuses(wanted) == [DELIVERED])
+    assert (receiver.log[0].sequence, Delivery.objects.get(subscription=other).sequence) == (1, None)
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_what_is_used_up_in_the_retry_line_goes_back_to_the_main_line(receiver: Receiver, wanted: Subscription) -> None:
+    apart = retry_policy(**SUSPENDS | {"on_server_error": "RETRY_LANE"})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+
+        def is_suspended() -> bool:
+            make_due()
+            return Subscription.objects.filter(pk=wanted.pk, paused_by=PausedBy.POLICY).exists()
+
+        wait_until(is_suspended)
+    delivery = Delivery.objects.get()
+    assert (delivery.line_id, delivery.due_at, delivery.attempts) == (line_of(wanted.subscriber).pk, None, 3)
+    publish_numbered(wanted.event_type, 1, first=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a")[3:] == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_a_trial_is_the_main_lines_alone(receiver: Receiver, wanted: Subscription) -> None:
+    suspend(receiver, wanted, messages=2)
+    second = Delivery.objects.order_by("id")[1]
+    Delivery.objects.filter(pk=second.pk).update(
+        line=retry_line_of(wanted.subscriber), due_at=Now(), attempts=1, sequence=2
+    )
+    begin_trial(wanted)
+    with working():
+        wait_until_suspended(wanted)
+    assert receiver.bodies("/a") == [b"0"] * 4
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a")[4:] == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("1.6", "5.6")
+def test_a_policy_makes_no_pause_by_hand_its_own(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None
+) -> None:
+    gate = receiver.gate("/a", answer(503))
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=retry_policy(**SUSPENDS | {"max_retries": 0}))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: receiver.log)
+        Subscription.objects.filter(pk=wanted.pk).update(
+            paused_since=Now(), paused_by=PausedBy.HAND, paused_reason="moving house"
+        )
+        gate.open()
+        wait_until(lambda: not worker.driver.lines and Attempt.objects.exists())
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, wanted.paused_reason, wanted.probe_due_at) == (PausedBy.HAND, "moving house", None)
+    assert (statuses(wanted), Announcement.objects.count()) == ([PENDING], 0)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_subscription_that_somebody_has_locked_holds_no_line_up_and_is_suspended_afterwards(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    policy = retry_policy(**SUSPENDS | {"schedule": [0.1, 0.1, 3600.0], "max_delay_seconds": 3600.0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    elsewhere.execute(LOCK, [wanted.pk])
+    receiver.on("/a", answer(503))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: Attempt.objects.count() >= 3 and not worker.driver.lines)
+        elsewhere.rollback()
+        make_due()
+        wait_until_suspended(wanted)
+    assert (statuses(wanted), len(receiver.log)) == ([PENDING], 4), "it waits for its pause before it is tried again"
+
+
+@pytest.mark.behaviour("4.8", "5.6")
+@pytest.mark.parametrize("is_locked", [False, True])
+def test_a_trial_that_holds_the_line_waits_for_its_pause_whether_it_could_let_its_subscription_go_on_or_not(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]", *, is_locked: bool
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    patient = retry_policy(**LIKE_WEBMETHODS | {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=patient)
+    begin_trial(wanted)
+    if is_locked:
+        elsewhere.execute(LOCK, [wanted.pk])
+    with working() as worker:
+        wait_until(lambda: Attempt.objects.count() == 4 and not worker.driver.lines)
+        assert lines_with_due_work() == []
+    elsewhere.rollback()
+    wanted.refresh_from_db()
+    assert (wanted.half_open, len(receiver.log)) == (is_locked, 4)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_that_worked_while_somebody_had_it_locked_goes_on_with_the_next(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    suspend(receiver, wanted, messages=1)
+    begin_trial(wanted)
+    receiver.on("/a", answer())
+    elsewhere.execute(LOCK, [wanted.pk])
+    with working():
+        wait_until_done()
+        wanted.refresh_from_db()
+        assert wanted.half_open
+        elsewhere.rollback()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, receiver.bodies("/a")[3:]) == ("", [b"0", b"1"])
+
+
+@pytest.mark.behaviour("4.15", "5.6")
+@pytest.mark.parametrize("half_open", [False, True])
+def test_what_was_repaired_meanwhile_is_not_suspended_for_what_was_sent_before(
+    receiver: Receiver, wanted: Subscription, nobody_announces: None, *, half_open: bool
+) -> None:
+    policy = retry_policy(**SUSPENDS | {"max_retries": 0})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    if half_open:
+        suspend(receiver, wanted, messages=1)
+        begin_trial(wanted)
+    else:
+        publish_numbered(wanted.event_type, 1)
+    sent = len(receiver.log)
+    gate = receiver.gate("/a", answer(503))
+    with working():
+        wait_until(lambda: len(receiver.log) > sent)
+        Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/b"))
+        resume([wanted.pk])
+        gate.open()
+        wait_until_done()
+    wanted.refresh_from_db()
+    assert (wanted.paused_by, statuses(wanted), len(receiver.of("/b"))) == ("", [DELIVERED], 1)
+    told = Announcement.objects.order_by("id").values_list("kind", flat=True)
+    assert [*told] == ["Broker.Line.Paused", "Broker.Line.Resumed"] * half_open
+
+
+@pytest.mark.behaviour("5.3", "5.6")
+def test_a_suspension_out_of_the_retry_line_waits_for_nobody_who_claims_the_main_one(
+    receiver: Receiver, wanted: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    far_off = {"initial_delay_seconds": 3600.0, "max_delay_seconds": 3600.0}
+    apart = retry_policy(**SUSPENDS | far_off | {"on_server_error": "RETRY_LANE", "max_retries": 1})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=apart)
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until(lambda: Attempt.objects.exists() and line_of(wanted.subscriber).lease_until is None)
+        elsewhere.execute("SELECT FROM delivery_line WHERE id = %s FOR UPDATE", [line_of(wanted.subscriber).pk])
+        make_due()
+        wait_until_suspended(wanted)
+        assert Delivery.objects.get().line_id == line_of(wanted.subscriber).pk
+        elsewhere.rollback()
+    assert LineEvent.objects.get().line_id == line_of(wanted.subscriber).pk
+
+
+@pytest.mark.behaviour("5.5")
+@pytest.mark.parametrize("on_exhausted", [OnExhausted.REJECT, OnExhausted.FAIL])
+def test_what_holds_the_line_ends_when_its_retries_are_used_up_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, on_exhausted: OnExhausted
+) -> None:
+    policy = retry_policy(**SUSPENDS | {"on_exhausted": on_exhausted})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    receiver.on("/a", *[answer(503)] * 3, answer())
+    publish_numbered(wanted.event_type, 2)
+    hurry_until_done()
+    first = Delivery.objects.order_by("id")[0]
+    ends = {OnExhausted.REJECT: REJECTED, OnExhausted.FAIL: DeliveryStatus.FAILED}[on_exhausted]
+    assert (statuses(wanted), first.reason) == ([ends, DELIVERED], "retries used up: answered 503")
+    assert (attempts_of(first.pk), receiver.bodies("/a")) == ([(1, 503), (2, 503), (3, 503)], [*[b"0"] * 3, b"1"])
+    wanted.refresh_from_db()
+    assert wanted.paused_since is None
+
+
+@pytest.mark.behaviour("4.10", "5.5")
+def test_what_ends_without_ever_having_been_sent_leaves_no_gap(receiver: Receiver, wanted: Subscription) -> None:
+    policy = retry_policy(**SUSPENDS | {"on_exhausted": OnExhausted.REJECT})
+    Subscription.objects.filter(pk=wanted.pk).update(retry_policy=policy)
+    receiver.close_port()
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+        receiver.open_port()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until_done()
+    assert (statuses(wanted), receiver.log[0].sequence) == ([REJECTED, DELIVERED], 1)
+    assert not LineEvent.objects.exists()
+
+
+@pytest.mark.behaviour("5.5")
+def test_a_service_error_is_rejected_at_once(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert (statuses(wanted), receiver.bodies("/a")) == ([REJECTED, DELIVERED], [b"0", b"1"])

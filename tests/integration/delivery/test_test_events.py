@@ -1,0 +1,179 @@
+"""Test events: an endpoint is sent a sample at once, and nothing is stored of it, whatever it answers."""
+
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from standardwebhooks import Webhook
+
+from broker_project.core.egress import EgressPolicy
+from delivery.models import Attempt, Delivery, Message
+from subscriptions.models import EventKind, EventType, Publisher, Subscription
+from tests.integration.subscriptions.test_admin import told
+from tests.support import factories
+from tests.support.api import Answer, client_of, problem
+from tests.support.receiver import Received, Receiver, answer, close, hang
+
+pytestmark = pytest.mark.usefixtures("calls")
+
+SAMPLE = '{"order": 7,\n "total": 12.50}'
+
+
+@pytest.fixture
+def order(storage: None) -> EventType:
+    return factories.event_type("Order.Paid", sample=SAMPLE)
+
+
+@pytest.fixture
+def wanted(order: EventType, receiver: Receiver) -> Subscription:
+    return factories.subscription(event_type=order, endpoint=f"PUT:{receiver.url('/hook')}", headers={"X-Team": "blue"})
+
+
+def send(subscription: Subscription, client: Client | None = None) -> Answer:
+    return (client or client_of()).post(
+        f"/api/v1/subscriptions/{subscription.pk}/send-test-event", content_type="application/json"
+    )
+
+
+def only(receiver: Receiver) -> Received:
+    (request,) = receiver.log
+    return request
+
+
+def test_the_sample_is_sent_as_deliveries_are_and_marked_as_a_test(wanted: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(202, b"thanks", X_Queue="7"))
+    came = send(wanted)
+    said = came.json()
+    assert (came.status_code, said["status_code"], said["reason"], said["answer_excerpt"]) == (200, 202, "", "thanks")
+    assert "X-Queue: 7" in said["answer_headers"]
+    assert 0 <= said["duration_ms"] < 5000
+    request = only(receiver)
+    headers = request.headers
+    assert (request.method, request.body.decode(), headers["content-type"]) == ("PUT", SAMPLE, "application/json")
+    assert (headers["webhook-test"], headers["x-team"], headers["broker-event-type"]) == ("true", "blue", "Order.Paid")
+    assert headers["webhook-id"].startswith("test_")
+    assert not {"webhook-sequence", "broker-message-id", "webhook-possible-duplicate"} & headers.keys()
+    Webhook(wanted.signing_secret).verify(request.body, dict(headers))
+
+
+def test_nothing_is_stored_of_it(wanted: Subscription, receiver: Receiver) -> None:
+    before = (wanted.version, wanted.status)
+    send(wanted)
+    wanted.refresh_from_db()
+    assert [model.objects.count() for model in (Message, Delivery, Attempt)] == [0, 0, 0]
+    assert (wanted.version, wanted.status) == before
+
+
+@pytest.mark.parametrize("fields", [{"status": "INACTIVE"}, {"event_pattern": "Order.*"}, {"sample": ""}])
+def test_whatever_its_status_and_where_there_is_no_sample(
+    order: EventType, receiver: Receiver, fields: dict[str, Any]
+) -> None:
+    if "sample" in fields:
+        EventType.objects.update(**fields)
+        fields = {"event_type": order}
+    body = SAMPLE if "status" in fields else '{"test": true}'
+    kind = {} if "event_pattern" in fields else {"event_type": order}
+    assert send(factories.subscription(endpoint=receiver.url("/"), **kind | fields)).json()["status_code"] == 200
+    assert only(receiver).body.decode() == body
+
+
+@pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.SYNC])
+def test_of_every_kind(receiver: Receiver, storage: None, kind: EventKind) -> None:
+    wanted = factories.subscription(event_type=factories.event_type(kind=kind), endpoint=receiver.url("/"))
+    assert send(wanted).json()["status_code"] == 200
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "status", "reason"),
+    [
+        (answer(500, b"x" * 3000), 500, ""),
+        (answer(302, Location="/"), 302, ""),
+        (close, None, "Empty reply from server"),
+    ],
+)
+def test_whatever_comes_back_is_the_answer(
+    wanted: Subscription, receiver: Receiver, behaviour: Any, status: int | None, reason: str
+) -> None:
+    receiver.on("/hook", behaviour)
+    said = send(wanted).json()
+    assert (said["status_code"], said["reason"], len(said["answer_excerpt"]) in {0, 1024}) == (status, reason, True)
+    assert len(receiver.log) == 1
+
+
+def test_it_waits_for_seconds_only(wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("delivery.playground.test_events.DEADLINE_SECONDS", 0.2)
+    receiver.on("/hook", hang)
+    said = send(wanted).json()
+    assert (said["status_code"], said["reason"][:19]) == (None, "Operation timed out")
+    assert connection.connection is None, "given back, and not taken again to tell of it"
+
+
+def test_nothing_goes_to_an_address_that_is_out_of_reach(
+    wanted: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.REACH = EgressPolicy()
+    said = send(wanted).json()
+    assert (said["status_code"], said["reason"], receiver.log) == (None, "Address not allowed (loopback)", [])
+
+
+@pytest.mark.behaviour("8.1")
+@pytest.mark.parametrize(
+    ("script", "body", "reason"),
+    [
+        ("$outmessage = {id: $inmessage.order};", [b'{"id":7}'], ""),
+        ("throw 'not today';", [], "the script brought nothing to send: "),
+        ("$outheader = {'Webhook-Test': 'false'};", [], "the script brought nothing to send: "),
+    ],
+)
+def test_its_script_makes_what_is_sent(
+    wanted: Subscription, receiver: Receiver, script: str, body: list[bytes], reason: str
+) -> None:
+    Subscription.objects.update(script=script)
+    assert send(wanted).json()["reason"].startswith(reason)
+    assert receiver.bodies("/hook") == body
+
+
+def test_where_nothing_can_be_sent_no_script_is_run(wanted: Subscription, receiver: Receiver) -> None:
+    Subscription.objects.update(script="throw 'it was run';", endpoint="ftp://example.org/")
+    said = send(wanted).json()
+    reason = said["reason"].partition(",")[0]
+    assert (said["status_code"], reason, receiver.log) == (None, "Give an absolute http:// or https:// URL", [])
+
+
+@pytest.mark.parametrize("fields", [{"delivery_mode": "PULL", "endpoint": ""}, {"endpoint": "webr://price"}])
+def test_who_is_sent_nothing_is_told_so(storage: None, fields: dict[str, Any]) -> None:
+    kind = EventKind.SYNC if fields["endpoint"] else EventKind.TOPIC
+    wanted = factories.subscription(event_type=factories.event_type(kind=kind), script="1;", **fields)
+    assert problem(send(wanted)) == (400, "nothing_to_send_to")
+
+
+def test_its_own_key_sends_one_and_no_other(wanted: Subscription, publisher: Publisher, receiver: Receiver) -> None:
+    stranger = factories.subscription()
+    assert send(wanted, client_of(wanted.subscriber)).status_code == 200
+    assert send(wanted, client_of(stranger.subscriber)).status_code == 404
+    assert send(wanted, client_of(publisher)).status_code == 403
+    assert send(wanted, Client()).status_code == 401
+    assert len(receiver.log) == 1
+
+
+def test_more_than_a_few_at_a_time_are_refused(
+    wanted: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.playground.test_events.MOST_WAITING", 0)
+    assert problem(send(wanted)) == (503, "too_many_calls")
+    assert receiver.log == []
+
+
+def test_in_the_admin_what_came_back_is_said(admin: Client, wanted: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(200, b"<b>fine</b>"), answer(503))
+    page = f"/admin/subscriptions/subscription/{wanted.pk}"
+    sent = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
+    assert told(sent).startswith("Answered 200 after ")
+    assert b"&lt;b&gt;fine&lt;/b&gt;" in sent.content
+    assert b"<b>fine</b>" not in sent.content
+    again = admin.post(f"{page}/send_test_event/", {"_form_submitted": "on"}, follow=True)
+    assert told(again).startswith("Answered 503 after ")
+    assert b"send_test_event" in admin.get(f"{page}/change/").content
+    assert admin.get(f"{page}/send_test_event/", headers={"HX-Request": "true"}).status_code == 200
+    assert len(receiver.log) == 2, "looking at the question sends nothing"

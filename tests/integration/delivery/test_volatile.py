@@ -1,0 +1,505 @@
+"""Volatile messages: sent once, stored nowhere, counted when they are lost (contract 2.9)."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+from django.db.models.functions import Now
+from django.test import Client
+from django.utils import timezone
+from structlog.testing import capture_logs
+
+from broker_project.core.db import rows
+from broker_project.core.keyring import keyring
+from delivery.api.volatile import MOST_BYTES
+from delivery.dispatch import notify
+from delivery.models import Delivery, Message, Pace, VolatileCount, VolatileOutcome
+from delivery.tasks import send_volatile
+from delivery.volatile import counters, publish_volatile, send_once
+from delivery.volatile.envelope import PURPOSE, Envelope
+from delivery.webhook.request import signature
+from delivery.worker.settle_sql import LATE
+from subscriptions.credentials.tokens import key_of
+from subscriptions.models import EventKind, EventType, Status, Subscription
+from subscriptions.models.subscriptions import PausedBy
+from subscriptions.payload_format import PayloadFormat
+from tests.support import factories
+from tests.support.api import EVENT, Answer, problem, publish
+from tests.support.mailboxes import pulled_subscription
+from tests.support.receiver import Behaviour, Receiver, answer, close, hang, wait_until
+from tests.support.volatile import (
+    VOLATILE,
+    all_is_known,
+    arguments_in,
+    counted,
+    redis_away,
+    stored,
+    tasks,
+    wait_until_answered,
+    work,
+)
+from tests.support.worker import inactivate, retry_line_of, wait_until_done, working
+
+pytestmark = [pytest.mark.usefixtures("volatile"), pytest.mark.behaviour("2.9")]
+
+
+@pytest.fixture
+def shop(event_type: EventType, receiver: Receiver) -> Subscription:
+    return factories.subscription(event_type=event_type, endpoint=receiver.url("/shop"))
+
+
+def test_it_is_sent_once_and_stored_nowhere(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    body = b'{ "n": 1.0 }'
+    answered = publish(client, body, X_Team="blue", Cookie="session=1", **VOLATILE)
+    assert (answered.status_code, answered.json()) == (
+        202,
+        {"id": None, "outcome": "ROUTED", "deliveries": 1, "durability": "volatile"},
+    )
+    assert "Location" not in answered.headers
+    assert work() == 1
+    wait_until_answered(receiver, "/shop")
+
+    (request,) = receiver.log
+    names = {"webhook-sequence", "broker-message-id", "webhook-possible-duplicate", "cookie"}
+    assert (request.body, names & request.headers.keys(), request.headers["x-team"]) == (body, set(), "blue")
+    assert re.fullmatch(f"vol_[0-9a-f]{{32}}_{shop.pk}", request.headers["webhook-id"])
+    assert (request.headers["broker-event-type"], request.headers["webhook-attempt"]) == (EVENT, "1")
+    assert (stored(), work()) == (0, 0)
+    assert (counted(shop), counted()) == ({"accepted": 1, "delivered": 1}, {"accepted": 1})
+
+
+@pytest.mark.behaviour("4.11")
+def test_it_is_signed_like_any_other(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    publish(client, b"[1]", **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop")
+    (request,) = receiver.log
+    at = int(request.headers["webhook-timestamp"])
+    expected = signature(
+        key_of(shop.signing_secret), webhook_id=request.headers["webhook-id"], timestamp=at, body=b"[1]"
+    )
+    assert request.headers["webhook-signature"] == expected
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "outcome"),
+    [
+        (answer(204), "delivered"),
+        (answer(302, Location="/elsewhere"), "refused"),
+        (answer(404), "refused"),
+        (answer(503, Retry_After="1"), "refused"),
+        (close, "no_answer"),
+    ],
+)
+def test_whatever_is_answered_it_is_never_sent_again(
+    client: Client, shop: Subscription, receiver: Receiver, behaviour: Behaviour, outcome: str
+) -> None:
+    receiver.on("/shop", behaviour)
+    publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop")
+    assert (work(), len(receiver.log)) == (0, 1)
+    assert counted(shop) == {"accepted": 1, outcome: 1}
+
+
+def test_a_task_that_comes_twice_is_sent_once(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    publish(client, **VOLATILE)
+    (task,) = tasks()
+    for _ in range(2):
+        send_volatile(*arguments_in(task))
+    wait_until_answered(receiver, "/shop")
+    assert (len(receiver.log), counted(shop)) == (1, {"accepted": 1, "delivered": 1})
+
+
+def test_it_waits_for_no_line(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    gate = receiver.gate("/shop")
+    for _ in range(3):
+        publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: len(receiver.of("/shop")) == 3)
+    assert receiver.most_at_once["/shop"] > 1
+    gate.open()
+    wait_until_answered(receiver, "/shop", 3)
+    assert counted(shop) == {"accepted": 3, "delivered": 3}
+
+
+def test_its_body_is_not_shown_to_who_watches_the_workers(client: Client, shop: Subscription) -> None:
+    publish(client, b'{"card": "4711"}', **VOLATILE)
+    (task,) = tasks()
+    assert task["headers"]["argsrepr"] == f"('{arguments_in(task)[0]}',)"
+    assert "4711" not in str(task["headers"])
+
+
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize(
+    ("destination", "told", "paths"),
+    [
+        ("blue", {"outcome": "ROUTED", "deliveries": 1}, ["/second"]),
+        ("default", {"outcome": "ROUTED", "deliveries": 2}, ["/other", "/second"]),
+        (
+            "nobody",
+            {
+                "outcome": "DEAD_LETTERED",
+                "deliveries": 0,
+                "detail": "There is no subscriber of this name: nobody gets it.",
+            },
+            [],
+        ),
+    ],
+)
+def test_it_goes_where_it_is_destined(
+    client: Client, event_type: EventType, receiver: Receiver, destination: str, told: dict[str, Any], paths: list[str]
+) -> None:
+    blue = factories.subscriber("blue")
+    factories.subscription(blue, event_type, receiver.url("/first"), position=2)
+    factories.subscription(blue, event_type, receiver.url("/second"), position=1)
+    factories.subscription(None, event_type, receiver.url("/other"))
+
+    answered = publish(client, Broker_Destination=destination, **VOLATILE)
+    assert answered.json() == {"id": None, "durability": "volatile", **told}
+    work()
+    wait_until(lambda: len(receiver.log) == len(paths))
+    assert sorted(request.path for request in receiver.log) == paths
+
+
+@pytest.mark.behaviour("2.4")
+def test_one_that_nobody_wants_asks_no_worker(client: Client, shop: Subscription) -> None:
+    inactivate(shop)
+    answered = publish(client, **VOLATILE)
+    assert (answered.status_code, answered.json()["outcome"], tasks()) == (202, "UNROUTED", [])
+    assert counted() == {"accepted": 1}
+
+
+@pytest.mark.behaviour("3.6")
+def test_a_filter_that_fails_is_counted_and_keeps_it_from_nobody_else(
+    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
+) -> None:
+    failing = factories.subscription(event_type=event_type, filter="$$->'Body'->'n' > '5'")
+    assert publish(client, b'{"n": 1e999999}', **VOLATILE).json()["deliveries"] == 1
+    work()
+    wait_until_answered(receiver, "/shop")
+    assert counted(failing) == {"accepted": 1, "filtered": 1}
+    assert counted(shop) == {"accepted": 1, "delivered": 1}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"status": Status.INACTIVE},
+        {"paused_since": timezone.now(), "paused_by": PausedBy.HAND},
+        {"script": "throw new Error('no')"},
+        {"script": "$outheader = {'Host': 'elsewhere'}"},
+    ],
+)
+def test_a_subscription_that_cannot_be_sent_it_is_skipped(
+    client: Client, shop: Subscription, receiver: Receiver, change: dict[str, Any]
+) -> None:
+    publish(client, **VOLATILE)
+    Subscription.objects.filter(pk=shop.pk).update(**change)
+    work()
+    wait_until(all_is_known)
+    assert (counted(shop), receiver.log) == ({"accepted": 1, "skipped": 1}, [])
+
+
+@pytest.mark.behaviour("8.1")
+def test_a_script_makes_what_is_sent(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    Subscription.objects.filter(pk=shop.pk).update(script="$outmessage = {n: $inmessage.n + 1}; $param = '/7'")
+    publish(client, b'{"n": 1}', **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop/7")
+    assert receiver.bodies("/shop/7") == [b'{"n":2}']
+
+
+@pytest.mark.behaviour("2.12")
+def test_it_may_be_a_cloud_event(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    attributes = {"ce_specversion": "1.0", "ce_id": "7", "ce_source": "/shop", "ce_type": EVENT}
+    for _ in range(2):
+        assert publish(client, b"[1]", **attributes, **VOLATILE).status_code == 202
+    work()
+    wait_until_answered(receiver, "/shop", 2)
+    assert [request.headers["ce-id"] for request in receiver.log] == ["7", "7"]
+
+
+@pytest.mark.behaviour("2.12")
+def test_who_wants_cloud_events_gets_one(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    Subscription.objects.filter(pk=shop.pk).update(output=PayloadFormat.CLOUDEVENTS_STRUCTURED)
+    publish(client, b"[1]", **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop")
+    (request,) = receiver.log
+    event = orjson.loads(request.body)
+    assert (event["type"], event["data"], f"{event['id']}_{shop.pk}") == (EVENT, [1], request.headers["webhook-id"])
+
+
+def test_a_subscriber_that_hangs_leaves_the_others_their_places(
+    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.VOLATILE_MAX_IN_FLIGHT = 4
+    receiver.on("/hangs", hang)
+    hanging = factories.subscription(event_type=event_type, endpoint=receiver.url("/hangs"))
+    places = send_once.running_sender(reach=settings.REACH, under_way=4)._places
+    publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: receiver.of("/hangs") and not places._taken[shop.pk])
+    publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: len(receiver.of("/shop")) == 2)
+    assert len(receiver.of("/hangs")) == 1
+    assert counted(hanging) == {"accepted": 2, "dropped": 1, "lost": 1}
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_rate_limit_leaves_no_room_for_more(
+    client: Client, event_type: EventType, shop: Subscription, receiver: Receiver
+) -> None:
+    limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
+    for _ in range(3):
+        publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop", 3)
+    assert counted(limited) == {"accepted": 3, "delivered": 1, "dropped": 2}
+    Pace.objects.update(last_at=Now() - timedelta(seconds=101))
+    publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/limited", 2)
+
+
+@pytest.fixture
+def limited(event_type: EventType, receiver: Receiver) -> Subscription:
+    """Return a subscription that may be sent now, and then not for long."""
+    limited = factories.subscription(event_type=event_type, endpoint=receiver.url("/limited"), rate_limit="0.01")
+    Pace.objects.update(last_at=Now() - timedelta(seconds=100))
+    return limited
+
+
+def slot() -> datetime:
+    """Return when the one subscription with a rate limit was sent something."""
+    at = Pace.objects.get().last_at
+    assert at
+    return at
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize("was_tried", [False, True])
+def test_the_slot_is_for_what_is_stored_and_waits_for_it(
+    client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, *, was_tried: bool
+) -> None:
+    monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))  # however slow this is
+    before = slot()
+    publish(client, b'{"stored": true}')
+    if was_tried:
+        Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now(), attempts=1)
+    publish(client, b'{"stored": false}', **VOLATILE)
+    work()
+    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/limited") == [b'{"stored": true}']
+
+
+@pytest.mark.behaviour("1.4")
+def test_where_nothing_stored_waits_a_slot_a_little_late_is_the_one_that_was_due(
+    client: Client, limited: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(send_once, "TAKE", send_once.TAKE.replace(LATE, "interval '1 hour'"))
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/limited")
+    assert slot() == before + timedelta(seconds=100)
+
+
+@pytest.mark.behaviour("1.4", "5.6")
+def test_a_trial_keeps_its_slot(client: Client, limited: Subscription) -> None:
+    paused = {"paused_since": Now(), "paused_by": PausedBy.POLICY, "paused_reason": "answered 503"}
+    Subscription.objects.filter(pk=limited.pk).update(**paused, half_open=True)
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    assert (counted(limited), slot()) == ({"accepted": 1, "skipped": 1}, before)
+
+
+@pytest.mark.behaviour("1.4")
+def test_what_comes_too_late_takes_no_slot(client: Client, limited: Subscription) -> None:
+    before = slot()
+    publish(client, **VOLATILE)
+    (task,) = tasks()
+    parcel_id, sealed = arguments_in(task)
+    keys = keyring(PURPOSE)
+    late = replace(Envelope.opened(parcel_id, sealed, keys), seconds=0.0)
+    send_volatile(parcel_id, late.sealed(keys))
+    assert (counted(limited)["expired"], slot()) == (1, before)
+
+
+@pytest.mark.behaviour("1.4")
+def test_what_gets_no_place_takes_no_slot(
+    client: Client, shop: Subscription, limited: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.VOLATILE_MAX_IN_FLIGHT = 1
+    receiver.on("/shop", hang)
+    before = slot()
+    publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: receiver.of("/shop"))
+    assert (counted(limited), slot()) == ({"accepted": 1, "dropped": 1}, before)
+
+
+def test_what_waits_for_its_answer_when_a_worker_stops_is_lost(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
+    receiver.on("/shop", hang)
+    publish(client, **VOLATILE)
+    work()
+    wait_until(lambda: len(receiver.log) == 1)
+    assert counted(shop) == {"accepted": 1, "lost": 1}
+
+
+def test_a_worker_that_cannot_ask_whether_it_was_sent_does_not_send_it(
+    client: Client, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(client, **VOLATILE)
+    (task,) = tasks()
+    redis_away(monkeypatch)
+    with capture_logs() as logs:
+        send_volatile(*arguments_in(task))
+    assert [one["event"] for one in logs] == ["volatile.not_sent"]
+    assert (counted(shop), receiver.log) == ({"accepted": 1, "lost": 1}, [])
+
+
+def test_what_a_process_took_with_it_is_seen_by_what_is_missing(client: Client, shop: Subscription) -> None:
+    for _ in range(3):
+        publish(client, **VOLATILE)
+    assert len(tasks()) == 3  # as a worker takes them that is killed before it has counted
+    send_once.stop()
+    assert [one.unaccounted for one in VolatileCount.objects.order_by("subscription")] == [3, None]
+
+
+def test_every_process_adds_to_the_same_counts(event_type: EventType) -> None:
+    of = counters.VolatileTally(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    processes = [counters.VolatileCounters() for _ in range(3)]
+    for number, one in enumerate(processes, 1):
+        one.start()
+        one.count(of, VolatileOutcome.DELIVERED, number)
+        one.count(of._replace(subscription_id=7), VolatileOutcome.LOST)
+    for one in processes:
+        one.stop()
+    assert {*VolatileCount.objects.values_list("subscription", "delivered", "lost")} == {(None, 6, 0), (7, 0, 3)}
+
+
+def test_what_the_database_did_not_take_is_counted_later(event_type: EventType) -> None:
+    one = counters.VolatileCounters()
+    of = counters.VolatileTally(1_700_000_000 // 3600 * 3600, event_type.pk, None)
+    rows("ALTER TABLE delivery_volatilecount RENAME TO elsewhere")
+    try:
+        for _ in range(2):
+            one.count(of, VolatileOutcome.DELIVERED)
+            one.write()
+    finally:
+        rows("ALTER TABLE elsewhere RENAME TO delivery_volatilecount")
+    one.write()
+    one.write()
+    assert [row.delivered for row in VolatileCount.objects.all()] == [2]
+
+
+def test_its_counts_can_be_looked_at(admin: Client, event_type: EventType, shop: Subscription) -> None:
+    one = VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, subscription=shop, accepted=9)
+    VolatileCount.objects.create(hour=timezone.now(), event_type=event_type, accepted=8)
+    Subscription.objects.filter(pk=shop.pk).delete()
+    page: Answer = admin.get("/admin/delivery/volatilecount/")
+    assert f"{shop.pk}, deleted since" in page.content.decode()
+    assert "all messages" in page.content.decode()
+    assert admin.get(f"/admin/delivery/volatilecount/{one.pk}/change/").status_code == 200
+
+
+@pytest.mark.behaviour("2.6")
+@pytest.mark.parametrize(
+    ("sent", "named"),
+    [
+        ({"Broker_Durability": "Volatile"}, "'guaranteed'"),
+        ({"Idempotency_Key": "order-1", **VOLATILE}, "Idempotency-Key"),
+        ({"Broker_Not_Before": "2001-01-01T00:00:00Z", **VOLATILE}, "Broker-Not-Before"),
+        ({"body": b'"%s"' % (b"x" * (MOST_BYTES - 1)), **VOLATILE}, "65537"),
+        ({"event": "Shop.Job", **VOLATILE}, "QUEUE"),
+        ({"event": "Shop.Call", **VOLATILE}, "Broker-Durability"),
+    ],
+)
+def test_what_cannot_be_volatile_says_why(
+    client: Client, shop: Subscription, receiver: Receiver, sent: dict[str, Any], named: str
+) -> None:
+    factories.event_type("Shop.Job", EventKind.QUEUE)
+    factories.event_type("Shop.Call", EventKind.SYNC)
+    answered = publish(client, **sent)
+    assert (problem(answered), named in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
+    assert (tasks(), stored(), receiver.log) == ([], 0, [])
+
+
+def test_the_largest_body_is_taken(client: Client, shop: Subscription, receiver: Receiver) -> None:
+    body = b'"%s"' % (b"x" * (MOST_BYTES - 2))
+    assert publish(client, body, **VOLATILE).status_code == 202
+    work()
+    wait_until_answered(receiver, "/shop")
+    assert receiver.bodies("/shop") == [body]
+
+
+@pytest.mark.behaviour("2.7")
+@pytest.mark.parametrize(
+    ("content_type", "text"),
+    [
+        ("application/json", '{"events": [{"event": "Shop.Order.Placed", "body": {}}]}'),
+        ("application/cloudevents-batch+json", "[]"),
+    ],
+)
+def test_a_batch_is_never_volatile(client: Client, shop: Subscription, content_type: str, text: str) -> None:
+    answered = client.post(
+        "/api/v1/events", text.encode(), content_type=content_type, headers={"Broker-Durability": "volatile"}
+    )
+    assert (problem(answered), "one by one" in answered.json()["detail"]) == ((400, "invalid_metadata"), True)
+    assert (tasks(), stored()) == ([], 0)
+
+
+def test_who_says_guaranteed_gets_what_is_meant_without(client: Client, shop: Subscription) -> None:
+    answered = publish(client, Broker_Durability="guaranteed")
+    assert ("durability" in answered.json(), Message.objects.get().pk) == (False, answered.json()["id"])
+
+
+@pytest.mark.behaviour("9.1")
+def test_one_that_would_wait_in_a_mailbox_is_refused_for_all(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
+    mailbox = pulled_subscription(event_type=shop.event_type)
+    assert problem(publish(client, **VOLATILE)) == (400, "volatile_pulled")
+    assert (tasks(), stored(), counted(), receiver.log) == ([], 0, {}, [])
+    Subscription.objects.filter(pk=mailbox.pk).update(header_filter_string="others")
+    assert publish(client, **VOLATILE).status_code == 202
+
+
+@pytest.mark.behaviour("2.8", "9.1")
+def test_one_for_a_destination_is_taken_whoever_else_would_fetch_it(
+    client: Client, shop: Subscription, receiver: Receiver
+) -> None:
+    mailbox = pulled_subscription(event_type=shop.event_type)
+    taken = publish(client, Broker_Destination=shop.subscriber.name, **VOLATILE)
+    work()
+    wait_until_answered(receiver, "/shop")
+    refused = publish(client, Broker_Destination=mailbox.subscriber.name, **VOLATILE)
+    assert (taken.status_code, receiver.bodies("/shop")) == (202, [b"{}"])
+    assert (problem(refused), stored()) == ((400, "volatile_pulled"), 0)
+
+
+def queue_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_volatile, "MOST_WAITING", 1)
+    notify.redis_client().lpush(notify.VOLATILE, "{}")
+
+
+@pytest.mark.parametrize("obstacle", [redis_away, queue_full])
+def test_one_that_reaches_no_worker_is_refused_and_not_counted(
+    client: Client, shop: Subscription, monkeypatch: pytest.MonkeyPatch, obstacle: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    obstacle(monkeypatch)
+    answered = publish(client, **VOLATILE)
+    assert (problem(answered), answered.headers["Retry-After"]) == ((503, "volatile_unavailable"), "2")
+    assert (counted(shop), counted(), stored()) == ({}, {}, 0)

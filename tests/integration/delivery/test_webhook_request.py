@@ -1,0 +1,188 @@
+"""What an endpoint receives, what is recorded of it, and how policies and scripts are loaded."""
+
+import base64
+import datetime as dt
+import hmac
+import os
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, transaction
+from standardwebhooks.webhooks import Webhook
+
+from delivery.models import OPEN_SHELF, UNTIL_RELEASED, Delivery
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+from subscriptions.models import Subscription
+from tests.support.api import client_of
+from tests.support.factories import event_type, retry_policy, subscriber, subscription
+from tests.support.receiver import Receiver, answer, reset
+from tests.support.worker import Worker, hurry_until_done, publish_bodies, publish_numbered, wait_until_done, working
+
+TODAY = dt.datetime.now(dt.UTC).date()
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"b": 1, "a":  2.50, "big": 123456789012345678901234567890, "a": 3}',
+        b"",
+        b"\x00\xff\xfe not text",
+        os.urandom(100_000),
+    ],
+    ids=["JSON", "empty", "bytes", "large"],
+)
+def test_the_bytes_arrive_as_published_and_signed(receiver: Receiver, worker: Worker, body: bytes) -> None:
+    secret = "whsec_" + base64.b64encode(b"k" * 32).decode()
+    wanted = subscription(endpoint=receiver.url("/a"), signing_secret=secret)
+    publish_bodies(wanted.event_type, b'"verified"', body)
+    wait_until_done()
+    verified, sent = receiver.log
+    assert (Webhook(secret).verify(verified.body, dict(verified.headers)), sent.body) == ("verified", body)
+    signed = f"{sent.headers['webhook-id']}.{sent.headers['webhook-timestamp']}.".encode() + body
+    expected = base64.b64encode(hmac.digest(b"k" * 32, signed, "sha256")).decode()
+    assert sent.headers["webhook-signature"] == f"v1,{expected}"
+
+
+@pytest.mark.behaviour("2.11", "4.15")
+def test_of_equal_headers_the_nearest_to_the_endpoint_wins(receiver: Receiver, worker: Worker) -> None:
+    layers: list[dict[str, Any]] = [
+        {"X-All": "subscriber", "X-Two": "subscriber", "X-One": "subscriber"},
+        {"x-all": "subscription", "x-two": "subscription"},
+    ]
+    wanted = subscription(subscriber(headers=layers[0]), endpoint=receiver.url("/a"), headers=layers[1])
+    published = [("X-All", "publisher"), ("X-One", "publisher"), ("X-Own", "publisher"), ("Accept", "not forwarded")]
+    publish_bodies(wanted.event_type, b"{}", headers=published)
+    wait_until_done()
+    (sent,) = receiver.log
+    mine = {name: value for name, value in sent.headers.items() if name.startswith("x-") or name == "accept"}
+    assert mine == {"x-all": "subscription", "x-two": "subscription", "x-one": "subscriber", "x-own": "publisher"}
+
+
+def test_a_request_says_what_it_is_and_nothing_more(receiver: Receiver, worker: Worker) -> None:
+    wanted = subscription(event_type=event_type("ABC.Create"), endpoint="PATCH:" + receiver.url("/a"))
+    (accepted,) = publish_bodies(wanted.event_type, b"{}")
+    wait_until_done()
+    (sent,) = receiver.log
+    known = {name: sent.headers[name] for name in sent.headers if name not in ("webhook-signature", "host")}
+    timestamp = known.pop("webhook-timestamp")
+    assert abs(int(timestamp) - dt.datetime.now(dt.UTC).timestamp()) < 60
+    assert (sent.method, known) == (
+        "PATCH",
+        {
+            "content-type": "application/json",
+            "content-length": "2",
+            "user-agent": "broker/0.1",
+            "webhook-id": f"dlv_{sent.delivery_id}",
+            "webhook-sequence": "1",
+            "webhook-attempt": "1",
+            "broker-event-type": "ABC.Create",
+            "broker-message-id": str(accepted.id),
+        },
+    )
+
+
+@pytest.fixture
+def stored(storage: None) -> Subscription:
+    wanted = subscription()
+    publish_numbered(wanted.event_type, 1)
+    return wanted
+
+
+def change(**fields: Any) -> None:
+    with transaction.atomic():
+        Delivery.objects.update(**fields)
+
+
+@pytest.mark.behaviour("10.1", "10.2")
+def test_the_database_refuses_an_unknown_status(stored: Subscription) -> None:
+    for shelf in (OPEN_SHELF, TODAY):
+        with pytest.raises(IntegrityError, match="delivery_open_or_filed"):
+            change(status="NONSENSE", closed_on=shelf, finished_at=dt.datetime.now(dt.UTC))
+
+
+@pytest.mark.behaviour("10.1")
+@pytest.mark.parametrize("status", sorted(DeliveryStatus))
+def test_the_database_keeps_what_is_unfinished_apart_from_what_is_final(
+    stored: Subscription, status: DeliveryStatus
+) -> None:
+    right, wrong = (OPEN_SHELF, TODAY) if status in UNFINISHED else (TODAY, OPEN_SHELF)
+    if status != DeliveryStatus.IN_FLIGHT:
+        change(status=DeliveryStatus.IN_FLIGHT)  # from where every other one is legal
+    with pytest.raises(IntegrityError, match="delivery_open_or_filed"):
+        change(status=status, closed_on=wrong, finished_at=dt.datetime.now(dt.UTC))
+    change(**{"status": status, **shelf_of(status), "closed_on": right, "finished_at": dt.datetime.now(dt.UTC)})
+    assert Delivery.objects.get().status == status
+    assert Delivery.objects.final().exists() == (status in FINAL)
+
+
+@pytest.mark.behaviour("10.2")
+@pytest.mark.parametrize("old", sorted(DeliveryStatus))
+def test_the_database_refuses_a_change_that_is_not_legal(stored: Subscription, old: DeliveryStatus) -> None:
+    if old != DeliveryStatus.PENDING:
+        change(status=DeliveryStatus.IN_FLIGHT)
+        change(status=old, **shelf_of(old))
+    for new in sorted(frozenset(DeliveryStatus) - LEGAL_CHANGES[old] - {old}):
+        with pytest.raises(IntegrityError, match="no legal change"):
+            change(status=new, **shelf_of(new))
+
+
+def shelf_of(status: DeliveryStatus) -> dict[str, Any]:
+    return {
+        "closed_on": OPEN_SHELF if status in UNFINISHED else TODAY,
+        "finished_at": None if status in UNFINISHED else dt.datetime.now(dt.UTC),
+        "due_at": UNTIL_RELEASED if status == DeliveryStatus.HELD else None,
+    }
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription that gives up after the second retry."""
+    terms = {"on_server_error": "RETRY_LANE", "on_no_answer": "RETRY_LANE"}
+    policy = retry_policy(**terms, max_retries=2, on_exhausted="FAIL")
+    return subscription(endpoint=receiver.url("/a"), retry_policy=policy)
+
+
+def history_of(delivery: Delivery) -> list[dict[str, Any]]:
+    history: list[dict[str, Any]] = client_of().get(f"/api/v1/deliveries/{delivery.pk}").json()["history"]
+    return history
+
+
+@pytest.mark.behaviour("5.2")
+def test_each_failure_has_its_number_time_answer_and_duration(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500, b"no room", X_Shelf="7"), reset, answer(599, b"still none"))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    delivery = Delivery.objects.get()
+    history = history_of(delivery)
+    assert (delivery.status, delivery.attempts) == ("FAILED", 3)
+    assert [(one["number"], one["status_code"], one["answer_excerpt"]) for one in history] == [
+        (1, 500, "no room"),
+        (2, None, ""),
+        (3, 599, "still none"),
+    ]
+    assert [bool(one["error"]) for one in history] == [False, True, False]
+    assert "X-Shelf: 7" in history[0]["answer_headers"]
+    started = [datetime.fromisoformat(one["started_at"]) for one in history]
+    assert started == sorted(started)
+    assert delivery.created_at <= started[0]
+    assert min(one["duration_ms"] for one in history) >= 0
+
+
+@pytest.mark.behaviour("5.2", "5.8")
+def test_what_somebody_has_sent_again_says_so_and_what_is_tried_again_does_not(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(404), answer(500), answer())
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+        rejected = Delivery.objects.get()
+        answered = client_of().post(f"/api/v1/deliveries/{rejected.pk}/resubmit", {}, "application/json")
+        hurry_until_done()
+    again = Delivery.objects.get(resubmit_of=rejected.pk)
+    assert (answered.status_code, answered.json()["id"], again.status) == (201, again.pk, "DELIVERED")
+    assert [(one["status_code"], one["by_hand"]) for one in history_of(rejected)] == [(404, False)]
+    assert [(one["status_code"], one["by_hand"]) for one in history_of(again)] == [(500, True), (200, False)]

@@ -1,0 +1,1 @@
+"""How work reaches a worker: claims, turns, the sweep, recovery after a crash."""

@@ -1,0 +1,219 @@
+"""How a worker claims a line, and which of a subscriber's two lines."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.models import UNTIL_DUE, Delivery, Lane, Line, Pace
+from delivery.operations import SLICE, cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import Subscription
+from tests.support import factories
+from tests.support.factories import subscriber, subscription
+from tests.support.receiver import Receiver, wait_until
+from tests.support.worker import (
+    Worker,
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+    wait_until_done,
+)
+
+HOUR = dt.timedelta(hours=1)
+LONG_AGO, LATER = dt.datetime(2020, 1, 1, tzinfo=dt.UTC), dt.datetime(2120, 1, 1, tzinfo=dt.UTC)
+PAUSED: dict[str, Any] = {"paused_since": Now(), "paused_by": "HAND", "paused_reason": "moving house"}
+
+
+NEITHER: tuple[list[int], list[int], list[int]] = ([], [], [])
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    """Return a subscription with one delivery."""
+    made = subscription()
+    publish_numbered(made.event_type, 1)
+    return made
+
+
+@pytest.fixture
+def lines(wanted: Subscription) -> list[Line]:
+    return [line_of(wanted.subscriber), retry_line_of(wanted.subscriber)]
+
+
+def reached(lines: list[Line]) -> tuple[list[int], list[int], list[int]]:
+    """Return which of the lines the sweep finds, which the look after letting go, and which read something."""
+    found, still = sorted(lines_with_due_work()), sorted(still_due([line.pk for line in lines]))
+    claims = claim([line.pk for line in lines], worker="w")
+    assert len(claims) == len(lines)
+    return found, still, sorted(one.line_id for one in claims if hand_of(one))
+
+
+def only(line: Line) -> tuple[list[int], list[int], list[int]]:
+    return [line.pk], [line.pk], [line.pk]
+
+
+@pytest.mark.behaviour("4.1", "5.3")
+def test_every_subscriber_has_a_main_line_and_a_retry_line_from_the_start(storage: None) -> None:
+    made = subscriber()
+    assert [*made.lines.order_by("id").values_list("lane", "queue")] == [(Lane.MAIN, "topic"), (Lane.RETRY, "retry")]
+
+
+@pytest.mark.behaviour("4.1")
+def test_what_was_published_is_the_main_lines(lines: list[Line]) -> None:
+    assert reached(lines) == only(lines[0])
+
+
+@pytest.mark.behaviour("4.6")
+def test_what_was_set_aside_is_the_main_lines(lines: list[Line]) -> None:
+    Delivery.objects.update(due_at=Now())
+    assert reached(lines) == only(lines[0])
+
+
+@pytest.mark.behaviour("5.3")
+def test_what_waits_apart_is_the_retry_lines(lines: list[Line]) -> None:
+    Delivery.objects.update(line=lines[1], due_at=Now())
+    assert reached(lines) == only(lines[1])
+
+
+@pytest.mark.behaviour("5.3")
+def test_what_waits_apart_and_is_not_due_is_neither_lines(lines: list[Line]) -> None:
+    Delivery.objects.update(line=lines[1], due_at=Now() + HOUR)
+    assert reached(lines) == NEITHER
+
+
+@pytest.mark.behaviour("2.13")
+def test_what_is_delayed_is_neither_lines_until_it_is_due(lines: list[Line]) -> None:
+    Delivery.objects.update(due_at=UNTIL_DUE, not_before=Now() - HOUR)
+    assert reached(lines) == NEITHER
+    delivery = Delivery.objects.get()
+    assert delivery.next_try_at == delivery.not_before
+
+
+@pytest.mark.behaviour("1.6")
+@pytest.mark.parametrize("lane", [0, 1])
+def test_a_paused_subscription_is_not_sent_from_either_line(wanted: Subscription, lines: list[Line], lane: int) -> None:
+    Delivery.objects.update(line=lines[lane], due_at=Now())
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
+    publish_numbered(wanted.event_type, 1, first=1)
+    assert reached(lines) == NEITHER
+    assert Delivery.objects.filter(status="PENDING").count() == 2
+
+
+@pytest.mark.behaviour("1.6", "4.9")
+@pytest.mark.parametrize("lane", [0, 1])
+def test_what_a_line_has_in_hand_is_not_begun_once_its_subscription_is_paused(
+    wanted: Subscription, lines: list[Line], lane: int
+) -> None:
+    publish_numbered(wanted.event_type, 1, first=1)
+    Delivery.objects.update(line=lines[lane], due_at=Now())
+    driven, first, _ = begin_and_vanish(lines[lane])
+    second = hand_of(driven.claim)[0]
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
+    ended = [settlement(driven, first)]
+    settled = settle({driven.id: driven.claim.epoch}, settlements=ended, marks=[driven.mark(second)])
+    assert ([*settled.ended], [*settled.started]) == ([first.id], [])
+
+
+@pytest.mark.behaviour("1.6", "4.9")
+def test_a_head_whose_subscription_is_paused_holds_nobody_up(wanted: Subscription, lines: list[Line]) -> None:
+    other = subscription(wanted.subscriber)
+    publish_numbered(other.event_type, 1)
+    head = Delivery.objects.get(subscription=wanted)
+    Line.objects.filter(pk=lines[0].pk).update(
+        head_id=head.pk, held_since=Now(), due_at=Now() + HOUR, held_stamp=wanted.version + wanted.subscriber.version
+    )
+    assert lines_with_due_work() == []
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED)
+    assert lines_with_due_work() == [lines[0].pk]
+    assert [one.destination.subscription_id for one in hand_of(claim([lines[0].pk], worker="w")[0])] == [other.pk]
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_paused_subscription_on_trial_is_sent(wanted: Subscription, lines: list[Line]) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
+    assert reached(lines) == only(lines[0])
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_is_the_main_lines_alone(wanted: Subscription, lines: list[Line]) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(**PAUSED, half_open=True)
+    Delivery.objects.update(line=lines[1], due_at=Now())
+    assert reached(lines) == NEITHER
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_subscription_has_a_pace_as_soon_as_it_has_a_rate_limit_and_while_it_is_there(storage: None) -> None:
+    first, second, _ = subscription(rate_limit=5.0), subscription(), subscription()
+    assert [*Pace.objects.values_list("pk", flat=True)] == [first.pk]
+    for rate in (2.0, None, 3.0):
+        Subscription.objects.filter(pk=second.pk).update(rate_limit=rate)
+    assert [*Pace.objects.order_by("pk").values_list("pk", flat=True)] == [first.pk, second.pk]
+    first.delete()
+    assert [*Pace.objects.values_list("pk", flat=True)] == [second.pk]
+
+
+@pytest.mark.parametrize("end", ["answered", "cancelled", "cancelled after an unclean end"])
+def test_what_ends_keeps_what_it_was_told(wanted: Subscription, lines: list[Line], end: str) -> None:
+    told = {"expires_at": LATER, "not_before": LONG_AGO, "resubmit_of": 7, "replay_id": 8, "unreceived": True}
+    Delivery.objects.update(**told)
+    if end == "cancelled":
+        cancel_deliveries_of(wanted.pk, reason="unwanted")
+    else:
+        driven, delivery, _ = begin_and_vanish(lines[0])
+        Delivery.objects.update(cancel_requested=end != "answered")
+        if end == "answered":
+            settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+        expire_lease(lines[0])
+        claim([lines[0].pk], worker="next")
+    assert Delivery.objects.final().values(*told).get() == told | {"unreceived": end != "answered"}
+
+
+@pytest.mark.behaviour("1.8")
+@pytest.mark.django_db(transaction=True)
+def test_a_backlog_larger_than_one_slice_is_cancelled_whole(storage: None) -> None:
+    subscription = factories.subscription()
+    line = line_of(subscription.subscriber)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at)"
+            " SELECT n, %s, %s, 'PENDING', 1, CASE WHEN n %% 2 = 0 THEN now() END FROM generate_series(1, %s) n",
+            [line.pk, subscription.pk, 2 * SLICE + 1],
+        )
+
+    assert cancel_deliveries_of(subscription.pk, reason="too many") == (2 * SLICE + 1, 0)
+    assert Delivery.objects.open().count() == 0
+    assert Delivery.objects.final().filter(status=DeliveryStatus.CANCELLED, reason="too many").count() == 2 * SLICE + 1
+
+
+@pytest.mark.behaviour("4.11", "4.1")
+def test_a_line_that_its_own_process_claims_again_is_settled_under_the_new_claim_only(
+    receiver: Receiver, worker: Worker
+) -> None:
+    subscription = factories.subscription(endpoint=receiver.url("/a"))
+    gate = receiver.gate("/a")
+    publish_numbered(subscription.event_type, 3)
+    wait_until(lambda: len(receiver.log) == 1)
+    # The process was stalled past its lease: its sweeper takes the line again while the first request still waits.
+    Line.objects.filter(lane=Lane.MAIN).update(lease_until="2000-01-01T00:00Z")
+    wait_until_done()
+    gate.open()
+    wait_until(lambda: receiver.log[0].ended)
+
+    assert [(request.sequence, request.is_flagged) for request in receiver.log] == [
+        (1, False),
+        (1, True),
+        (2, False),
+        (3, False),
+    ]
+    wait_until(lambda: Line.objects.get(lane=Lane.MAIN).lease_until is None)
+    assert Line.objects.get(lane=Lane.MAIN).last_sequence == 3

@@ -1,0 +1,390 @@
+"""Workers that vanish or freeze: takeover, fencing, mending, numbers (behaviour 4.10, 4.11, 11.3)."""
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db.models import F
+from requests import PreparedRequest
+
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim, end_leases_of
+from delivery.limits import LEASE_SECONDS, REQUEST_DEADLINE_SECONDS
+from delivery.maintenance.partitions import open_days
+from delivery.models import Attempt, Delivery, Line, LineEvent, LineEventKind
+from delivery.operations import cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker import run_lines
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.settle import settle
+from delivery.worker.steps import Turn
+from subscriptions.models import Subscription
+from tests.support.factories import subscription
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import (
+    attempts_of,
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    hurry_until_done,
+    line_of,
+    lone_worker,
+    publish_bodies,
+    publish_numbered,
+    settlement,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    return line_of(wanted.subscriber)
+
+
+def go_on_and_vanish(driven: ActiveLine, *, settled: int) -> int:
+    """Settle that many more deliveries as a worker does, mark one more, and vanish; return its number."""
+    last, number = driven.last_sequence, 0
+    for delivery in hand_of(driven.claim)[: settled + 1]:
+        driven.last_sequence = last + number
+        marked = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(delivery)])
+        number += 1
+        if number <= settled:
+            assert marked.started == {delivery.id: last + number}
+            settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    return last + number
+
+
+def recover(line: Line) -> None:
+    """Let the lease run out and another worker take over, until everything has been sent."""
+    expire_lease(line)
+    with working():
+        hurry_until_done()
+
+
+def claimed(line: Line, worker: str = "vanished") -> ActiveLine:
+    (taken,) = claim([line.pk], worker=worker)
+    return ActiveLine(taken, Turn([taken.line_id], 0.5), 0.0)
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+def test_what_was_under_way_when_a_worker_vanished_is_repeated_once_and_flagged(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 3)
+    _, delivery, number = begin_and_vanish(line)
+    assert claim([line.pk], worker="other") == []
+    recover(line)
+    assert [(request.body, request.sequence, request.is_flagged) for request in receiver.log] == [
+        (b"0", number, True),
+        (b"1", number + 1, False),
+        (b"2", number + 2, False),
+    ]
+    assert receiver.log[0].delivery_id == delivery.id
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_flag_stays_until_the_delivery_ends(receiver: Receiver, wanted: Subscription, line: Line) -> None:
+    receiver.on("/a", answer(503), answer(500), answer())
+    publish_numbered(wanted.event_type, 1)
+    begin_and_vanish(line)
+    recover(line)
+    assert [request.is_flagged for request in receiver.log] == [True, True, True]
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+def test_a_restarted_worker_takes_back_what_its_name_held_at_once(
+    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)  # Redis is away: nobody gives a hint
+    publish_numbered(wanted.event_type, 2)
+    begin_and_vanish(line, worker="sender-1")
+    restarted = lone_worker("sender-1")
+    restarted.start()
+    try:
+        wait_until_done(LEASE_SECONDS / 2)
+    finally:
+        restarted.stop()
+    assert [request.is_flagged for request in receiver.log] == [True, False]
+    assert not restarted.driver.is_alive()
+
+
+@pytest.mark.behaviour("11.3")
+def test_a_worker_drives_what_it_has_woken_and_nobody_takes_up(receiver: Receiver, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    alone = lone_worker("alone")  # Redis takes its hints, and there is no Celery to read them
+    alone.start()
+    try:
+        wait_until_done()
+    finally:
+        alone.stop()
+    assert receiver.bodies("/a") == [b"0", b"1"]
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_request_is_not_sent_by_a_worker_that_was_frozen_between_looking_at_its_lease_and_making_it(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, clock, frozen = Slot.request, time.monotonic, 0.0
+
+    def frozen_before(strand: Slot) -> PreparedRequest:
+        nonlocal frozen
+        frozen = 2 * REQUEST_DEADLINE_SECONDS
+        return made(strand)
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + frozen)
+    monkeypatch.setattr(Slot, "request", frozen_before)
+    publish_numbered(wanted.event_type, 1)
+    with working():
+        hurry_until_done()
+    assert [*Attempt.objects.order_by("id").values_list("number", "status_code")] == [(1, None), (2, 200)]
+    assert [request.is_flagged for request in receiver.log] == [False]
+
+
+@pytest.mark.behaviour("4.11", "11.3")
+def test_a_worker_that_is_stopped_lets_its_request_end_and_leaves_the_rest(
+    receiver: Receiver, wanted: Subscription, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notify.breaker, "_open_until", time.monotonic() + 60)
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 3)
+    stopped = lone_worker("stopped")
+    stopped.start()
+    wait_until(lambda: receiver.log)
+    stopping = threading.Thread(target=stopped.stop)
+    stopping.start()
+    wait_until(lambda: stopped.driver.free_places() == 0)
+    gate.open()
+    stopping.join()
+    line.refresh_from_db()
+    assert (statuses(wanted), line.lease_until, line.last_sequence) == ([DELIVERED, PENDING, PENDING], None, 1)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert not any(request.is_flagged for request in receiver.log)
+
+
+def test_another_name_takes_nothing_back(wanted: Subscription, line: Line) -> None:
+    publish_numbered(wanted.event_type, 1)
+    begin_and_vanish(line, worker="sender-1")
+    assert end_leases_of("sender-2") == 0
+    assert (end_leases_of("sender-1"), len(claim([line.pk], worker="sender-2"))) == (1, 1)
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("late", [200, 404, 500, 503])
+def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
+    receiver: Receiver, wanted: Subscription, line: Line, late: int
+) -> None:
+    gate = receiver.gate("/a", answer(late), answer(201))
+    with working("frozen") as frozen:
+        publish_numbered(wanted.event_type, 3)
+        wait_until(lambda: receiver.log)
+        with working("other"):
+            expire_lease(line)
+            wait_until_done()
+        gate.open()
+        wait_until(lambda: not frozen.driver.lines)
+    assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
+    assert [request.sequence for request in receiver.log] == [1, 1, 2, 3]
+    assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("late", [200, 404])
+def test_a_worker_that_takes_its_own_line_over_forgets_what_it_had_under_way(
+    receiver: Receiver, wanted: Subscription, line: Line, late: int
+) -> None:
+    gate = receiver.gate("/a", answer(late), answer(201))
+    with working() as worker:
+        publish_numbered(wanted.event_type, 3)
+        wait_until(lambda: receiver.log)
+        expire_lease(line)
+        wait_until_done()
+        gate.open()
+        wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES and receiver.log[0].ended)
+    assert receiver.bodies("/a") == [b"0", b"0", b"1", b"2"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False, False]
+    assert (statuses(wanted), attempts_of(receiver.log[0].delivery_id)) == ([DELIVERED] * 3, [(1, 201)])
+
+
+@pytest.mark.behaviour("4.1", "4.11")
+def test_two_workers_never_send_for_one_line_at_the_same_time(receiver: Receiver, storage: None) -> None:
+    wanted = [subscription(endpoint=receiver.url(f"/{number}")) for number in range(5)]
+    lines = [*Line.objects.values_list("pk", flat=True)]
+    with working("one", find=lambda: lines), working("other", find=lambda: lines):
+        for first in range(0, 40, 4):
+            for one in wanted:
+                publish_numbered(one.event_type, 4, first)
+        wait_until_done()
+    for number in range(5):
+        assert receiver.bodies(f"/{number}") == [b"%d" % body for body in range(40)]
+        assert receiver.most_at_once[f"/{number}"] == 1
+        assert [request.sequence for request in receiver.of(f"/{number}")] == [*range(1, 41)]
+
+
+@pytest.mark.behaviour("4.11")
+def test_what_was_answered_before_the_crash_is_never_sent_again(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 5)
+    assert go_on_and_vanish(claimed(line), settled=2) == 3
+    recover(line)
+    assert receiver.bodies("/a") == [b"2", b"3", b"4"]
+    assert [request.is_flagged for request in receiver.log] == [True, False, False]
+
+
+@pytest.mark.behaviour("4.10")
+def test_numbers_go_on_after_a_crash_that_wrote_none_on_the_line(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 5)
+    driven = claimed(line)
+    go_on_and_vanish(driven, settled=3)
+    deliveries = hand_of(driven.claim)
+    assert (line_of(wanted.subscriber).last_sequence, len(deliveries)) == (0, 1)
+    recover(line)
+    assert [request.sequence for request in receiver.log] == [4, 5]
+
+
+@pytest.mark.behaviour("4.10")
+def test_numbers_go_on_when_everything_sent_before_the_crash_was_filed(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    recover(line)
+    assert [request.sequence for request in receiver.log] == [number + 1]
+
+
+@pytest.mark.behaviour("4.10")
+def test_numbers_go_on_after_days_without_any_worker(receiver: Receiver, wanted: Subscription, line: Line) -> None:
+    then = datetime.now(UTC) - timedelta(days=4)
+    open_days(then.date(), ahead=0)
+    publish_numbered(wanted.event_type, 2)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
+    Line.objects.filter(pk=line.pk).update(lease_until=then)
+    with working():
+        wait_until_done()
+    assert [request.sequence for request in receiver.log] == [number + 1]
+
+
+@pytest.mark.behaviour("4.10")
+def test_numbers_go_on_after_two_crashes_with_days_between(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    today = datetime.now(UTC)
+    then = today - timedelta(days=4)
+    for day in (then, today - timedelta(days=1)):
+        open_days(day.date(), ahead=0)
+    publish_numbered(wanted.event_type, 2)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({driven.id: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    Delivery.objects.filter(pk=delivery.id).update(closed_on=then.date(), finished_at=then)
+    Line.objects.filter(pk=line.pk).update(lease_until=then)
+    assert claimed(line, worker="vanished at once").last_sequence == number
+    recover(line)
+    assert [request.sequence for request in receiver.log] == [number + 1]
+
+
+@pytest.mark.behaviour("4.10")
+def test_what_was_under_way_goes_first_even_if_something_older_has_become_visible(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    publish_bodies(wanted.event_type, b"older", b"under way", b"newer")
+    Delivery.objects.filter(message__in=_message_of(b"older")).update(line_id=0)  # not committed yet
+    begin_and_vanish(line)
+    Delivery.objects.filter(line_id=0).update(line_id=line.pk)
+    recover(line)
+    assert receiver.bodies("/a") == [b"under way", b"older", b"newer"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3]
+
+
+def _message_of(body: bytes) -> list[int]:
+    return [
+        row.message_id
+        for row in Delivery.objects.select_related("message")
+        if row.message_id and row.message and bytes(row.message.body) == body
+    ]
+
+
+@pytest.mark.behaviour("4.10", "1.8")
+def test_what_was_cancelled_under_way_and_then_abandoned_is_told_in_the_history(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    beside = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/b"))
+    publish_numbered(wanted.event_type, 1)
+    _, delivery, number = begin_and_vanish(line)
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    publish_numbered(beside.event_type, 1)
+    recover(line)
+    assert [(request.path, request.sequence) for request in receiver.log] == [("/b", number + 1)]
+    assert statuses(wanted) == [CANCELLED]
+    assert [*LineEvent.objects.values_list("kind", "sequence", "delivery_id")] == [
+        (LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
+    ]
+
+
+@pytest.mark.behaviour("4.10", "1.8")
+def test_what_was_abandoned_and_then_cancelled_is_told_in_the_history(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 1)
+    _, _, number = begin_and_vanish(line)
+    expire_lease(line)
+    with working():
+        wait_until(lambda: line_of(wanted.subscriber).failures == 1)
+        assert Delivery.objects.get().sequence == number
+        cancel_deliveries_of(wanted.pk, reason="unwanted")
+        receiver.open_port()
+        publish_numbered(wanted.event_type, 1)
+        wait_until_done()
+    assert [request.sequence for request in receiver.log] == [number + 1]
+    assert [*LineEvent.objects.values_list("sequence", flat=True)] == [number]
+
+
+@pytest.mark.behaviour("11.3")
+def test_what_was_published_while_no_worker_ran_is_found_when_one_starts(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    bodies = publish_numbered(wanted.event_type, 5)
+    notify.redis_client().flushdb()
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == bodies
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_lease_that_a_request_does_not_fit_into_is_renewed_before_it_starts(
+    receiver: Receiver, wanted: Subscription, line: Line
+) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 1)
+    (taken,) = claim([line.pk], worker="slow")
+    Line.objects.filter(pk=line.pk).update(lease_until=F("lease_until") - timedelta(seconds=10))
+    before = line_of(wanted.subscriber).lease_until
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), time.monotonic() - 10, under_way=1)
+    with working("slow") as slow:
+        slow.driver.take([driven])
+        wait_until(lambda: receiver.log)
+        after = line_of(wanted.subscriber).lease_until
+        gate.open()
+    assert before
+    assert after
+    assert after - before > timedelta(seconds=9)
+    assert line_of(wanted.subscriber).epoch == taken.epoch

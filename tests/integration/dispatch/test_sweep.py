@@ -1,0 +1,278 @@
+"""The sweep finds lost wake-ups and due work, however much else waits."""
+
+import asyncio
+import datetime as dt
+from datetime import timedelta
+
+import pytest
+import redis
+from django.db import connection
+from django.db.models.functions import Now
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from broker_project.core.db import forget_connection
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import Delivery, Line
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import PausedBy, Subscription
+from tests.support import factories
+from tests.support.factories import subscription
+from tests.support.query_plans import explaining, too_much
+from tests.support.receiver import Receiver, raw
+from tests.support.worker import (
+    begin_and_vanish,
+    expire_lease,
+    inactivate,
+    line_of,
+    lone_worker,
+    probe,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+)
+
+QUEUE = "topic"
+LATER, EARLIER = Now() + timedelta(hours=1), Now() - timedelta(seconds=1)
+
+WAITING = 20_000
+
+
+HOUR = 3_600.0
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription()
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    publish_numbered(wanted.event_type, 2)
+    return line_of(wanted.subscriber)
+
+
+def found(line: Line) -> tuple[list[int], list[int]]:
+    """Return what the sweep finds, and what the look after letting go finds."""
+    return lines_with_due_work(), still_due([line.pk])
+
+
+@pytest.mark.behaviour("11.3")
+def test_pending_work_is_found_though_every_hint_was_lost(line: Line) -> None:
+    notify.redis_client().flushdb()
+    assert found(line) == ([line.pk], [line.pk])
+
+
+def test_a_line_without_work_is_left_alone(wanted: Subscription) -> None:
+    assert found(line_of(wanted.subscriber)) == ([], [])
+
+
+def test_a_line_that_is_driven_is_left_alone(line: Line) -> None:
+    claim([line.pk], worker="w")
+    assert found(line) == ([], [])
+
+
+@pytest.mark.behaviour("11.3")
+def test_an_abandoned_line_is_found_even_without_other_work(line: Line) -> None:
+    begin_and_vanish(line)
+    Delivery.objects.filter(status=DeliveryStatus.PENDING).delete()
+    expire_lease(line)
+    assert lines_with_due_work() == [line.pk]
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_inactive_work_is_left_alone(wanted: Subscription, line: Line, whose: str) -> None:
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert found(line) == ([], [])
+
+
+def hold(line: Line, wanted: Subscription, until: object) -> None:
+    head = Delivery.objects.earliest("id")
+    stamp = wanted.version + wanted.subscriber.version
+    Line.objects.filter(pk=line.pk).update(head_id=head.pk, held_stamp=stamp, due_at=until, held_since=Now())
+
+
+@pytest.mark.behaviour("4.8")
+def test_a_held_line_is_left_alone_until_its_pause_is_over(wanted: Subscription, line: Line) -> None:
+    hold(line, wanted, LATER)
+    assert (*found(line), claim([line.pk], worker="w")) == ([], [], [])
+    hold(line, wanted, EARLIER)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_held_line_is_found_once_its_head_is_inactive_cancelled_or_changed(wanted: Subscription, line: Line) -> None:
+    subscription(subscriber=wanted.subscriber, event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 1)
+    hold(line, wanted, LATER)
+    Subscription.objects.get(pk=wanted.pk).save()
+    assert found(line) == ([line.pk], [line.pk])
+    wanted.refresh_from_db()
+    hold(line, wanted, LATER)
+    assert found(line) == ([], [])
+    inactivate(wanted)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+@pytest.mark.behaviour("4.6")
+def test_what_is_set_aside_is_found_when_it_is_due_again(line: Line) -> None:
+    Delivery.objects.update(due_at=LATER)
+    assert found(line) == ([], [])
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=EARLIER)
+    assert found(line) == ([line.pk], [line.pk])
+
+
+def tasks_sent() -> int:
+    return int(notify.redis_client().llen(QUEUE))
+
+
+@pytest.fixture
+def redis_empty(storage: None) -> None:
+    """Start each test with neither hints nor tasks."""
+
+
+def test_wakes_grow_a_task_instead_of_multiplying_it(redis_empty: None) -> None:
+    for first in range(0, 50, 10):
+        assert notify.wake(QUEUE, [*range(first, first + 10)])
+    assert notify.wake(QUEUE, [3, 4])
+    assert tasks_sent() == 1
+    assert sorted(notify.woken_lines(QUEUE)) == [*range(50)]
+    assert notify.woken_lines(QUEUE) == []
+
+
+def test_a_line_is_not_woken_twice_until_it_has_been_let_go(redis_empty: None) -> None:
+    notify.wake(QUEUE, [1])
+    notify.woken_lines(QUEUE)
+    notify.wake(QUEUE, [1])
+    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([], 1)
+    notify.asleep(QUEUE, [1])
+    notify.wake(QUEUE, [1])
+    assert (notify.woken_lines(QUEUE), tasks_sent()) == ([1], 2)
+
+
+def test_a_full_task_calls_a_colleague(redis_empty: None) -> None:
+    notify.wake(QUEUE, [*range(300)])
+    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (256, 2)
+    assert (len(notify.woken_lines(QUEUE)), tasks_sent()) == (44, 2)
+
+
+@pytest.mark.behaviour("11.3")
+def test_the_sweep_sends_a_task_for_lines_whose_task_was_lost(redis_empty: None) -> None:
+    notify.wake(QUEUE, [1])
+    notify.redis_client().delete(QUEUE)
+    notify.wake(QUEUE, [1])
+    assert tasks_sent() == 0
+    notify.wake_regardless(QUEUE, [1])
+    assert (tasks_sent(), notify.woken_lines(QUEUE)) == (1, [1])
+
+
+@pytest.mark.behaviour("11.3")
+def test_tasks_that_nobody_takes_do_not_pile_up(redis_empty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "MOST_TASKS", 3)
+    for line_id in range(10):
+        assert notify.wake_regardless(QUEUE, [line_id])
+    assert (tasks_sent(), sorted(notify.woken_lines(QUEUE))) == (3, [*range(10)])
+
+
+def test_a_failed_hint_is_told_and_not_tried_again_for_a_while(
+    redis_empty: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = redis.Redis(port=9, retry=Retry(NoBackoff(), 0))
+    monkeypatch.setattr(notify, "redis_client", lambda: away)
+    monkeypatch.setattr(notify, "breaker", notify._Breaker())
+    assert (notify.asleep(QUEUE, [1]), notify.breaker.lets_through()) == (False, False)
+    assert notify.wake(QUEUE, [1]) is False
+
+
+async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Answer after a moment, when somebody has taken every line that was woken and found it driven."""
+    notify.woken_lines(QUEUE)
+    await asyncio.sleep(0.02)
+    return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
+
+
+@pytest.mark.behaviour("11.3")
+def test_what_a_sweeper_drives_itself_and_does_not_finish_is_woken_again(storage: None, receiver: Receiver) -> None:
+    wanted = subscription(endpoint=receiver.url("/slow"))
+    receiver.on("/slow", slowly)
+    publish_numbered(wanted.event_type, 200)
+    sweeper = lone_worker("sweeper")
+    sweeper.driver.start()
+    try:
+        sweeper._sweep()
+        sweeper._sweep()
+    finally:
+        assert sweeper.driver.stop(20)
+    assert (len(receiver.log) > 0, notify.woken_lines(QUEUE)) == (True, [line_of(wanted.subscriber).pk])
+
+
+WAIT = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, not_before, expires_at)
+SELECT n, %s, %s, 'PENDING', 2, CASE n %% 2 WHEN 0 THEN '9999-12-29 00:00:00+00'::timestamptz END,
+       CASE n %% 2 WHEN 0 THEN now() + interval '1 day' END, CASE WHEN n %% 4 < 2 THEN now() + interval '1 day' END
+  FROM generate_series(1, %s) n
+"""
+"""Every other one is delayed, and of either kind every other one will expire."""
+SUSPENDED = """
+INSERT INTO subscriptions_subscription (subscriber_id, event_pattern, endpoint, headers, signing_secret, paused_since,
+                                        header_filter_string, filter, filter_term, script, position, status,
+                                        paused_by, probe_due_at)
+SELECT %s, 'n' || n || '.*', 'http://127.0.0.1/', '', '', now(), '', '', '', '', 0,
+       CASE n %% 2 WHEN 0 THEN 'ACTIVE' ELSE 'INACTIVE' END, 'POLICY',
+       now() + CASE n %% 2 WHEN 0 THEN interval '1 day' ELSE interval '-1 day' END
+  FROM generate_series(1, %s) n
+"""
+"""What is not active is overdue."""
+
+
+@pytest.fixture
+def wanting(storage: None) -> Subscription:
+    return factories.subscription()
+
+
+def let_many_wait() -> None:
+    other = factories.subscription()
+    with connection.cursor() as cursor:
+        cursor.execute(WAIT, [line_of(other.subscriber).pk, other.pk, WAITING])
+        # What a vacuum makes of it: where the planner takes to bitmaps and sorts.
+        cursor.execute("VACUUM delivery_open")
+
+
+@pytest.mark.behaviour("5.6")
+def test_only_what_is_to_be_probed_now_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanting.event_type, b"0")
+    with connection.cursor() as cursor:
+        cursor.execute(SUSPENDED, [factories.subscriber().pk, WAITING])
+        cursor.execute("VACUUM subscriptions_subscription")
+    ours = Subscription.objects.filter(pk=wanting.pk)
+    ours.update(paused_since=Now(), paused_by=PausedBy.POLICY, probe_due_at=Now())
+    forget_connection()  # and what it has planned for few
+
+    with explaining(monkeypatch) as statements:
+        assert probe() == 1
+
+    assert ours.get().half_open
+    looks = [node for one in statements for node in one.nodes() if node.get("Index Name") == "subscription_probes"]
+    assert [node["Shared Hit Blocks"] + node["Shared Read Blocks"] < 20 for node in looks] == [True]
+
+
+@pytest.mark.behaviour("2.10", "2.13", "11.4")
+def test_only_what_is_due_is_looked_at(wanting: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_bodies(wanting.event_type, b"0", ttl=HOUR)
+    publish_bodies(wanting.event_type, b"1", not_before=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+    let_many_wait()
+    past = Now() - dt.timedelta(milliseconds=1)
+    ours = Delivery.objects.filter(subscription=wanting)
+    ours.filter(expires_at__isnull=False).update(expires_at=past)
+    ours.filter(not_before__isnull=False).update(not_before=past)
+
+    with explaining(monkeypatch) as statements:
+        assert (expire_overdue(), begin_delayed()) == (1, 1)
+
+    assert statuses(wanting) == ["EXPIRED", "PENDING"]
+    assert too_much(statements, most_rows=100, most_in_vain=10) == []
+    assert max(one.blocks_read for one in statements) < 1_000

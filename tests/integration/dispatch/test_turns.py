@@ -1,0 +1,115 @@
+"""A run is a chain of turns, on real Celery (behaviour 4.14)."""
+
+import asyncio
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+
+from broker_project.celery import app
+from delivery.dispatch import notify
+from tests.support.factories import subscription
+from tests.support.receiver import PATIENCE, Receiver, raw, wait_until
+from tests.support.worker import publish_numbered, wait_until_done
+
+QUEUE = "topic"
+Event = dict[str, Any]
+
+
+class Events(threading.Thread):
+    """Collects what Celery says of its tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.seen: list[Event] = []
+        self._receiver: Any = None
+
+    def run(self) -> None:
+        with app.connection_for_read() as broker:
+            self._receiver = app.events.Receiver(broker, handlers={"*": self.seen.append})
+            self._receiver.capture(limit=None, timeout=None, wakeup=False)
+
+    def stop(self) -> None:
+        self._receiver.should_stop = True
+        self.join()
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.seen if event["type"] == kind]
+
+
+@pytest.fixture
+def events(storage: None) -> Iterator[Events]:
+    collecting = Events()
+    collecting.start()
+    yield collecting
+    collecting.stop()
+
+
+def database_url() -> str:
+    """Return the address of the test's own database."""
+    parts = connection.settings_dict
+    return f"postgres://{parts['USER']}:{parts['PASSWORD']}@{parts['HOST']}:{parts['PORT']}/{parts['NAME']}"
+
+
+@pytest.fixture
+def celery(events: Events) -> Iterator[None]:
+    """A real worker process on this test's database and Redis."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "celery", "-A", "broker_project", "worker", "-P", "threads", "-c", "4", "-Q", QUEUE],
+        env=os.environ | {"DATABASE_URL": database_url(), "REDIS_URL": settings.REDIS_URL},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: events.of("worker-online"))
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE)
+
+
+async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Answer after a moment."""
+    await asyncio.sleep(0.005)
+    return await raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", keep=True)(reader, writer)
+
+
+@pytest.mark.behaviour("4.14")
+def test_a_run_is_a_chain_of_turns_each_begun_after_the_one_before(
+    receiver: Receiver, events: Events, celery: None
+) -> None:
+    wanted = subscription(endpoint=receiver.url("/a"))
+    receiver.on("/a", slowly)
+    bodies = publish_numbered(wanted.event_type, 1_000)  # for several turns of a second
+    wait_until_done(4 * PATIENCE)
+    assert receiver.bodies("/a") == bodies
+    assert receiver.most_at_once["/a"] == 1
+    links = chain_of(events, notify.TURN)
+    assert len(links) >= 3
+    wait_until(lambda: {link["uuid"] for link in links} <= {event["uuid"] for event in events.of("task-succeeded")})
+    begun = {event["uuid"]: event["timestamp"] for event in events.of("task-started")}
+    for link, following in itertools.pairwise(links):
+        assert following["parent_id"] == link["uuid"]
+        assert begun[following["uuid"]] >= begun[link["uuid"]]
+    assert events.of("task-failed") == []
+
+
+def chain_of(events: Events, name: str) -> list[Event]:
+    """Return the longest chain of such tasks, link by link."""
+    received = [event for event in events.of("task-received") if event["name"] == name]
+    following = {event["parent_id"]: event for event in received if event["parent_id"]}
+    chains = []
+    for event in received:
+        chain = [event]
+        while chain[-1]["uuid"] in following:
+            chain.append(following[chain[-1]["uuid"]])
+        chains.append(chain)
+    return max(chains, key=len, default=[])

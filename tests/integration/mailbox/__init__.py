@@ -1,0 +1,1 @@
+"""Mailboxes: fetch, long poll, acknowledge, order, purge, expiry."""

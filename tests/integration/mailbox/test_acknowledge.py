@@ -1,0 +1,407 @@
+"""Acknowledge, extend and return receipts, and what they answer (contract 9.2, 9.4)."""
+
+import datetime as dt
+import itertools
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+import pytest
+from django.db.models.functions import Now
+
+from delivery.dispatch import notify
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.mailbox import Fetched, Receipt
+from delivery.mailbox.results import UNKNOWN, ReceiptCode, Result
+from delivery.mailbox.unread import expire_unread, return_overdue
+from delivery.maintenance.partitions import open_days, today
+from delivery.models import Delivery, LineEvent
+from delivery.operations import cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support.api import JSON, client_of, problem
+from tests.support.factories import subscription
+from tests.support.mailboxes import age, at_once, fetched, pulled_subscription, switch, time_out
+from tests.support.worker import NO_ANSWER, begin_and_vanish, line_of, publish_numbered, settlement, statuses
+
+CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
+FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+OK, CONFLICT = HTTPStatus.OK, HTTPStatus.CONFLICT
+SAY: Final[dict[str, Callable[[int, list[Receipt]], dict[Receipt, Result]]]] = {
+    "ack": acknowledge,
+    "nack": give_back,
+    "extend": lambda subscriber_id, receipts: extend(subscriber_id, receipts, seconds=60),
+}
+
+
+ACKNOWLEDGED = ReceiptCode.ACKNOWLEDGED
+RETURNED, STALE, ENDED = ReceiptCode.RETURNED, ReceiptCode.STALE, ReceiptCode.ENDED
+
+RECEIPT_CANCELLED, RECEIPT_FAILED, RETURNED_RETURNING_UNTRIED, STALE_RETURNING_UNTRIED = (
+    ReceiptCode.CANCELLED,
+    ReceiptCode.FAILED,
+    ReceiptCode.RETURNED,
+    ReceiptCode.STALE,
+)
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    """One that has an endpoint as well, so that it may be switched."""
+    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+
+
+@pytest.fixture
+def one(pulled: Subscription) -> Receipt:
+    """The receipt of the one message there is."""
+    publish_numbered(pulled.event_type, 1)
+    (message,) = fetched(pulled)
+    return message.receipt
+
+
+def said(what: str, wanted: Subscription, receipt: Receipt) -> Result:
+    """Say it, and once more: the answer is the same, but for a time that has moved on."""
+    results = [SAY[what](wanted.subscriber_id, [receipt])[receipt]._replace(until=None, seconds=None) for _ in range(2)]
+    assert results[0] == results[1]
+    return results[0]
+
+
+def state() -> tuple[str, int, bool]:
+    """Return the delivery's status, how often it was handed out, and whether it is in somebody's hands."""
+    status, fetches, until = Delivery.objects.values_list("status", "fetches", "fetched_until").get()
+    return status, fetches, until is not None
+
+
+def hand_out_again(wanted: Subscription) -> None:
+    time_out()
+    assert len(fetched(wanted)) == 1
+
+
+def begin_to_push(wanted: Subscription) -> None:
+    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    switch(wanted, DeliveryMode.PUSH)
+    begin_and_vanish(line_of(wanted.subscriber))
+
+
+def push_to_the_end(wanted: Subscription) -> None:
+    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    switch(wanted, DeliveryMode.PUSH)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
+
+
+def cancel(wanted: Subscription) -> None:
+    time_out()
+    cancel_deliveries_of(wanted.pk, reason="cancelled")
+
+
+def cancel_returned(wanted: Subscription) -> None:
+    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+    cancel_deliveries_of(wanted.pk, reason="cancelled")
+
+
+def use_up(wanted: Subscription) -> None:
+    Subscriber.objects.update(max_redeliveries=0)
+    time_out()
+    assert return_overdue() == 1
+
+
+def expire(wanted: Subscription) -> None:
+    time_out()
+    age(days=4)
+    assert expire_unread() == 1
+
+
+def acknowledge_it(wanted: Subscription) -> None:
+    acknowledge(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+
+
+def acknowledge_the_next(wanted: Subscription) -> None:
+    hand_out_again(wanted)
+    acknowledge(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 2)])
+
+
+def give_it_back(wanted: Subscription) -> None:
+    give_back(wanted.subscriber_id, [Receipt(Delivery.objects.get().pk, 1)])
+
+
+@pytest.mark.behaviour("9.2", "9.4")
+@pytest.mark.parametrize("is_late", [False, True], ids=["in time", "late"])
+@pytest.mark.parametrize(
+    ("what", "result", "after"),
+    [
+        ("ack", Result(OK, ACKNOWLEDGED, DELIVERED), (DELIVERED, 1, False)),
+        ("nack", Result(OK, RETURNED, PENDING), (PENDING, 1, False)),
+        ("extend", Result(OK, ReceiptCode.EXTENDED, IN_FLIGHT), (IN_FLIGHT, 1, True)),
+    ],
+)
+def test_the_newest_receipt_counts_also_when_it_is_late(
+    pulled: Subscription, one: Receipt, what: str, result: Result, after: tuple[str, int, bool], *, is_late: bool
+) -> None:
+    if is_late:
+        time_out()
+    assert (said(what, pulled, one), state()) == (result, after)
+
+
+@pytest.mark.behaviour("9.4")
+@pytest.mark.parametrize(
+    ("meanwhile", "status", "ack", "nack", "extend"),
+    [
+        (give_it_back, PENDING, (CONFLICT, RETURNED), (OK, RETURNED), (CONFLICT, RETURNED)),
+        (hand_out_again, IN_FLIGHT, (CONFLICT, STALE), (CONFLICT, STALE), (CONFLICT, STALE)),
+        (begin_to_push, IN_FLIGHT, (CONFLICT, STALE), (CONFLICT, STALE), (CONFLICT, STALE)),
+        (push_to_the_end, DELIVERED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
+        (acknowledge_it, DELIVERED, (OK, ACKNOWLEDGED), (CONFLICT, ACKNOWLEDGED), (CONFLICT, ACKNOWLEDGED)),
+        (acknowledge_the_next, DELIVERED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
+        (cancel, CANCELLED, (CONFLICT, ENDED), (OK, ReceiptCode.CANCELLED), (CONFLICT, ENDED)),
+        (cancel_returned, CANCELLED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
+        (use_up, FAILED, (CONFLICT, ENDED), (OK, ReceiptCode.FAILED), (CONFLICT, ENDED)),
+        (expire, EXPIRED, (CONFLICT, ENDED), (CONFLICT, ENDED), (CONFLICT, ENDED)),
+    ],
+)
+def test_what_has_happened_since_decides_what_a_receipt_is_answered(
+    pulled: Subscription,
+    one: Receipt,
+    meanwhile: Callable[[Subscription], None],
+    status: DeliveryStatus,
+    ack: tuple[HTTPStatus, ReceiptCode],
+    nack: tuple[HTTPStatus, ReceiptCode],
+    extend: tuple[HTTPStatus, ReceiptCode],
+) -> None:
+    meanwhile(pulled)
+    before = Delivery.objects.values().get()
+    expected = {"ack": ack, "nack": nack, "extend": extend}
+    assert {what: said(what, pulled, one) for what in expected} == {
+        what: Result(*answer, status) for what, answer in expected.items()
+    }
+    assert Delivery.objects.values().get() == before
+
+
+@pytest.mark.behaviour("9.4")
+@pytest.mark.parametrize("what", [*SAY])
+def test_a_receipt_of_nothing_or_of_somebody_else_is_unknown_and_does_nothing(
+    pulled: Subscription, one: Receipt, what: str
+) -> None:
+    stranger = pulled_subscription(event_type=pulled.event_type)
+    before = Delivery.objects.values().get()
+    assert said(what, stranger, one) == UNKNOWN
+    assert said(what, pulled, Receipt(2**63 - 1, 1)) == UNKNOWN
+    acknowledge(pulled.subscriber_id, [one])
+    assert said(what, stranger, one) == UNKNOWN
+    assert before["status"] == IN_FLIGHT
+
+
+@pytest.mark.behaviour("9.4")
+def test_many_receipts_are_answered_one_by_one(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 4)
+    old, done, *_ = [message.receipt for message in fetched(pulled, 2)]
+    acknowledge(pulled.subscriber_id, [done])
+    time_out()
+    again, third, fourth = [message.receipt for message in fetched(pulled)]
+    answers = acknowledge(pulled.subscriber_id, [fourth, old, Receipt(1, 1), done, again, fourth])
+    assert {receipt: (answer.status, answer.code) for receipt, answer in answers.items()} == {
+        fourth: (OK, ACKNOWLEDGED),
+        old: (CONFLICT, STALE),
+        Receipt(1, 1): (HTTPStatus.NOT_FOUND, ReceiptCode.UNKNOWN),
+        done: (OK, ACKNOWLEDGED),
+        again: (OK, ACKNOWLEDGED),
+    }
+    assert [*Delivery.objects.open().values_list("id", "fetches")] == [third]
+
+
+@pytest.mark.behaviour("9.4")
+@pytest.mark.parametrize("what", [*SAY])
+def test_twenty_who_say_the_same_at_once_are_answered_alike(pulled: Subscription, what: str) -> None:
+    publish_numbered(pulled.event_type, 5)
+    receipts = [message.receipt for message in fetched(pulled)]
+    orders = itertools.cycle([receipts, receipts[::-1]])
+    start = threading.Barrier(20)
+
+    def say() -> dict[Receipt, tuple[HTTPStatus, ReceiptCode]]:
+        mine = next(orders)
+        start.wait()
+        return {one: (answer.status, answer.code) for one, answer in SAY[what](pulled.subscriber_id, mine).items()}
+
+    first, *others = at_once(20, say)
+    assert {answer[0] for answer in first.values()} == {OK}
+    assert all(other == first for other in others)
+    ended = Delivery.objects.final().count()
+    assert (Delivery.objects.count(), ended) == (5, 5 if what == "ack" else 0)
+
+
+@pytest.mark.behaviour("9.4", "9.3")
+def test_of_an_acknowledgement_and_a_return_at_once_one_counts(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 20)
+    receipts = [message.receipt for message in fetched(pulled)]
+    says = itertools.cycle([acknowledge, give_back])
+    start = threading.Barrier(2)
+
+    def say() -> set[Receipt]:
+        mine = next(says)
+        start.wait()
+        answers = [mine(pulled.subscriber_id, [one])[one].status == OK for one in receipts]
+        return {one for one, counted in zip(receipts, answers, strict=True) if counted}
+
+    shares = at_once(2, say)
+    assert (sum(map(len, shares)), len(set[Receipt]().union(*shares))) == (20, 20)
+
+
+@pytest.mark.behaviour("9.4")
+def test_an_acknowledged_receipt_is_known_as_long_as_its_day_is_kept(pulled: Subscription, one: Receipt) -> None:
+    acknowledge(pulled.subscriber_id, [one])
+    day = today() - dt.timedelta(days=3)
+    open_days(day, ahead=0)
+    Delivery.objects.update(closed_on=day, finished_at=Now() - dt.timedelta(days=3))
+    assert said("ack", pulled, one) == Result(OK, ACKNOWLEDGED, DELIVERED)
+    Delivery.objects.all().delete()
+    assert said("ack", pulled, one) == UNKNOWN
+
+
+@pytest.mark.behaviour("9.4")
+def test_prolonging_never_shortens(pulled: Subscription, one: Receipt) -> None:
+    until = Delivery.objects.get().fetched_until
+    answer = extend(pulled.subscriber_id, [one], seconds=1)[one]
+    assert (answer.until, answer.seconds is not None) == (until, True)
+    assert until
+    (answer,) = extend(pulled.subscriber_id, [one], seconds=1000).values()
+    assert answer.until
+    assert answer.until - until > dt.timedelta(seconds=900)
+    assert answer.seconds
+
+
+@pytest.mark.behaviour("9.4", "9.8")
+def test_what_is_returned_wakes_its_line_where_it_is_pushed_by_now(
+    pulled: Subscription, one: Receipt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
+    give_back(pulled.subscriber_id, [one])
+    (again,) = fetched(pulled)
+    switch(pulled, DeliveryMode.PUSH)
+    give_back(pulled.subscriber_id, [again.receipt])
+    assert woken == [[], [line_of(pulled.subscriber).pk]]
+
+
+@pytest.mark.behaviour("4.10", "9.8")
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_number_that_nobody_is_known_to_have_received_is_told_of(pulled: Subscription, *, is_answered: bool) -> None:
+    switch(pulled, DeliveryMode.PUSH)
+    publish_numbered(pulled.event_type, 1)
+    line, delivery, number = begin_and_vanish(line_of(pulled.subscriber))
+    fields = {"pause": 0.0, "status_code": 500} if is_answered else NO_ANSWER
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **({"status": PENDING} | fields))])
+    switch(pulled, DeliveryMode.PULL)
+    (one,) = fetched(pulled)
+    acknowledge(pulled.subscriber_id, [one.receipt])
+    told = LineEvent.objects.filter(kind="NUMBER_UNCERTAIN").values_list("sequence", "delivery_id")
+    assert [*told] == ([] if is_answered else [(number, delivery.id)])
+
+
+@pytest.fixture
+def pulled_once(storage: None, event_type: EventType) -> Subscription:
+    """A mailbox with one message, which may be tried once only."""
+    pulled = pulled_subscription(event_type=event_type)
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(event_type, 1)
+    return pulled
+
+
+def returned(pulled: Subscription, one: Fetched, *, not_attempted: bool) -> ReceiptCode:
+    return give_back(pulled.subscriber_id, [one.receipt], not_attempted=not_attempted)[one.receipt].code
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize("fails", ["given back", "timed out"])
+def test_what_nobody_has_begun_is_available_again_until_somebody_fails_with_it(
+    pulled_once: Subscription, fails: str
+) -> None:
+    for redeliveries in range(3):
+        (one,) = fetched(pulled_once)
+        assert one.redeliveries == redeliveries
+        assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
+        assert statuses(pulled_once) == [DeliveryStatus.PENDING]
+    (one,) = fetched(pulled_once)
+    if fails == "given back":
+        assert returned(pulled_once, one, not_attempted=False) == RECEIPT_FAILED
+    else:
+        time_out()
+        assert return_overdue() == 1
+    assert statuses(pulled_once) == [DeliveryStatus.FAILED]
+
+
+@pytest.mark.behaviour("9.4")
+def test_to_return_it_twice_is_answered_alike_and_a_receipt_that_is_stale_returns_nothing(
+    pulled_once: Subscription,
+) -> None:
+    (one,) = fetched(pulled_once)
+    assert [returned(pulled_once, one, not_attempted=True) for _ in range(2)] == [RETURNED_RETURNING_UNTRIED] * 2
+    fetched(pulled_once)
+    assert returned(pulled_once, one, not_attempted=True) == STALE_RETURNING_UNTRIED
+    assert statuses(pulled_once) == [DeliveryStatus.IN_FLIGHT]
+
+
+def test_what_timed_out_is_returned_untried_as_long_as_nobody_has_seen_to_it(pulled_once: Subscription) -> None:
+    (one,) = fetched(pulled_once)
+    time_out()
+    assert returned(pulled_once, one, not_attempted=True) == RETURNED_RETURNING_UNTRIED
+    assert [again.fetch for again in fetched(pulled_once)] == [2]
+
+
+def test_what_is_asked_to_be_cancelled_ends_though_nobody_has_begun_it(pulled_once: Subscription) -> None:
+    (one,) = fetched(pulled_once)
+    cancel_deliveries_of(pulled_once.pk, reason="cancelled")
+    assert returned(pulled_once, one, not_attempted=True) == RECEIPT_CANCELLED
+    assert statuses(pulled_once) == [DeliveryStatus.CANCELLED]
+
+
+@pytest.mark.parametrize(
+    ("said", "status"),
+    [({"not_attempted": True}, "PENDING"), ({"not_attempted": False}, "FAILED"), ({}, "FAILED")],
+)
+def test_clients_say_so_when_they_return_it(pulled_once: Subscription, said: dict[str, Any], status: str) -> None:
+    reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
+    (one,) = reader.post(f"{address}/next", {}, content_type=JSON).json()["messages"]
+    told = reader.post(f"{address}/nack", {"receipt": one["receipt"], **said}, content_type=JSON)
+    assert (told.status_code, told.json()["delivery_status"]) == (200, status)
+
+
+@pytest.mark.parametrize(("what", "not_attempted"), [("nack", "yes"), ("nack", None), ("ack", True), ("extend", True)])
+def test_only_who_returns_something_says_whether_it_was_tried(
+    pulled_once: Subscription, what: str, not_attempted: object
+) -> None:
+    reader, address = client_of(pulled_once.subscriber), f"/api/v1/mailboxes/{pulled_once.subscriber.name}"
+    said = {"receipt": "A" * 27, "not_attempted": not_attempted}
+    assert problem(reader.post(f"{address}/{what}", said, content_type=JSON)) == (400, "invalid")
+
+
+@pytest.fixture
+def often_returned(storage: None, event_type: EventType) -> Subscription:
+    """A mailbox whose one message has come back three times."""
+    pulled = pulled_subscription(event_type=event_type)
+    publish_numbered(event_type, 1)
+    for _ in range(3):
+        (one,) = fetched(pulled)
+        give_back(pulled.subscriber_id, [one.receipt])
+    return pulled
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_was_returned_before_is_handed_out_once_more(often_returned: Subscription) -> None:
+    Subscriber.objects.update(max_redeliveries=1)
+    return_overdue()
+    (one,) = fetched(often_returned)
+    assert one.fetch == 4
+    give_back(often_returned.subscriber_id, [one.receipt])
+    assert statuses(often_returned) == [DeliveryStatus.FAILED]
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_had_timed_out_is_handed_out_no_more(often_returned: Subscription) -> None:
+    fetched(often_returned)
+    time_out()
+    Subscriber.objects.update(max_redeliveries=1)
+    assert fetched(often_returned) == []
+    return_overdue()
+    assert statuses(often_returned) == [DeliveryStatus.FAILED]

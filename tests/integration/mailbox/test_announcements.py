@@ -1,0 +1,197 @@
+"""What is announced of mailboxes and told in lines (contract 4.10, 5.7)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from django.utils import timezone
+
+from delivery.announcements import announce
+from delivery.dispatch.claim import claim
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import Announcement, Delivery, LineEvent, Message
+from delivery.operations import cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.edit import change
+from subscriptions.models import DeliveryMode, PausedBy, Subscriber, Subscription
+from tests.support import factories
+from tests.support.mailboxes import age, fetched, hand_out, pulled_subscription, switch, time_out
+from tests.support.worker import (
+    NO_ANSWER,
+    begin_and_vanish,
+    expire_lease,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+    statuses,
+)
+
+PULL = DeliveryMode.PULL
+RESUMED = "Broker.Line.Resumed"
+
+PENDING = DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def pushed(storage: None) -> Subscription:
+    return factories.subscription()
+
+
+def events() -> list[tuple[int, str, int | None, str]]:
+    """Return what lines have told: which line, what, of which number, why."""
+    return [*LineEvent.objects.order_by("id").values_list("line", "kind", "sequence", "reason")]
+
+
+def paused(wanted: Subscription, by: PausedBy) -> None:
+    Subscription.objects.filter(pk=wanted.pk).update(paused_since=timezone.now(), paused_by=by)
+
+
+@pytest.mark.behaviour("5.6", "5.7", "9.8")
+def test_a_switch_to_pull_that_ends_a_suspension_says_that_it_goes_on(pushed: Subscription) -> None:
+    paused(pushed, PausedBy.POLICY)
+    switched = change(Subscription.objects.filter(pk=pushed.pk), changes={"delivery_mode": PULL})
+    assert (switched.paused_since, switched.paused_by) == (None, "")
+    why = "it is fetched from now on"
+    assert events() == [(line_of(pushed.subscriber).pk, "RESUMED", None, f"subscription {pushed.pk}: {why}")]
+    told = Announcement.objects.values_list("kind", "line", "subscription", "details").get()
+    says = {"pause": "SUSPENDED", "reason": why}
+    assert told == (RESUMED, line_of(pushed.subscriber).pk, pushed.pk, says)
+
+
+@pytest.mark.behaviour("5.7", "9.8")
+def test_what_tells_of_the_broker_itself_goes_on_without_a_word(storage: None) -> None:
+    itself = factories.subscription(event_pattern="Broker.*")
+    paused(itself, PausedBy.POLICY)
+    change(Subscription.objects.filter(pk=itself.pk), changes={"delivery_mode": PULL})
+    assert ([kind for _, kind, *_ in events()], Announcement.objects.count()) == (["RESUMED"], 0)
+
+
+@pytest.mark.behaviour("5.7", "9.8")
+@pytest.mark.parametrize("by", ["", PausedBy.HAND])
+def test_a_switch_to_pull_that_ends_no_suspension_is_no_news(pushed: Subscription, by: PausedBy) -> None:
+    if by:
+        paused(pushed, by)
+    switched = change(Subscription.objects.filter(pk=pushed.pk), changes={"delivery_mode": PULL})
+    assert (switched.paused_by, events(), Announcement.objects.count()) == (by, [], 0)
+
+
+@pytest.mark.behaviour("5.7", "9.7")
+def test_a_failure_in_a_mailbox_says_how_often_it_was_fetched(storage: None) -> None:
+    ops = factories.subscription(event_pattern="Broker.Delivery.*")
+    pulled = pulled_subscription()
+    Subscriber.objects.filter(pk=pulled.subscriber_id).update(max_redeliveries=1)
+    publish_numbered(pulled.event_type, 1)
+    for _ in range(2):
+        (one,) = fetched(pulled)
+        give_back(pulled.subscriber_id, [one.receipt])
+    assert statuses(pulled) == ["FAILED"]
+    announce()
+    said = orjson.loads(Message.objects.get(delivery__subscription=ops).body)
+    assert {name: said.get(name) for name in ("status", "attempts", "fetches")} == {
+        "status": "FAILED",
+        "attempts": 0,
+        "fetches": 2,
+    }
+
+
+def pushed_before(pushed: Subscription, **answer: Any) -> Delivery:
+    """Send it once, with this answer, and switch to PULL."""
+    publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    stays = settlement(line, delivery, **{"status": PENDING, "pause": 0.0, **answer})
+    settle({line.id: line.claim.epoch}, settlements=[stays])
+    switch(pushed, PULL)
+    return Delivery.objects.get()
+
+
+def acknowledged_late(pushed: Subscription) -> None:
+    fetched(pushed)
+    time_out()
+    (again,) = fetched(pushed)
+    acknowledge(pushed.subscriber_id, [again.receipt])
+
+
+def cancelled_when_timed_out(pushed: Subscription) -> None:
+    for _ in range(2):
+        fetched(pushed)
+        time_out()
+    cancel_deliveries_of(pushed.pk, reason="unwanted")
+
+
+def expired_when_timed_out(pushed: Subscription) -> None:
+    for _ in range(2):
+        fetched(pushed)
+        time_out()
+    Delivery.objects.update(expires_at=timezone.now())
+    assert expire_overdue() == 1
+
+
+def returned_to_a_cancelling(pushed: Subscription) -> None:
+    fetched(pushed)
+    time_out()
+    (again,) = fetched(pushed)
+    Delivery.objects.update(cancel_requested=True)
+    give_back(pushed.subscriber_id, [again.receipt])
+
+
+ENDS = [acknowledged_late, cancelled_when_timed_out, expired_when_timed_out, returned_to_a_cancelling]
+
+
+@pytest.mark.behaviour("4.10", "9.8")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_number_that_the_endpoint_has_answered_is_in_no_doubt_for_having_timed_out_in_a_mailbox(
+    pushed: Subscription, end: Callable[[Subscription], None]
+) -> None:
+    pushed_before(pushed, status_code=503)
+    end(pushed)
+    assert (Delivery.objects.get().sequence, events()) == (1, [])
+
+
+@pytest.mark.behaviour("4.10", "9.8")
+@pytest.mark.parametrize("end", ENDS)
+def test_a_number_that_nobody_has_answered_is_told_of(
+    pushed: Subscription, end: Callable[[Subscription], None]
+) -> None:
+    pushed_before(pushed, **NO_ANSWER)
+    end(pushed)
+    assert [event[:3] for event in events()] == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
+
+
+@pytest.mark.behaviour("4.10", "4.11", "9.8")
+def test_so_is_one_whose_worker_vanished_and_that_was_fetched_then(pushed: Subscription) -> None:
+    publish_numbered(pushed.event_type, 1)
+    begin_and_vanish(line_of(pushed.subscriber))
+    expire_lease(line_of(pushed.subscriber))
+    claim([line_of(pushed.subscriber).pk], worker="next")
+    switch(pushed, PULL)
+    (one,) = fetched(pushed)
+    acknowledge(pushed.subscriber_id, [one.receipt])
+    assert [event[:3] for event in events()] == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1)]
+
+
+@pytest.mark.behaviour("4.10", "9.6")
+def test_a_number_lost_unread_in_the_retry_line_is_told_by_the_history_of_the_line_that_gave_it(
+    pushed: Subscription,
+) -> None:
+    one = pushed_before(pushed, **NO_ANSWER)
+    Delivery.objects.filter(pk=one.pk).update(line=retry_line_of(pushed.subscriber))
+    age(days=5)
+    assert expire_unread() == 1
+    why = "expired from the mailbox; its number may never have been received"
+    assert events() == [(line_of(pushed.subscriber).pk, "NUMBER_UNCERTAIN", 1, why)]
+
+
+@pytest.mark.behaviour("4.11", "9.3")
+def test_a_settle_said_again_lets_its_line_go_though_a_client_has_what_it_settled(pushed: Subscription) -> None:
+    publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    lost = settlement(line, delivery, **NO_ANSWER)
+    settle({line.id: line.claim.epoch}, settlements=[lost])
+    hand_out(Delivery.objects.get())
+    settle({line.id: line.claim.epoch}, settlements=[lost], states=[line.state(let_go=True)])
+    assert line_of(pushed.subscriber).lease_until is None

@@ -1,0 +1,339 @@
+"""Mailboxes over the API: what is fetched, what is said of receipts, how they stand (behaviour 9)."""
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from delivery.mailbox import long_poll
+from delivery.mailbox.long_poll import MOST_SEATS
+from delivery.models import Delivery
+from subscriptions.models import EventType, Subscriber, Subscription
+from tests.support import factories
+from tests.support.api import JSON, Answer, client_of, problem
+from tests.support.mailboxes import pulled_subscription, time_out
+from tests.support.worker import publish_bodies, publish_numbered, statuses
+
+pytestmark = pytest.mark.django_db
+
+SHOP = "shop"
+FORGED = "A" * 27
+BAD_NUMBERS: list[Any] = [0, 101, -1, 2**70, 1.0, "5", True, None, []]
+BAD_SECONDS: list[Any] = [-1, 20.1, 1e300, "5", True, None, {}]
+
+
+@pytest.fixture
+def shop() -> Subscriber:
+    return factories.subscriber(SHOP)
+
+
+@pytest.fixture
+def pulled(shop: Subscriber, event_type: EventType) -> Subscription:
+    return pulled_subscription(shop, event_type)
+
+
+@pytest.fixture
+def reader(pulled: Subscription) -> Client:
+    """A client with a key of the subscriber."""
+    return client_of(pulled.subscriber)
+
+
+def call(client: Client, what: str, mailbox: str = SHOP, **said: Any) -> Answer:
+    return client.post(f"/api/v1/mailboxes/{mailbox}/{what}", said, content_type=JSON)
+
+
+def fetched(client: Client, **said: Any) -> list[dict[str, Any]]:
+    answer = call(client, "next", **said)
+    assert answer.status_code in {200, 204}
+    return [*answer.json()["messages"]] if answer.status_code == 200 else []
+
+
+def receipts(client: Client, **said: Any) -> list[str]:
+    return [one["receipt"] for one in fetched(client, **said)]
+
+
+def results(answer: Answer) -> list[tuple[int, str]]:
+    assert answer.status_code == 200
+    return [(one["status"], one["code"]) for one in answer.json()["results"]]
+
+
+@pytest.mark.behaviour("9.1")
+def test_the_oldest_messages_are_fetched_each_with_a_receipt_of_its_own(
+    reader: Client, pulled: Subscription, event_type: EventType
+) -> None:
+    published = publish_numbered(event_type, 15)
+    first, second, third = fetched(reader, max=2), fetched(reader), fetched(reader)
+    assert [one["body"].encode() for one in first + second + third] == published
+    assert ([len(first), len(second), len(third)], len({one["receipt"] for one in first + second})) == ([2, 10, 3], 12)
+    delivery = Delivery.objects.oldest_first()[0]
+    assert first[0] == {
+        "receipt": first[0]["receipt"],
+        "id": f"dlv_{delivery.pk}",
+        "delivery_id": delivery.pk,
+        "message_id": delivery.message_id,
+        "event_type": event_type.name,
+        "subscription_id": pulled.pk,
+        "published_at": first[0]["published_at"],
+        "in_flight_until": first[0]["in_flight_until"],
+        "in_flight_seconds": first[0]["in_flight_seconds"],
+        "redeliveries": 0,
+        "possible_duplicate": False,
+        "content_type": JSON,
+        "headers": {},
+        "body": "0",
+    }
+    assert statuses(pulled) == ["IN_FLIGHT"] * 15
+
+
+def test_a_fetch_that_did_not_wait_says_so(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    answer = call(reader, "next", max=1, wait=20).json()
+    assert (len(answer["messages"]), answer["waited_seconds"]) == (1, 0)
+
+
+@pytest.mark.behaviour("9.1")
+def test_an_empty_mailbox_has_no_content(reader: Client) -> None:
+    answer = reader.generic("POST", f"/api/v1/mailboxes/{SHOP}/next")  # and without a body
+    assert (answer.status_code, answer.content, "Retry-After" in answer) == (204, b"", False)
+
+
+@pytest.mark.behaviour("9.1")
+def test_a_subscriber_without_pull_subscriptions_has_an_empty_mailbox(shop: Subscriber) -> None:
+    factories.subscription(shop)
+    client = client_of(shop)
+    assert call(client, "next").status_code == 204
+    assert client.get(f"/api/v1/mailboxes/{SHOP}/status").json()["available"] == 0
+
+
+@pytest.mark.behaviour("9.1")
+def test_who_finds_no_seat_to_wait_on_is_told_to_ask_again(reader: Client) -> None:
+    with ExitStack() as seats:
+        for another in range(MOST_SEATS):
+            seats.enter_context(long_poll.HERE.seat(-another))
+        answer = call(reader, "next", wait=20)
+    assert (answer.status_code, answer["Retry-After"]) == (204, "1")
+
+
+@pytest.mark.behaviour("2.5")
+def test_a_body_that_is_no_text_comes_in_base64(reader: Client, event_type: EventType) -> None:
+    publish_bodies(event_type, b"\xff\x00", content_type="image/png")
+    (message,) = fetched(reader)
+    assert (message["body_base64"], message["content_type"], "body" in message) == ("/wA=", "image/png", False)
+
+
+@pytest.mark.behaviour("1.2")
+def test_management_fetches_for_anybody_and_a_publisher_for_nobody(
+    management: Client, client: Client, pulled: Subscription
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    assert problem(call(client, "next")) == (403, "forbidden")
+    assert len(fetched(management)) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "pointer"),
+    [
+        *[({"max": value}, "#/max") for value in BAD_NUMBERS],
+        *[({"wait": value}, "#/wait") for value in BAD_SECONDS],
+        ({"most": 1}, "#/most"),
+        ({"max": 1, "Max": 1}, "#/Max"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_and_nothing_handed_out(
+    reader: Client, pulled: Subscription, said: dict[str, Any], pointer: str
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    answer = call(reader, "next", **said)
+    assert problem(answer) == (400, "invalid")
+    assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
+    assert statuses(pulled) == ["PENDING"]
+
+
+@pytest.mark.behaviour("9.2")
+@pytest.mark.behaviour("9.4")
+def test_many_receipts_are_answered_one_by_one_in_their_order(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    first, second, third = receipts(reader)
+    call(reader, "nack", receipts=[second])
+    answer = call(reader, "ack", receipts=[third, "", FORGED, second, third, first])
+    assert answer.json()["results"] == [
+        {"receipt": third, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"},
+        {"receipt": "", "status": 404, "code": "unknown_receipt"},
+        {"receipt": FORGED, "status": 404, "code": "unknown_receipt"},
+        {"receipt": second, "status": 409, "code": "returned", "delivery_status": "PENDING"},
+        {"receipt": third, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"},
+        {"receipt": first, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"},
+    ]
+    assert results(call(reader, "ack", receipts=[first])) == [(200, "acknowledged")], "and once more"
+
+
+@pytest.mark.behaviour("9.4")
+def test_a_single_receipt_is_answered_with_its_own_status(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 2)
+    stale, other = receipts(reader)
+    time_out()
+    newest = receipts(reader, max=1)[0]
+    said = [call(reader, "ack", receipt=receipt) for receipt in (stale, FORGED, newest, newest)]
+    assert [problem(answer) for answer in said[:2]] == [(409, "stale_receipt"), (404, "unknown_receipt")]
+    assert [(said[0].json()[name]) for name in ("type", "receipt", "delivery_status")] == [
+        "urn:broker:stale_receipt",
+        stale,
+        "IN_FLIGHT",
+    ]
+    done = {"receipt": newest, "status": 200, "code": "acknowledged", "delivery_status": "DELIVERED"}
+    assert [(answer.status_code, answer.json()) for answer in said[2:]] == [(200, done)] * 2
+    assert problem(call(reader, "nack", receipt=newest)) == (409, "acknowledged")
+    assert call(reader, "ack", receipt=other).status_code == 200, "late, and not handed out again meanwhile"
+
+
+@pytest.mark.behaviour("9.4")
+def test_a_message_that_is_returned_is_there_at_once_and_flagged(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (receipt,) = receipts(reader)
+    assert results(call(reader, "nack", receipts=[receipt])) == [(200, "returned")]
+    (again,) = fetched(reader)
+    assert (again["redeliveries"], again["possible_duplicate"]) == (1, True)
+    assert again["receipt"] != receipt
+
+
+@pytest.mark.behaviour("9.4")
+def test_a_message_is_prolonged_by_what_is_asked_or_by_the_mailboxs_own_time(reader: Client, shop: Subscriber) -> None:
+    pulled = pulled_subscription(shop)
+    Subscriber.objects.update(ack_seconds=600)
+    publish_numbered(pulled.event_type, 1)
+    (message,) = fetched(reader)
+    (longer,) = call(reader, "extend", receipts=[message["receipt"]], seconds=3600).json()["results"]
+    (same,) = call(reader, "extend", receipts=[message["receipt"]], seconds=1).json()["results"]
+    assert (longer["code"], same["in_flight_until"]) == ("extended", longer["in_flight_until"])
+    assert longer["in_flight_until"] > message["in_flight_until"]
+    assert 0 < message["in_flight_seconds"] < 600 < same["in_flight_seconds"] < longer["in_flight_seconds"] < 3600
+    answer = call(reader, "extend", receipt=message["receipt"])
+    assert (answer.status_code, answer.json()["in_flight_until"]) == (200, longer["in_flight_until"])
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
+def test_a_receipt_of_another_mailbox_is_unknown(reader: Client, pulled: Subscription, what: str) -> None:
+    other = pulled_subscription(factories.subscriber("bank"))
+    publish_numbered(other.event_type, 1)
+    (theirs,) = [one["receipt"] for one in call(client_of(), "next", "bank").json()["messages"]]
+    assert results(call(reader, what, receipts=[theirs])) == [(404, "unknown_receipt")]
+    assert problem(call(reader, what, receipt=theirs)) == (404, "unknown_receipt")
+    assert problem(call(reader, what, "bank", receipt=theirs)) == (404, "not_found")
+    assert statuses(other) == ["IN_FLIGHT"]
+
+
+@pytest.mark.behaviour("9.4")
+def test_receipts_outlive_a_change_of_the_secret(reader: Client, pulled: Subscription, settings: Any) -> None:
+    publish_numbered(pulled.event_type, 2)
+    first, second = receipts(reader)
+    former, settings.SECRET_KEY = settings.SECRET_KEY, "another" * 10
+    assert problem(call(reader, "ack", receipt=first)) == (404, "unknown_receipt")
+    settings.SECRET_KEY_FALLBACKS = [former]
+    assert results(call(reader, "ack", receipts=[first, second])) == [(200, "acknowledged")] * 2
+
+
+@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
+@pytest.mark.parametrize(
+    ("said", "pointer"),
+    [
+        ({}, "#"),
+        ({"receipt": FORGED, "receipts": [FORGED]}, "#"),
+        ({"receipt": 5}, "#/receipt"),
+        ({"receipt": None}, "#/receipt"),
+        ({"receipt": [FORGED]}, "#/receipt"),
+        ({"receipt": "\0"}, "#/receipt"),
+        ({"receipts": []}, "#/receipts"),
+        ({"receipts": FORGED}, "#/receipts"),
+        ({"receipts": {FORGED: 1}}, "#/receipts"),
+        ({"receipts": [FORGED] * 1001}, "#/receipts"),
+        ({"receipts": [FORGED, 5]}, "#/receipts/1"),
+        ({"receipts": [None]}, "#/receipts/0"),
+        ({"receipts": [FORGED], "reason": "x"}, "#/reason"),
+    ],
+)
+def test_what_are_no_receipts_is_refused(reader: Client, what: str, said: dict[str, Any], pointer: str) -> None:
+    answer = call(reader, what, **said)
+    assert problem(answer) == (400, "invalid")
+    assert {error["pointer"] for error in answer.json()["errors"]} == {pointer}
+
+
+@pytest.mark.parametrize("seconds", [0, 43_201, -1, 1.5, "30", True, None])
+def test_how_long_a_message_can_be_prolonged_has_limits(reader: Client, seconds: object) -> None:
+    answer = call(reader, "extend", receipts=[FORGED], seconds=seconds)
+    assert problem(answer) == (400, "invalid")
+    assert {error["pointer"] for error in answer.json()["errors"]} == {"#/seconds"}
+
+
+@pytest.mark.parametrize("what", ["ack", "nack", "extend"])
+@pytest.mark.parametrize(
+    "receipt", ["x", "A" * 26, "A" * 28, "A" * 100_000, "\u00e4" * 27, "_" * 27, "A" * 26 + "=", "\n"]
+)
+def test_a_malformed_receipt_is_an_unknown_one(reader: Client, what: str, receipt: str) -> None:
+    answer = call(reader, what, receipts=[receipt, receipt])
+    assert results(answer) == [(404, "unknown_receipt")] * 2
+    assert {one["receipt"] for one in answer.json()["results"]} == {receipt}
+
+
+def test_a_thousand_receipts_go_in_one_call(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (receipt,) = receipts(reader)
+    answer = call(reader, "ack", receipts=[receipt] * 1000)
+    assert results(answer) == [(200, "acknowledged")] * 1000
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_mailbox_tells_how_it_stands_and_what_its_subscriber_says_of_it(reader: Client, pulled: Subscription) -> None:
+    Subscriber.objects.update(ack_seconds=60, max_redeliveries=5)
+    publish_numbered(pulled.event_type, 5)
+    back, done, *_ = receipts(reader, max=3)
+    call(reader, "nack", receipt=back)
+    call(reader, "ack", receipt=done)
+    told = reader.get(f"/api/v1/mailboxes/{SHOP}/status").json()
+    assert told.pop("oldest_age_seconds") >= 0
+    assert told.pop("oldest_published_at") is not None
+    assert told == {
+        "available": 3,
+        "in_flight": 1,
+        "waiting": 0,
+        "redelivered": 1,
+        "expired": 0,
+        "subscriptions": 1,
+        "fetchable_subscriptions": 1,
+        "counted_to": 10_000,
+        "mailbox_ordered": False,
+        "ack_seconds": 60,
+        "max_redeliveries": 5,
+    }
+
+
+@pytest.mark.behaviour("9.7")
+def test_a_mailbox_is_emptied_but_for_what_is_in_flight(reader: Client, pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 4)
+    out = receipts(reader, max=2)
+    answer = call(reader, "purge")
+    assert (answer.status_code, answer.json()) == (200, {"cancelled": 2, "in_flight": 2, "complete": True})
+    assert results(call(reader, "ack", receipts=out[:1])) == [(200, "acknowledged")]
+    assert results(call(reader, "nack", receipts=out[1:])) == [(200, "cancelled")]
+    assert sorted(statuses(pulled)) == ["CANCELLED"] * 3 + ["DELIVERED"]
+
+
+@pytest.mark.parametrize("what", ["next", "ack", "nack", "extend", "purge"])
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"{", "malformed_body"), (b"[]", "invalid"), (b"5", "invalid"), (b'{"\\ud800": 1}', "malformed_body")],
+)
+def test_a_broken_body_is_refused(reader: Client, what: str, body: bytes, code: str) -> None:
+    answer = reader.post(f"/api/v1/mailboxes/{SHOP}/{what}", body, content_type=JSON)
+    assert problem(answer) == (400, code)
+
+
+@pytest.mark.parametrize(("method", "what"), [("get", "next"), ("get", "ack"), ("post", "status"), ("delete", "purge")])
+def test_other_methods_are_not_allowed(reader: Client, method: str, what: str) -> None:
+    assert problem(getattr(reader, method)(f"/api/v1/mailboxes/{SHOP}/{what}")) == (405, "method_not_allowed")
+
+
+@pytest.mark.parametrize("name", ["nobody", "..", "%00", "x" * 256])
+def test_a_mailbox_that_is_none_is_not_found(management: Client, name: str) -> None:
+    assert problem(call(management, "next", name))[0] == 404

@@ -1,0 +1,451 @@
+"""Mailboxes and lines: PULL deliveries are in no line, and switching keeps their place (contract 9.1, 9.8)."""
+
+from contextlib import nullcontext
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models.functions import Now
+
+from delivery.dispatch import notify
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import begin_delayed, lines_with_due_work, still_due
+from delivery.mailbox import long_poll
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import return_overdue
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Line
+from delivery.operations import cancel_deliveries_of
+from delivery.replay.backfill_job import count
+from delivery.replay.eligibility import NotNew
+from delivery.replay.resend import Old, create_deliveries
+from delivery.status.line_status import LineState, line_statuses
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import DeliveryMode, EventType, Subscription
+from tests.support.api import client_of
+from tests.support.factories import subscription
+from tests.support.mailboxes import fetched, hand_out, pulled_subscription, switch, time_out
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import (
+    NO_ANSWER,
+    SENDERS,
+    attempts_of,
+    begin_and_vanish,
+    end_pauses_far_off,
+    expire_lease,
+    hand_of,
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+PUSH, PULL = DeliveryMode.PUSH, DeliveryMode.PULL
+CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
+IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+DELIVERED_MAILBOX_SWITCHING, IN_FLIGHT_MAILBOX_SWITCHING, PENDING_MAILBOX_SWITCHING = (
+    DeliveryStatus.DELIVERED,
+    DeliveryStatus.IN_FLIGHT,
+    DeliveryStatus.PENDING,
+)
+
+
+@pytest.fixture
+def pushed(receiver: Receiver, storage: None, event_type: EventType) -> Subscription:
+    return subscription(event_type=event_type, endpoint=receiver.url("/a"))
+
+
+@pytest.fixture
+def pulled(pushed: Subscription) -> Subscription:
+    """Another subscription of the same subscriber to the same events."""
+    return pulled_subscription(pushed.subscriber, pushed.event_type)
+
+
+@pytest.fixture
+def woken(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
+    """The lines that are woken, each time."""
+    lines: list[list[int]] = []
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: lines.append(line_ids) if line_ids else None)
+    return lines
+
+
+def row_of(delivery_id: int) -> dict[str, Any]:
+    return dict(Delivery.objects.values().get(pk=delivery_id))
+
+
+def deliveries_of(wanted: Subscription) -> list[Delivery]:
+    return [*Delivery.objects.filter(subscription=wanted).oldest_first()]
+
+
+@pytest.mark.behaviour("9.1")
+def test_what_is_fetched_waits_and_holds_up_nothing_that_is_sent(
+    receiver: Receiver, pushed: Subscription, pulled: Subscription
+) -> None:
+    publish_numbered(pushed.event_type, 3)
+    with working():
+        wait_until(lambda: statuses(pushed) == [DELIVERED] * 3)
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert [(one.status, one.due_at, one.attempts, one.sequence) for one in deliveries_of(pulled)] == [
+        (PENDING, None, 0, None)
+    ] * 3
+    assert (lines_with_due_work(), still_due([line_of(pulled.subscriber).pk])) == ([], [])
+
+
+@pytest.mark.behaviour("9.1")
+@pytest.mark.parametrize("told", [{}, {"ttl": 60.0}], ids=["plain", "timed"])
+def test_publishing_wakes_the_line_of_what_is_sent_and_hints_at_what_is_fetched(
+    pushed: Subscription, woken: list[list[int]], monkeypatch: pytest.MonkeyPatch, told: dict[str, Any]
+) -> None:
+    hinted: list[set[int]] = []
+    monkeypatch.setattr(long_poll, "hint", hinted.append)
+    stranger = pulled_subscription(event_type=pushed.event_type)
+    publish_bodies(pushed.event_type, b"0", b"1", **told)
+    assert (woken, hinted) == ([[line_of(pushed.subscriber).pk]], [{stranger.subscriber_id}])
+    switch(pushed, PULL)
+    publish_bodies(pushed.event_type, b"2", **told)
+    assert (len(woken), hinted[1:]) == (1, [{stranger.subscriber_id, pushed.subscriber_id}])
+
+
+@pytest.mark.behaviour("9.1", "2.8")
+def test_a_message_for_one_destination_is_fetched_by_it_alone(pushed: Subscription, woken: list[list[int]]) -> None:
+    stranger = pulled_subscription(event_type=pushed.event_type)
+    publish_bodies(pushed.event_type, b"0", destination=stranger.subscriber.name)
+    assert (statuses(stranger), statuses(pushed), woken) == ([PENDING], [], [])
+
+
+@pytest.mark.behaviour("9.1", "2.13")
+def test_what_is_due_by_now_wakes_only_lines_that_send(
+    pushed: Subscription, pulled: Subscription, woken: list[list[int]]
+) -> None:
+    publish_numbered(pushed.event_type, 2)
+    woken.clear()
+    delayed = {"due_at": "9999-12-29T00:00:00Z", "not_before": "2026-01-01T00:00:00Z"}
+    Delivery.objects.filter(subscription=pulled).update(**delayed)
+    assert (begin_delayed(), woken) == (2, [])
+    Delivery.objects.update(**delayed)
+    assert (begin_delayed(), woken) == (4, [[line_of(pushed.subscriber).pk]])
+
+
+@pytest.mark.behaviour("9.1", "5.8")
+def test_what_is_made_again_to_be_fetched_wakes_no_line(
+    pushed: Subscription, pulled: Subscription, woken: list[list[int]]
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    woken.clear()
+    for wanted, lines in ((pulled, []), (pushed, [[line_of(pushed.subscriber).pk]])):
+        (one,) = deliveries_of(wanted)
+        assert one.message_id
+        create_deliveries([Old(one.pk, one.message_id, wanted.pk, None)], senders=SENDERS)
+        assert (statuses(wanted), woken) == ([PENDING] * 2, lines)
+
+
+@pytest.mark.behaviour("9.1")
+def test_what_waits_in_a_mailbox_does_not_stand_in_the_line(pushed: Subscription, pulled: Subscription) -> None:
+    publish_numbered(pushed.event_type, 3)
+    line = line_of(pulled.subscriber)
+    assert line_statuses([line.pk])[line.pk].waiting == 3
+    switch(pushed, PULL)
+    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    standing = line_statuses([line.pk])[line.pk]
+    assert (standing.state, standing.waiting) == (LineState.IDLE, 0)
+
+
+@pytest.mark.behaviour("9.8")
+def test_a_switch_to_pull_frees_a_held_line_at_once_and_a_switch_back_sends_from_its_place(
+    receiver: Receiver, pushed: Subscription
+) -> None:
+    beside = subscription(pushed.subscriber, endpoint=receiver.url("/b"))
+    receiver.on("/a", answer(503))
+    publish_numbered(pushed.event_type, 2)
+    publish_numbered(beside.event_type, 1)
+    with working():
+        line = wait_until_held(pushed.subscriber)
+    end_pauses_far_off(pushed.subscriber)
+    assert lines_with_due_work() == []
+
+    switch(pushed, PULL)
+    assert lines_with_due_work() == [line.pk]
+    with working():
+        wait_until(lambda: statuses(beside) == [DELIVERED])
+    publish_numbered(pushed.event_type, 1, first=2)
+    assert statuses(pushed) == [PENDING] * 3
+
+    receiver.on("/a", answer())
+    switch(pushed, PUSH)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a")[-3:] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("9.8", "4.15")
+@pytest.mark.parametrize(("status", "fields"), [(DELIVERED, {}), (PENDING, {"pause": 0.0, "status_code": 503})])
+def test_a_request_under_way_ends_as_its_answer_says_although_its_subscription_is_switched(
+    pushed: Subscription, status: DeliveryStatus, fields: dict[str, Any]
+) -> None:
+    publish_numbered(pushed.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    switch(pushed, PULL)
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status, **fields)])
+    assert (statuses(pushed), len(attempts_of(delivery.id))) == ([status, PENDING], 1)
+    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+
+
+@pytest.mark.behaviour("9.3", "9.8")
+@pytest.mark.parametrize("is_late", [False, True])
+def test_no_line_takes_what_is_handed_out_however_late_that_is(pushed: Subscription, *, is_late: bool) -> None:
+    publish_numbered(pushed.event_type, 2)
+    first, second = deliveries_of(pushed)
+    (taken,) = claim([line_of(pushed.subscriber).pk], worker="w")
+    assert [one.id for one in hand_of(taken)] == [first.pk, second.pk]
+    hand_out(first, second)
+    if is_late:
+        time_out()
+    assert (hand_of(taken), lines_with_due_work()) == ([], [])
+
+
+@pytest.mark.behaviour("9.3", "9.8")
+def test_a_line_does_not_mark_what_was_handed_out_since_it_was_read(pushed: Subscription) -> None:
+    publish_numbered(pushed.event_type, 1)
+    (one,) = deliveries_of(pushed)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    hand_out(one)
+    before = row_of(one.pk)
+    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert row_of(one.pk) == before
+
+
+@pytest.mark.behaviour("9.3", "4.11")
+@pytest.mark.parametrize("status", [DELIVERED, PENDING])
+@pytest.mark.parametrize("cancel_requested", [False, True])
+def test_a_settle_said_again_leaves_what_was_handed_out_since(
+    pushed: Subscription, status: DeliveryStatus, *, cancel_requested: bool
+) -> None:
+    publish_numbered(pushed.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    hand_out(*deliveries_of(pushed))
+    Delivery.objects.update(cancel_requested=cancel_requested)
+    before = row_of(delivery.id)
+    again = settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, status)])
+    assert (again.ended, row_of(delivery.id), Attempt.objects.count()) == (frozenset(), before, 1)
+
+
+@pytest.mark.behaviour("9.3", "4.11", "11.3")
+@pytest.mark.parametrize("cancel_requested", [False, True])
+def test_an_unclean_end_of_the_line_leaves_to_its_client_what_is_handed_out(
+    pushed: Subscription, *, cancel_requested: bool
+) -> None:
+    publish_numbered(pushed.event_type, 1)
+    line = line_of(pushed.subscriber)
+    (taken,) = claim([line.pk], worker="vanished")
+    assert len(hand_of(taken)) == 1
+    hand_out(*deliveries_of(pushed))
+    Delivery.objects.update(cancel_requested=cancel_requested)
+    before = [*Delivery.objects.values()]
+    expire_lease(line)
+    (mended,) = claim([line.pk], worker="next")
+    assert (mended.epoch > taken.epoch, [*Delivery.objects.values()]) == (True, before)
+
+
+@pytest.mark.behaviour("9.2", "1.8")
+def test_cancelling_ends_what_timed_out_and_asks_for_what_is_in_flight(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    late, out, _ = deliveries_of(pulled)
+    hand_out(late)
+    time_out()
+    hand_out(out)
+    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (2, 1)
+    assert [(one.status, one.fetches, one.cancel_requested) for one in deliveries_of(pulled)] == [
+        (CANCELLED, 1, True),
+        (IN_FLIGHT, 1, True),
+        (CANCELLED, 0, True),
+    ]
+
+
+@pytest.mark.behaviour("9.6", "2.10")
+def test_a_time_to_live_ends_what_timed_out_and_never_what_is_in_flight(pulled: Subscription) -> None:
+    publish_bodies(pulled.event_type, b"0", b"1", ttl=60.0)
+    Delivery.objects.exclude(subscription=pulled).delete()
+    late, out = deliveries_of(pulled)
+    hand_out(late)
+    time_out()
+    hand_out(out)
+    Delivery.objects.update(expires_at="2026-01-01T00:00:00Z")
+    assert (expire_overdue(), expire_overdue(), statuses(pulled)) == (1, 0, [EXPIRED, IN_FLIGHT])
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.parametrize("was_handed_out", [False, True])
+def test_what_has_been_fetched_from_is_not_new_and_so_not_backfilled(
+    pulled: Subscription, *, was_handed_out: bool
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    if was_handed_out:
+        hand_out(*deliveries_of(pulled))
+        time_out()
+    cancel_deliveries_of(pulled.pk, reason="cancelled")
+    inactivate(pulled)
+    pulled.refresh_from_db()
+    with pytest.raises(NotNew) if was_handed_out else nullcontext():
+        count(pulled, None)
+
+
+@pytest.mark.behaviour("9.1")
+def test_a_delivery_says_how_often_and_until_when_it_is_handed_out(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    late, out, waiting = deliveries_of(pulled)
+    hand_out(late)
+    time_out()
+    for _ in range(2):
+        hand_out(out)
+    client = client_of(pulled.subscriber)
+    of_it = f"/api/v1/deliveries?subscription={pulled.pk}"
+    shown = {one["id"]: one for one in client.get(of_it).json()["items"]}
+    assert [(shown[one.pk]["fetches"], shown[one.pk]["status"]) for one in (late, out, waiting)] == [
+        (1, "PENDING"),
+        (2, "IN_FLIGHT"),
+        (0, "PENDING"),
+    ]
+    assert (bool(shown[out.pk]["fetched_until"]), shown[waiting.pk]["fetched_until"]) == (True, None)
+    assert {one["due_at"] for one in shown.values()} == {None}
+    in_flight = client.get(f"{of_it}&status=IN_FLIGHT").json()["items"]
+    assert [one["id"] for one in in_flight] == [out.pk]
+
+
+@pytest.mark.behaviour("9.1")
+def test_what_is_handed_out_has_a_due_time_that_never_comes(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    hand_out(*deliveries_of(pulled))
+    assert [(one.due_at, one.next_try_at) for one in deliveries_of(pulled)] == [(UNTIL_RETURNED, None)]
+    assert Line.objects.filter(lease_until__isnull=False).count() == 0
+
+
+@pytest.fixture
+def switched(receiver: Receiver, storage: None, event_type: EventType) -> Subscription:
+    return subscription(event_type=event_type, endpoint=receiver.url("/a"))
+
+
+def bodies(wanted: Subscription, most: int = 100) -> list[bytes]:
+    return [one.content.body for one in fetched(wanted, most)]
+
+
+@pytest.mark.behaviour("9.8")
+def test_what_is_fetched_and_what_is_pushed_after_each_switch_goes_on_where_the_other_ended(
+    receiver: Receiver, switched: Subscription
+) -> None:
+    publish_numbered(switched.event_type, 2)
+    with working():
+        wait_until(lambda: statuses(switched) == [DELIVERED_MAILBOX_SWITCHING] * 2)
+    switch(switched, PULL)
+    publish_numbered(switched.event_type, 4, first=2)
+    messages = fetched(switched, 2)
+    acknowledge(switched.subscriber_id, [one.receipt for one in messages])
+    assert [one.content.body for one in messages] == [b"2", b"3"]
+    switch(switched, PUSH)
+    publish_numbered(switched.event_type, 1, first=6)
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"4", b"5", b"6"]
+    numbers = Delivery.objects.oldest_first().values_list("sequence", flat=True)
+    assert [*numbers] == [1, 2, None, None, 3, 4, 5]
+
+
+@pytest.mark.behaviour("9.8")
+@pytest.mark.parametrize("lane", ["main", "retry"])
+def test_what_was_set_aside_before_the_switch_is_fetched_in_its_place_and_waits_for_no_time(
+    switched: Subscription, lane: str
+) -> None:
+    publish_numbered(switched.event_type, 2)
+    line = line_of(switched.subscriber) if lane == "main" else retry_line_of(switched.subscriber)
+    first = Delivery.objects.oldest_first()[0]
+    Delivery.objects.filter(pk=first.pk).update(due_at="2999-01-01T00:00:00Z", line=line, sequence=1, attempts=1)
+    switch(switched, PULL)
+    assert Delivery.objects.get(pk=first.pk).next_try_at is None
+    assert bodies(switched) == [b"0", b"1"]
+    rows = Delivery.objects.oldest_first().values_list("line", "sequence", "attempts")
+    assert [*rows] == [(line_of(switched.subscriber).pk, 1, 1), (line_of(switched.subscriber).pk, None, 0)]
+
+
+@pytest.mark.behaviour("9.1", "9.8")
+def test_of_very_many_that_were_set_aside_the_oldest_is_fetched_first(switched: Subscription) -> None:
+    publish_numbered(switched.event_type, 80)
+    for number, one in enumerate(Delivery.objects.oldest_first()):
+        Delivery.objects.filter(pk=one.pk).update(due_at=Now() + timedelta(seconds=20 - number), attempts=1)
+    switch(switched, PULL)
+    assert bodies(switched, 3) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("9.8")
+def test_a_request_under_way_is_not_fetched_and_ends_by_its_answer(switched: Subscription) -> None:
+    publish_numbered(switched.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(switched.subscriber))
+    switch(switched, PULL)
+    assert bodies(switched) == [b"1"]
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery)])
+    assert (statuses(switched), attempts_of(delivery.id)) == (
+        [DELIVERED_MAILBOX_SWITCHING, IN_FLIGHT_MAILBOX_SWITCHING],
+        [(1, 200)],
+    )
+
+
+@pytest.mark.behaviour("9.8")
+@pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
+def test_what_is_fetched_ends_by_its_receipt_or_its_time_out_and_is_not_pushed_before(
+    receiver: Receiver, switched: Subscription, how: str
+) -> None:
+    switch(switched, PULL)
+    publish_numbered(switched.event_type, 2)
+    (first,) = fetched(switched, 1)
+    switch(switched, PUSH)
+    with working():
+        wait_until(lambda: statuses(switched) == [IN_FLIGHT_MAILBOX_SWITCHING, DELIVERED_MAILBOX_SWITCHING])
+        if how == "acknowledged":
+            acknowledge(switched.subscriber_id, [first.receipt])
+        elif how == "returned":
+            give_back(switched.subscriber_id, [first.receipt])
+        else:
+            time_out()
+            return_overdue()
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"1"] + [b"0"] * (how != "acknowledged")
+    flags = [one.is_flagged for one in receiver.log]
+    assert flags == [False] + [how == "timed out"] * (how != "acknowledged")
+
+
+@pytest.mark.behaviour("4.11", "9.8")
+def test_what_timed_out_and_was_returned_later_is_still_a_possible_duplicate(
+    receiver: Receiver, switched: Subscription
+) -> None:
+    switch(switched, PULL)
+    publish_numbered(switched.event_type, 1)
+    fetched(switched)
+    time_out()
+    (again,) = fetched(switched)
+    give_back(switched.subscriber_id, [again.receipt])
+    switch(switched, PUSH)
+    with working():
+        wait_until_done()
+    assert [one.is_flagged for one in receiver.log] == [True]
+
+
+@pytest.mark.behaviour("9.8", "4.15")
+def test_a_line_ends_the_request_under_way_and_begins_no_other(receiver: Receiver, switched: Subscription) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(switched.event_type, 3)
+    with working():
+        wait_until(lambda: receiver.bodies("/a") == [b"0"])
+        switch(switched, PULL)
+        publish_numbered(switched.event_type, 1, first=3)
+        gate.open()
+        wait_until(lambda: statuses(switched)[0] == DELIVERED_MAILBOX_SWITCHING)
+        wait_until(lambda: not Line.objects.filter(lease_until__isnull=False).exists())
+    assert (receiver.bodies("/a"), bodies(switched)) == ([b"0"], [b"1", b"2", b"3"])

@@ -1,0 +1,389 @@
+"""An ordered mailbox hands out nothing newer while something older is in flight (contract 9.7)."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from functools import partial
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from broker_project.core.db import forget_connection, rows
+from delivery.dispatch.claim import claim
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, fetch
+from delivery.mailbox.long_poll import LOOK
+from delivery.mailbox.mailbox import Box, Receipt
+from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.unread import Purged, purge
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import Delivery, Line
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support.database import beside
+from tests.support.factories import subscriber, subscription
+from tests.support.mailboxes import at_once, fetched, hand_out_newest_first, pulled_subscription, switch, time_out
+from tests.support.query_plans import explaining, too_much
+from tests.support.receiver import wait_until
+from tests.support.worker import (
+    begin_and_vanish,
+    expire_lease,
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    settlement,
+    statuses,
+)
+
+WAITING_FOR_US: LiteralString = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY (pg_blocking_pids(pid))"""
+
+NOTES, OF_A_NOTE = 10, 200
+NOTED: LiteralString = """
+INSERT INTO delivery_pageread (line_id, delivery_ids)
+SELECT l.id, ARRAY(SELECT id FROM delivery_open ORDER BY id DESC LIMIT %s)
+  FROM delivery_line l CROSS JOIN generate_series(1, %s) WHERE l.subscriber_id = %s AND l.lane = 'main'"""
+
+FREE: LiteralString = "SELECT id FROM delivery_open ORDER BY id FOR UPDATE SKIP LOCKED"
+
+Say = Callable[[int, list[Receipt]], Any]
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    return subscription(subscriber(mailbox_ordered=True), event_type, delivery_mode=DeliveryMode.PULL)
+
+
+@pytest.fixture
+def other_mailbox(pulled: Subscription) -> Subscription:
+    """Another subscription of the same mailbox."""
+    return pulled_subscription(pulled.subscriber)
+
+
+def next_body(wanted: Subscription) -> bytes | None:
+    """Fetch as many as there are: one at most."""
+    messages = fetched(wanted)
+    assert len(messages) <= 1
+    return messages[0].content.body if messages else None
+
+
+@pytest.mark.behaviour("9.7")
+def test_the_next_message_comes_once_the_one_before_is_acknowledged_over_all_subscriptions(
+    pulled: Subscription, other_mailbox: Subscription
+) -> None:
+    for number in range(4):
+        publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+    for number in range(4):
+        (one,) = fetched(pulled)
+        assert (one.content.body, fetched(pulled)) == (str(number).encode(), [])
+        acknowledge(pulled.subscriber_id, [one.receipt])
+    assert next_body(pulled) is None
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize("how", ["returned", "timed out"])
+def test_what_comes_back_is_the_next_again(pulled: Subscription, how: str) -> None:
+    publish_numbered(pulled.event_type, 2)
+    (one,) = fetched(pulled)
+    if how == "returned":
+        give_back(pulled.subscriber_id, [one.receipt])
+    else:
+        time_out()
+    assert (next_body(pulled), next_body(pulled)) == (b"0", None)
+
+
+@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.parametrize("how", ["inactive", "paused", "pushed"])
+def test_what_is_in_flight_holds_up_the_rest_although_its_subscription_is_fetched_no_more(
+    pulled: Subscription, other_mailbox: Subscription, how: str
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    publish_bodies(other_mailbox.event_type, b"beside")
+    (one,) = fetched(pulled)
+    if how == "inactive":
+        inactivate(pulled)
+    elif how == "paused":
+        Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    else:
+        switch(pulled, DeliveryMode.PUSH)
+    assert next_body(pulled) is None
+    acknowledge(pulled.subscriber_id, [one.receipt])
+    assert next_body(pulled) == b"beside"
+
+
+@pytest.mark.behaviour("9.7", "3.6", "2.13")
+def test_what_cannot_be_fetched_holds_nothing_up(pulled: Subscription) -> None:
+    publish_bodies(pulled.event_type, b"delayed", not_before="2999-01-01T00:00:00Z")
+    publish_bodies(pulled.event_type, b"held", b"next")
+    held = Delivery.objects.oldest_first()[1]
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    assert next_body(pulled) == b"next"
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_was_fetched_before_the_mailbox_was_ordered_comes_in_order_again(pulled: Subscription) -> None:
+    Subscriber.objects.update(mailbox_ordered=False)
+    publish_numbered(pulled.event_type, 4)
+    receipts = [one.receipt for one in fetched(pulled, 3)]
+    Subscriber.objects.update(mailbox_ordered=True)
+    for receipt in receipts:
+        assert next_body(pulled) is None
+        acknowledge(pulled.subscriber_id, [receipt])
+    assert next_body(pulled) == b"3"
+
+
+@pytest.mark.behaviour("9.7", "9.4")
+def test_what_timed_out_is_not_prolonged_since_something_newer_may_be_out(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (one,) = fetched(pulled)
+    assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.EXTENDED
+    time_out()
+    assert extend(pulled.subscriber_id, [one.receipt], seconds=60)[one.receipt].code == ReceiptCode.TIMED_OUT
+    assert next_body(pulled) == b"0"
+
+
+@pytest.mark.behaviour("9.7", "9.3")
+def test_eight_clients_who_all_ask_get_the_messages_one_after_the_other(
+    pulled: Subscription, other_mailbox: Subscription
+) -> None:
+    for number in range(24):
+        publish_numbered((pulled, other_mailbox)[number % 2].event_type, 1, first=number)
+    start = threading.Barrier(8)
+    worked_off: list[bytes] = []
+    at_work = threading.Semaphore(1)
+
+    def turns() -> Iterator[bytes]:
+        while Delivery.objects.open().exists():
+            for one in fetch(Box(pulled.subscriber_id, is_ordered=True), most=10):
+                assert at_work.acquire(blocking=False), "somebody else has one in flight"
+                yield one.content.body
+                at_work.release()
+                acknowledge(pulled.subscriber_id, [one.receipt])
+
+    def work_off() -> None:
+        start.wait()
+        worked_off.extend(turns())
+
+    at_once(8, work_off)
+    assert sorted(worked_off, key=int) == [str(number).encode() for number in range(24)]
+    finished = Delivery.objects.order_by("finished_at").values_list("id", flat=True)
+    assert [*finished] == sorted(finished)
+
+
+@pytest.fixture
+def pushed(storage: None, event_type: EventType) -> Subscription:
+    """One that is pushed still, of a subscriber with an ordered mailbox."""
+    return subscription(subscriber(mailbox_ordered=True), event_type)
+
+
+@pytest.fixture
+def another_client() -> Iterator[Callable[[Subscription], "Future[list[bytes]]"]]:
+    """What another client does meanwhile: fetch; begun when it has got something, or waits for this one."""
+    with ThreadPoolExecutor(1) as thread:
+
+        def fetches(wanted: Subscription) -> list[bytes]:
+            try:
+                return bodies(wanted)
+            finally:
+                forget_connection()
+
+        def begin(wanted: Subscription) -> "Future[list[bytes]]":
+            got = thread.submit(fetches, wanted)
+            wait_until(lambda: got.done() or is_anybody_waiting_for_us())
+            return got
+
+        yield begin
+
+
+def is_anybody_waiting_for_us() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(WAITING_FOR_US)
+        return bool(cursor.fetchone() != (0,))
+
+
+def bodies(wanted: Subscription) -> list[bytes]:
+    return [one.content.body for one in fetched(wanted)]
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize(("say", "next_one"), [(give_back, b"0"), (acknowledge, b"1")])
+def test_whoever_says_something_late_of_the_oldest_is_waited_for(
+    pulled: Subscription,
+    another_client: Callable[[Subscription], "Future[list[bytes]]"],
+    say: Callable[..., Any],
+    next_one: bytes,
+) -> None:
+    publish_numbered(pulled.event_type, 2)
+    (late,) = fetched(pulled)
+    time_out()
+    with transaction.atomic():
+        say(pulled.subscriber_id, [late.receipt])
+        got = another_client(pulled)
+    assert got.result() == [next_one]
+
+
+@pytest.mark.behaviour("9.7", "9.8")
+def test_a_line_that_is_about_to_send_the_oldest_as_the_subscription_is_switched_is_waited_for(
+    pushed: Subscription,
+    another_client: Callable[[Subscription], "Future[list[bytes]]"],
+    elsewhere: "psycopg.Connection[Any]",
+) -> None:
+    publish_numbered(pushed.event_type, 2)
+    oldest = Delivery.objects.oldest_first()[0]
+    with transaction.atomic():
+        begin_and_vanish(line_of(pushed.subscriber))
+        elsewhere.execute("UPDATE subscriptions_subscription SET delivery_mode = 'PULL' WHERE id = %s", [pushed.pk])
+        elsewhere.commit()
+        got = another_client(pushed)
+    assert (got.result(), Delivery.objects.get(pk=oldest.pk).fetches) == ([], 0)
+
+
+@pytest.mark.behaviour("9.7")
+def test_whoever_fetches_as_the_mailbox_becomes_ordered_is_waited_for_once_he_has_something(
+    pulled: Subscription,
+    another_client: Callable[[Subscription], "Future[list[bytes]]"],
+    elsewhere: "psycopg.Connection[Any]",
+) -> None:
+    Subscriber.objects.update(mailbox_ordered=False)
+    publish_numbered(pulled.event_type, 2)
+    with transaction.atomic():
+        assert len(rows(FETCH, {"subscriber": pulled.subscriber_id, "most": 1, "reach": 50})) == 1
+        elsewhere.execute("UPDATE subscriptions_subscriber SET mailbox_ordered = true")
+        elsewhere.commit()
+        got = another_client(pulled)
+    assert got.result() == []
+
+
+@pytest.mark.behaviour("9.7")
+def test_of_what_timed_out_before_the_mailbox_was_ordered_the_oldest_comes_first(pulled: Subscription) -> None:
+    Subscriber.objects.update(mailbox_ordered=False)
+    publish_numbered(pulled.event_type, 80)
+    fetched(pulled)
+    time_out()
+    with connection.cursor() as cursor:  # the oldest timed out last
+        cursor.execute("UPDATE delivery_open SET fetched_until = fetched_until - (id %% 1000000) * interval '1 s'", [])
+    Subscriber.objects.update(mailbox_ordered=True)
+    assert bodies(pulled) == [b"0"]
+
+
+def looked(wanted: Subscription) -> list[Any]:
+    """Return what a poll for its mailbox would be woken for."""
+    return rows(LOOK, [[wanted.subscriber_id], [3]])
+
+
+@pytest.mark.behaviour("9.7", "9.8")
+@pytest.mark.parametrize("status_code", [200, 503])
+def test_what_is_being_sent_as_the_subscription_is_switched_is_waited_for(
+    pushed: Subscription, status_code: int
+) -> None:
+    publish_numbered(pushed.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(pushed.subscriber))
+    switch(pushed, DeliveryMode.PULL)
+    assert (bodies(pushed), looked(pushed)) == ([], [])
+    if status_code == 503:
+        outcome: dict[str, Any] = {"status": DeliveryStatus.PENDING, "pause": 3600.0, "status_code": 503}
+    else:
+        outcome = {}
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **outcome)])
+    assert looked(pushed) == [(pushed.subscriber_id, 1)]
+    assert bodies(pushed) == ([b"0"] if status_code == 503 else [b"1"])
+
+
+@pytest.mark.behaviour("9.7", "9.8", "4.11")
+def test_what_a_vanished_worker_was_sending_is_waited_for_until_its_line_is_mended(pushed: Subscription) -> None:
+    publish_numbered(pushed.event_type, 2)
+    begin_and_vanish(line_of(pushed.subscriber))
+    switch(pushed, DeliveryMode.PULL)
+    expire_lease(line_of(pushed.subscriber))
+    assert (bodies(pushed), looked(pushed)) == ([], [])
+    claim([line_of(pushed.subscriber).pk], worker="another")
+    assert bodies(pushed) == [b"0"]
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_is_being_sent_of_a_subscription_that_is_pushed_is_not_waited_for(pushed: Subscription) -> None:
+    beside = pulled_subscription(pushed.subscriber)
+    publish_numbered(pushed.event_type, 1)
+    publish_numbered(beside.event_type, 1, first=1)
+    begin_and_vanish(line_of(pushed.subscriber))
+    assert bodies(beside) == [b"1"]
+
+
+@pytest.mark.behaviour("9.7", "11.4")
+def test_what_other_lines_have_read_is_not_looked_at(pushed: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_numbered(pushed.event_type, NOTES * OF_A_NOTE)
+    begin_and_vanish(line_of(pushed.subscriber))
+    switch(pushed, DeliveryMode.PULL)
+    with connection.cursor() as cursor:
+        cursor.execute(NOTED, [1, 5_000, subscriber().pk])
+        cursor.execute(NOTED, [OF_A_NOTE, NOTES, pushed.subscriber_id])
+    Line.objects.filter(lease_until=None).update(lease_until="2999-01-01T00:00:00Z")
+    with explaining(monkeypatch) as found:
+        assert (bodies(pushed), looked(pushed)) == ([], [])
+    looks = [one for one in found if one.statement in {FETCH_IN_ORDER, LOOK}]
+    assert (len(looks), too_much(looks, most_rows=2 * NOTES * OF_A_NOTE)) == (2, [])
+
+
+@pytest.fixture
+def unordered_mailbox(storage: None, event_type: EventType) -> Subscription:
+    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+
+
+def purge_all(subscriber_id: int, _: list[Receipt]) -> Purged:
+    return purge(subscriber_id, seconds=60)
+
+
+@pytest.mark.behaviour("9.2", "9.7", "11.3")
+@pytest.mark.parametrize("hours", [1, -1], ids=["in flight", "timed out"])
+@pytest.mark.parametrize("waits", [purge_all, acknowledge, give_back, partial(extend, seconds=60)])
+def test_whoever_waits_for_a_delivery_has_locked_none_that_is_newer(
+    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", waits: Say, hours: int
+) -> None:
+    receipts = hand_out_newest_first(unordered_mailbox, 5, hours=hours)
+    oldest, *newer = sorted(one.delivery_id for one in receipts)
+    elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
+    with beside(lambda: waits(unordered_mailbox.subscriber_id, receipts)) as done:
+        free = [found for (found,) in elsewhere.execute(FREE)]
+        elsewhere.rollback()
+        done.result()
+    assert free == [oldest, *newer]
+
+
+@pytest.mark.behaviour("2.10", "9.2")
+def test_whoever_ends_what_has_expired_waits_for_no_client(
+    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    oldest = hand_out_newest_first(unordered_mailbox, 5, hours=-1)[-1].delivery_id
+    elsewhere.execute("SELECT FROM delivery_open WHERE id = %s FOR UPDATE", [oldest])
+    assert expire_overdue() == 4
+    elsewhere.rollback()
+    assert expire_overdue() == 1
+
+
+@pytest.mark.behaviour("2.10", "9.6")
+def test_what_has_expired_in_flight_ends_once_it_has_timed_out(unordered_mailbox: Subscription) -> None:
+    hand_out_newest_first(unordered_mailbox, 1, hours=1)
+    assert expire_overdue() == 0
+    Delivery.objects.update(fetched_until=Now() - timedelta(milliseconds=1))
+    assert (expire_overdue(), statuses(unordered_mailbox)) == (1, [DeliveryStatus.EXPIRED])
+
+
+@pytest.mark.behaviour("9.4", "9.8")
+@pytest.mark.parametrize("say", [acknowledge, give_back, partial(extend, seconds=60)])
+def test_a_receipt_of_what_is_being_sent_by_now_waits_for_nobody(
+    unordered_mailbox: Subscription, elsewhere: "psycopg.Connection[Any]", say: Say
+) -> None:
+    publish_numbered(unordered_mailbox.event_type, 1)
+    (one,) = fetched(unordered_mailbox)
+    give_back(unordered_mailbox.subscriber_id, [one.receipt])
+    switch(unordered_mailbox, DeliveryMode.PUSH)
+    begin_and_vanish(line_of(unordered_mailbox.subscriber))
+    elsewhere.execute("SELECT FROM delivery_open FOR UPDATE")
+    (told,) = say(unordered_mailbox.subscriber_id, [one.receipt]).values()
+    assert (told.status, told.code, told.delivery_status) == (409, "stale_receipt", DeliveryStatus.IN_FLIGHT)

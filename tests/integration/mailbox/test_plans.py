@@ -1,0 +1,189 @@
+"""What a mailbox reads does not grow with its content or its history."""
+
+import os
+from datetime import timedelta
+from functools import partial
+from typing import LiteralString
+
+import pytest
+from django.db import connection
+
+from benchmarks import filling
+from broker_project.core.db import forget_connection, rows
+from delivery.mailbox.acknowledge import acknowledge, extend, give_back
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.long_poll import LOOK
+from delivery.mailbox.mailbox import Box
+from delivery.mailbox.mailbox_status import COUNTED_AT_MOST, mailboxes_of
+from delivery.mailbox.unread import EXPIRE, OF_EACH, RETURN, RETURN_REACH, STRETCH, expire_unread, return_overdue
+from delivery.maintenance.partitions import open_days, today
+from delivery.status.in_flight import FEW
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support.api import client_of
+from tests.support.database import another_connection
+from tests.support.factories import subscription
+from tests.support.mailboxes import pulled_subscription
+from tests.support.query_plans import MOST_IN_VAIN, explaining, prepared_here, too_much
+from tests.support.worker import line_of, publish_numbered
+
+MANY = 20_000
+MOST_OF_A_CALL = 250
+"""Rows that are near the front: found there, locked, and changed."""
+FINISHED = 50_000
+
+IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+
+OTHERS = 300
+"""So many mailboxes have a few handed out each: by that, no mailbox has many."""
+
+FILL: LiteralString = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
+SELECT m.id, l.id, s.id, CASE WHEN n %% 4 > 1 THEN 'IN_FLIGHT' ELSE 'PENDING' END, 2,
+       CASE n %% 4 WHEN 0 THEN NULL WHEN 1 THEN timestamptz '2026-01-01' ELSE timestamptz '9999-12-28' END,
+       CASE WHEN n %% 4 > 1 THEN 1 ELSE 0 END,
+       CASE n %% 4 WHEN 2 THEN now() - interval '1 s' WHEN 3 THEN now() + interval '1 h' END
+  FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
+ CROSS JOIN (SELECT max(id) AS id FROM delivery_message) m CROSS JOIN generate_series(1, %s) n
+"""
+"""Of each sort: fresh, set aside by an earlier push, timed out, and in flight; all of one message."""
+
+
+def url() -> str:
+    """Return the address of the test's own database."""
+    return f"{os.environ['DATABASE_URL'].rpartition('/')[0]}/{connection.settings_dict['NAME']}"
+
+
+def fill(many: int = MANY) -> None:
+    """Let every subscription have so many."""
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, [many])
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(False, id="queue seen full"),
+        pytest.param(True, id="queue seen empty", marks=pytest.mark.lengthy),
+    ]
+)
+def filled(request: pytest.FixtureRequest, storage: None, event_type: EventType) -> Subscription:
+    """A mailbox with much of each sort, beside another, a line, and much that has been finished."""
+    made = [subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL) for _ in range(2)]
+    made += [subscription(event_type=event_type)]
+    receivers = [(line_of(one.subscriber).pk, one.pk) for one in made]
+    yesterday = today() - timedelta(days=1)
+    open_days(yesterday, ahead=0)
+    filling.finish(url(), receivers, event_type.pk, count=FINISHED, days=[yesterday])
+    publish_numbered(event_type, 10)
+    if request.param:
+        filling.settle_down(url())
+    fill()
+    if not request.param:
+        filling.settle_down(url())
+    return made[0]
+
+
+def go_through(wanted: Subscription, *, is_ordered: bool = False) -> None:
+    """Look, fetch, acknowledge, return, prolong, say it all again, and do what the clock does."""
+    box = Box(wanted.subscriber_id, is_ordered)
+    Subscriber.objects.filter(pk=box.subscriber_id).update(mailbox_ordered=is_ordered)
+    rows(LOOK, [[box.subscriber_id], [10]])
+    for say in (acknowledge, give_back, partial(extend, seconds=60)):
+        receipts = [one.receipt for one in fetch(box, most=10)]
+        for _ in range(2):
+            say(box.subscriber_id, receipts)
+    return_overdue()
+    expire_unread()
+
+
+@pytest.mark.behaviour("9.1", "9.2")
+def test_no_statement_of_a_mailbox_reads_more_than_it_needs(
+    filled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with explaining(monkeypatch) as found:
+        go_through(filled)
+        go_through(filled, is_ordered=True)
+    clock = {RETURN: 3 * 2 * RETURN_REACH + STRETCH, EXPIRE: 3 * 3 * OF_EACH}  # of three subscriptions
+    assert len(found) > 15
+    for one in found:
+        assert too_much([one], 3 * clock.get(one.statement, MOST_OF_A_CALL)) == []
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_look_at_a_mailbox_reads_no_further_than_it_counts(
+    filled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(4 * COUNTED_AT_MOST)
+    with explaining(monkeypatch) as found:
+        standing = mailboxes_of([filled.subscriber_id])[filled.subscriber_id]
+    assert (standing.available, standing.in_flight, standing.redelivered) == (COUNTED_AT_MOST,) * 3
+    sorts = 8
+    (one,) = found
+    assert (one.scans(MOST_IN_VAIN), one.rows_read <= sorts * COUNTED_AT_MOST) == ([], True)
+
+
+@pytest.mark.behaviour("9.1", "11.4")
+def test_no_plan_made_while_mailboxes_are_empty_searches_them_when_they_are_full(
+    storage: None, event_type: EventType
+) -> None:
+    wanted = subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+    publish_numbered(event_type, 40)
+    forget_connection()
+    for is_ordered in (False, True):
+        go_through(wanted, is_ordered=is_ordered)
+    mailboxes_of([wanted.subscriber_id])
+    statements = prepared_here()
+    with another_connection() as raw:
+        fill()
+        raw.execute("DELETE FROM delivery_open")
+        raw.execute("VACUUM delivery_open")
+        for number, one in enumerate(statements):
+            one.prepare(raw, number)
+        publish_numbered(event_type, 1)
+        fill()
+        plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
+    assert len(plans) > 8
+    assert [(one.searched, one.statement) for one in plans if "delivery_open" in one.searched] == []
+
+
+FILL_HAND_OUTS = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
+SELECT (SELECT max(id) FROM delivery_message), l.id, s.id, 'IN_FLIGHT', 2, timestamptz '9999-12-28 00:00:00+00', 1,
+       CASE WHEN n <= %s THEN now() - interval '1 h' ELSE now() + interval '1 h' END + n * interval '1 ms'
+  FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
+ CROSS JOIN generate_series(1, %s) n
+ WHERE s.delivery_mode = 'PULL'
+"""
+
+
+@pytest.fixture
+def crowd(storage: None, event_type: EventType) -> Subscription:
+    """A mailbox beside another, where somebody had the open shelf analysed while a crowd had a few handed out each."""
+    others = [pulled_subscription(event_type=event_type) for _ in range(OTHERS)]
+    publish_numbered(event_type, 1)
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_HAND_OUTS, [0, 3])
+        cursor.execute("ANALYZE delivery_open")
+        cursor.execute("DELETE FROM delivery_open")
+        cursor.execute("VACUUM delivery_open")
+    Subscription.objects.filter(pk__in=[one.pk for one in others]).delete()
+    boxes = [pulled_subscription(event_type=event_type) for _ in range(2)]
+    publish_numbered(event_type, 10)
+    return boxes[0]
+
+
+@pytest.mark.behaviour("9.2", "11.4")
+@pytest.mark.parametrize("late", [0, 500, MANY - 500, MANY])
+def test_no_list_reads_all_that_mailboxes_have_handed_out(
+    crowd: Subscription, monkeypatch: pytest.MonkeyPatch, late: int
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(FILL_HAND_OUTS, [late, MANY])
+    with explaining(monkeypatch) as found:
+        for client, statuses in ((client_of(), [IN_FLIGHT]), (client_of(crowd.subscriber), [IN_FLIGHT, PENDING])):
+            for query in ("", *(f"&status={one}" for one in statuses)):
+                first = client.get(f"/api/v1/deliveries?limit=20{query}").json()
+                if first["next"]:
+                    client.get(first["next"])
+    assert too_much(found, 5 * FEW) == []

@@ -1,0 +1,187 @@
+"""Two who are at the same message at the same moment: the slower finds what the quicker has done (behaviour 9)."""
+
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from types import ModuleType
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from django.db import connection
+
+from broker_project.core.db import forget_connection
+from delivery.mailbox import fetch_messages, unread
+from delivery.mailbox.acknowledge import acknowledge, extend
+from delivery.mailbox.fetch_messages import FETCH, FETCH_IN_ORDER, LOCK
+from delivery.mailbox.mailbox import Fetched
+from delivery.mailbox.unread import Purged, expire_unread, purge, return_overdue
+from delivery.models import UNTIL_RELEASED, Delivery
+from delivery.operations import release
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import EventType, Subscriber, Subscription
+from tests.support.mailboxes import age, box_of, fetched, pulled_subscription, time_out
+from tests.support.receiver import wait_until
+from tests.support.worker import publish_numbered, statuses
+
+HELD, IN_FLIGHT, PENDING = DeliveryStatus.HELD, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+FOUND = re.compile(r"\(SELECT (?:id|\*) FROM (\w+) ORDER BY id\)")
+Elsewhere = psycopg.Connection[Any]
+T = TypeVar("T")
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    return pulled_subscription(event_type=event_type)
+
+
+def bodies(messages: "list[Fetched]") -> list[bytes]:
+    return [one.content.body for one in messages]
+
+
+def waiters() -> int:
+    """Return how many wait for a lock."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+        return int(cursor.rowcount)
+
+
+@contextmanager
+def waiting(do: Callable[[], T]) -> "Iterator[Future[T]]":
+    """Let somebody else do it until he waits for a lock; he is to be done when the block ends."""
+
+    def done() -> T:
+        try:
+            return do()
+        finally:
+            forget_connection()
+
+    before = waiters()
+    with ThreadPoolExecutor(1) as thread:
+        somebody = thread.submit(done)
+        wait_until(lambda: somebody.done() or waiters() > before)
+        yield somebody
+
+
+@contextmanager
+def between_looking_and_taking(
+    module: ModuleType, name: str, do: Callable[[], T], elsewhere: Elsewhere
+) -> "Iterator[Future[T]]":
+    """Let somebody do it as far as his statement has found what there is and locked none of it; then comes the block.
+
+    The statement is that of this name in the module.
+    """
+    stopping, found = FOUND.subn(
+        r"(SELECT *, pg_advisory_xact_lock_shared(1) FROM \1 ORDER BY id)", getattr(module, name)
+    )
+    assert found == 1
+    elsewhere.execute("SELECT pg_advisory_xact_lock(1)")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, stopping)
+        with waiting(do) as somebody:
+            patch.undo()
+            yield somebody
+            elsewhere.rollback()
+
+
+def hand_out_elsewhere(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    """Let another client's fetch be under way: it has the oldest message, and nobody can see it yet."""
+    box = box_of(pulled.subscriber)
+    elsewhere.execute(LOCK, [box.subscriber_id])
+    asked = {"subscriber": box.subscriber_id, "most": 1, "reach": 50}
+    assert elsewhere.execute(FETCH_IN_ORDER if box.is_ordered else FETCH, asked).fetchall()[0][2]
+
+
+@pytest.mark.behaviour("9.3")
+@pytest.mark.parametrize("is_late", [False, True], ids=["fresh", "timed out"])
+def test_what_another_client_was_quicker_to_take_is_not_handed_out_twice(
+    pulled: Subscription, elsewhere: Elsewhere, *, is_late: bool
+) -> None:
+    publish_numbered(pulled.event_type, 2)
+    if is_late:
+        fetched(pulled)
+        time_out()
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
+        assert bodies(fetched(pulled, 1)) == [b"0"]
+    assert bodies(slower.result()) == [b"1"]
+
+
+@pytest.mark.behaviour("9.3", "9.4")
+def test_what_was_acknowledged_late_is_not_handed_out_any_more(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    publish_numbered(pulled.event_type, 2)
+    late, _ = fetched(pulled)
+    time_out()
+    with between_looking_and_taking(fetch_messages, "FETCH", lambda: fetched(pulled, 1), elsewhere) as slower:
+        acknowledge(pulled.subscriber_id, [late.receipt])
+    assert bodies(slower.result()) == [b"1"]
+
+
+@pytest.mark.behaviour("9.7")
+def test_whoever_fetches_from_an_ordered_mailbox_waits_for_whoever_is_at_it(
+    pulled: Subscription, elsewhere: Elsewhere
+) -> None:
+    Subscriber.objects.update(mailbox_ordered=True)
+    publish_numbered(pulled.event_type, 2)
+    hand_out_elsewhere(pulled, elsewhere)
+    with waiting(lambda: fetched(pulled)) as slower:
+        elsewhere.commit()
+    assert (slower.result(), statuses(pulled)) == ([], [IN_FLIGHT, PENDING])
+
+
+@pytest.mark.behaviour("9.7")
+def test_of_two_who_fetch_from_an_ordered_mailbox_only_one_gets_something_though_an_older_message_comes_between(
+    pulled: Subscription, elsewhere: Elsewhere
+) -> None:
+    Subscriber.objects.update(mailbox_ordered=True)
+    publish_numbered(pulled.event_type, 2)
+    oldest = Delivery.objects.open().order_by("id")[:1].get()
+    Delivery.objects.open().filter(pk=oldest.pk).update(status=HELD, due_at=UNTIL_RELEASED)
+    taking = between_looking_and_taking(fetch_messages, "FETCH_IN_ORDER", lambda: fetched(pulled), elsewhere)
+    with ExitStack() as afterwards, taking as first:
+        release([oldest.pk])
+        second = afterwards.enter_context(waiting(lambda: fetched(pulled)))
+    assert (bodies(first.result()), bodies(second.result())) == ([b"1"], [])
+
+
+@pytest.mark.behaviour("9.7")
+def test_whoever_prolongs_waits_for_whoever_is_at_an_ordered_mailbox(
+    pulled: Subscription, elsewhere: Elsewhere
+) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (one,) = fetched(pulled)
+    elsewhere.execute(LOCK, [pulled.subscriber_id])
+    with waiting(lambda: extend(pulled.subscriber_id, [one.receipt], seconds=60)) as slower:
+        assert not slower.done()
+        elsewhere.rollback()
+    assert slower.result()[one.receipt].status == 200
+
+
+@pytest.mark.behaviour("9.6")
+def test_what_is_fetched_at_the_last_moment_does_not_expire_unread(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    publish_numbered(pulled.event_type, 2)
+    age(days=4)
+    with between_looking_and_taking(unread, "EXPIRE", expire_unread, elsewhere) as chore:
+        fetched(pulled, 1)
+    assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.EXPIRED])
+
+
+@pytest.mark.behaviour("9.4", "9.7")
+def test_what_is_prolonged_at_the_last_moment_does_not_fail(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(pulled.event_type, 2)
+    late, _ = fetched(pulled)
+    time_out()
+    with between_looking_and_taking(unread, "RETURN", return_overdue, elsewhere) as chore:
+        extend(pulled.subscriber_id, [late.receipt], seconds=60)
+    assert (chore.result(), statuses(pulled)) == (1, [IN_FLIGHT, DeliveryStatus.FAILED])
+
+
+@pytest.mark.behaviour("9.7")
+def test_a_purge_leaves_what_is_being_fetched_to_its_client(pulled: Subscription, elsewhere: Elsewhere) -> None:
+    publish_numbered(pulled.event_type, 2)
+    hand_out_elsewhere(pulled, elsewhere)
+    with waiting(lambda: purge(pulled.subscriber_id, seconds=60)) as purging:
+        elsewhere.commit()
+    assert purging.result() == Purged(cancelled=1, in_flight=1, is_complete=True)
+    assert statuses(pulled) == [IN_FLIGHT, DeliveryStatus.CANCELLED]

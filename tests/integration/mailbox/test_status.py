@@ -1,0 +1,286 @@
+"""How mailboxes stand, and lists of what they have handed out (contract 9.2, 9.5)."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from delivery.mailbox import mailbox_status
+from delivery.mailbox.acknowledge import extend, give_back
+from delivery.mailbox.mailbox_status import MailboxStatus, mailboxes_of
+from delivery.mailbox.results import ReceiptCode
+from delivery.mailbox.unread import expire_unread
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import Delivery, Message
+from delivery.status import dead_letters, in_flight
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import DeliveryMode, EventType, Subscriber, Subscription
+from tests.support.api import client_of, client_of_admin
+from tests.support.factories import subscriber, subscription
+from tests.support.mailboxes import age, fetched, pulled_subscription, switch, time_out
+from tests.support.worker import activate, begin_and_vanish, inactivate, line_of, publish_bodies, publish_numbered
+
+IN_FLIGHT, PENDING = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    return pulled_subscription(event_type=event_type)
+
+
+def standing_of(wanted: Subscription) -> MailboxStatus:
+    return mailboxes_of([wanted.subscriber_id])[wanted.subscriber_id]
+
+
+def counts(wanted: Subscription) -> tuple[int, ...]:
+    """Return how many are available, in flight, waiting, redelivered and expired."""
+    one = standing_of(wanted)
+    return one.available, one.in_flight, one.waiting, one.redelivered, one.expired
+
+
+def count_to(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = mailbox_status.STANDINGS.replace(str(mailbox_status.COUNTED_AT_MOST), str(number))
+    monkeypatch.setattr(mailbox_status, "STANDINGS", few)
+
+
+@pytest.mark.behaviour("9.5")
+def test_every_message_is_counted_where_it_stands(pulled: Subscription) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    assert counts(pulled) == (0, 0, 0, 0, 0)
+    publish_numbered(pulled.event_type, 4)
+    publish_numbered(beside.event_type, 3)
+    publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
+    assert counts(pulled) == (7, 0, 1, 0, 0)
+    returned, *_ = fetched(pulled, 3)
+    give_back(pulled.subscriber_id, [returned.receipt])
+    assert counts(pulled) == (5, 2, 1, 1, 0)
+    time_out()
+    assert counts(pulled) == (7, 0, 1, 3, 0)
+    fetched(pulled, 1)
+    assert counts(pulled) == (6, 1, 1, 3, 0)
+    inactivate(beside)
+    assert counts(pulled) == (3, 1, 4, 3, 0)
+    inactivate(pulled.subscriber)
+    assert counts(pulled) == (0, 1, 7, 3, 0)
+    activate(beside)
+    activate(pulled.subscriber)
+    age(days=5)
+    expire_unread()
+    assert counts(pulled) == (0, 1, 1, 1, 6)
+
+
+@pytest.mark.behaviour("9.5", "1.6", "3.6")
+def test_what_is_held_or_paused_waits(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    held, *_ = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk=held.pk).update(status="HELD", due_at="9999-12-31T00:00:00Z")
+    assert counts(pulled) == (2, 0, 1, 0, 0)
+    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    assert counts(pulled) == (0, 0, 3, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_mailbox_that_can_get_nothing_is_seen(pulled: Subscription) -> None:
+    def subscriptions() -> tuple[int, int]:
+        one = standing_of(pulled)
+        return one.subscriptions, one.fetchable_subscriptions
+
+    subscription(pulled.subscriber)
+    beside = subscription(pulled.subscriber, delivery_mode=DeliveryMode.PULL)
+    assert subscriptions() == (2, 2)
+    inactivate(beside)
+    assert subscriptions() == (2, 1)
+    Subscription.objects.filter(pk=pulled.pk).update(paused_since="2026-01-01T00:00:00Z", paused_by="HAND")
+    assert subscriptions() == (2, 0)
+    activate(beside)
+    inactivate(pulled.subscriber)
+    assert subscriptions() == (2, 0)
+    switch(beside, DeliveryMode.PUSH)
+    assert subscriptions() == (1, 0)
+    assert standing_of(subscription()).subscriptions == 0
+
+
+@pytest.mark.behaviour("9.5", "2.10")
+def test_what_is_pushed_counts_nowhere_however_it_ends(pulled: Subscription) -> None:
+    pushed = subscription(pulled.subscriber)
+    publish_numbered(pushed.event_type, 1)
+    publish_bodies(pushed.event_type, b"too late", ttl=60.0)
+    Delivery.objects.filter(expires_at__isnull=False).update(expires_at="2026-01-01T00:00:00Z")
+    assert (expire_overdue(), counts(pulled)) == (1, (0, 0, 0, 0, 0))
+
+
+@pytest.mark.behaviour("9.5")
+def test_the_oldest_that_is_available_has_its_age(pulled: Subscription) -> None:
+    assert (standing_of(pulled).oldest_published_at, standing_of(pulled).oldest_age_seconds) == (None, None)
+    publish_numbered(pulled.event_type, 3)
+    fetched(pulled, 1)
+    second = Message.objects.order_by("id")[1]
+    one = standing_of(pulled)
+    assert one.oldest_published_at == second.published_at
+    assert one.oldest_age_seconds is not None
+    assert one.oldest_age_seconds > 0
+
+
+@pytest.mark.behaviour("9.5")
+def test_a_mailbox_is_counted_no_further_than_it_says(pulled: Subscription, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_numbered(pulled.event_type, 2)
+    count_to(1, monkeypatch)
+    assert counts(pulled) == (1, 0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+@pytest.mark.parametrize("oldest", ["returned", "timed out", "set aside", "of another subscription"])
+def test_the_oldest_is_found_however_few_are_counted(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, oldest: str
+) -> None:
+    beside = pulled_subscription(pulled.subscriber)
+    publish_numbered(beside.event_type if oldest == "of another subscription" else pulled.event_type, 1)
+    if oldest in {"returned", "timed out"}:
+        (one,) = fetched(pulled, 1)
+        time_out()
+        if oldest == "returned":
+            give_back(pulled.subscriber_id, [one.receipt])
+    if oldest == "set aside":
+        Delivery.objects.update(due_at="2026-01-01T00:00:00Z", attempts=1)
+    publish_numbered(pulled.event_type, 6)
+    count_to(2, monkeypatch)
+    assert standing_of(pulled).oldest_published_at == Message.objects.earliest("id").published_at
+    assert counts(pulled)[0] == 2
+
+
+@pytest.mark.behaviour("9.5")
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_the_oldest_of_what_has_timed_out_is_not_what_did_so_first(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch, before: int
+) -> None:
+    publish_numbered(pulled.event_type, 6)
+    out = [one.delivery_id for one in fetched(pulled)]
+    for number, delivery_id in enumerate(out[before:]):
+        Delivery.objects.filter(pk=delivery_id).update(fetched_until=Now() - timedelta(hours=1 + number))
+    count_to(3, monkeypatch)
+    assert standing_of(pulled).oldest_published_at == Message.objects.order_by("id")[before].published_at
+
+
+@pytest.mark.behaviour("9.5", "9.8")
+def test_what_was_set_aside_before_the_switch_is_available_whenever_it_was_due(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    Delivery.objects.update(due_at="2999-01-01T00:00:00Z", attempts=1)
+    assert counts(pulled) == (3, 0, 0, 0, 0)
+    inactivate(pulled)
+    assert counts(pulled) == (0, 0, 3, 0, 0)
+
+
+@pytest.mark.behaviour("9.5")
+def test_several_mailboxes_are_looked_at_at_once_also_those_of_nobody(pulled: Subscription) -> None:
+    stranger = pulled_subscription(event_type=pulled.event_type)
+    publish_numbered(pulled.event_type, 2)
+    fetched(stranger, 1)
+    ids: list[Any] = [pulled.subscriber_id, stranger.subscriber_id, 0]
+    assert [(mailboxes_of(ids)[one].available, mailboxes_of(ids)[one].in_flight) for one in ids] == [
+        (2, 0),
+        (1, 1),
+        (0, 0),
+    ]
+    assert Delivery.objects.count() == 4
+
+
+@pytest.fixture(params=[in_flight.FEW, 1], ids=["few", "many"])
+def mixed(request: Any, monkeypatch: pytest.MonkeyPatch, storage: None, event_type: EventType) -> Subscriber:
+    """Somebody who fetches and is sent to, beside a stranger; of each sort some, in no order of time or id."""
+    monkeypatch.setattr(in_flight, "UNDER_WAY", in_flight.UNDER_WAY.replace(str(in_flight.FEW), str(request.param)))
+    monkeypatch.setattr(dead_letters, "TIMED_OUT", in_flight.TIMED_OUT.replace(str(in_flight.FEW), str(request.param)))
+    wanted = subscriber("wanted")
+    boxes = [pulled_subscription(one, event_type) for one in (wanted, wanted, subscriber("other"))]
+    subscription(wanted, event_type)
+    publish_numbered(event_type, 8)
+    begin_and_vanish(line_of(wanted))
+    for one in boxes[1:]:
+        assert fetched(one, 12)
+    time_out()
+    handed_out = Delivery.objects.filter(fetched_until__isnull=False).order_by("-id").values_list("pk", flat=True)
+    for number, pk in enumerate(handed_out):
+        hours = 1 + number if number % 3 else -1 - number
+        Delivery.objects.filter(pk=pk).update(fetched_until=Now() - timedelta(hours=hours))
+    return wanted
+
+
+def standing_by_hand() -> dict[int, str]:
+    """Return how each delivery stands."""
+    with connection.cursor() as cursor:
+        cursor.execute("""SELECT id, CASE WHEN fetched_until <= clock_timestamp() THEN 'PENDING' ELSE status END
+                            FROM delivery_open ORDER BY id DESC""")
+        return dict(cursor.fetchall())
+
+
+def pages(client: Client, query: str) -> Iterator[dict[str, Any]]:
+    """Return what a list shows, read in pages of three; and check that it reads the same backwards."""
+    url: Any = f"/api/v1/deliveries?limit=3&{query}"
+    read: list[list[dict[str, Any]]] = []
+    while url:
+        answer = client.get(url).json()
+        read.append(answer["items"])
+        url, back = answer["next"], answer["previous"]
+    for page in reversed(read[:-1]):
+        answer = client.get(back).json()
+        assert answer["items"] == page
+        back = answer["previous"]
+    return (one for page in read for one in page)
+
+
+@pytest.mark.behaviour("9.2", "10.1")
+@pytest.mark.parametrize("status", [None, PENDING, IN_FLIGHT])
+def test_what_has_timed_out_reads_and_lists_as_pending(mixed: Subscriber, status: str | None) -> None:
+    every = {pk: shown for pk, shown in standing_by_hand().items() if status in {None, shown}}
+    own = {*Delivery.objects.filter(subscription__subscriber=mixed).values_list("pk", flat=True)}
+    assert {*every.values()} == ({status} if status else {PENDING, IN_FLIGHT})
+    asked = f"&status={status}" if status else ""
+    for client, query, wanted in (
+        (client_of(), "", {*every}),
+        (client_of(), "subscriber=wanted", {*every} & own),
+        (client_of(mixed), "", {*every} & own),
+    ):
+        shown = [(one["id"], one["status"]) for one in pages(client, query + asked)]
+        assert shown == [(pk, every[pk]) for pk in every if pk in wanted]
+
+
+@pytest.mark.behaviour("9.2", "10.1")
+@pytest.mark.parametrize("status", [PENDING, IN_FLIGHT])
+@pytest.mark.parametrize("of", ["all", "line", "subscription", "message"])
+def test_the_admin_lists_it_alike(mixed: Subscriber, status: str, of: str) -> None:
+    one = Delivery.objects.filter(fetched_until__lte=Now(), subscription__subscriber=mixed).earliest("pk")
+    every_way: dict[str, dict[str, Any]] = {
+        "all": {},
+        "line": {"line__id__exact": one.line_id},
+        "subscription": {"subscription__id__exact": one.subscription_id},
+        "message": {"message__id": one.message_id},
+    }
+    asked = every_way[of]
+    filters = {name.removesuffix("__exact"): value for name, value in asked.items()}
+    every = standing_by_hand()
+    wanted = Delivery.objects.filter(**filters).order_by("-pk").values_list("pk", flat=True)
+    page = client_of_admin().get("/admin/delivery/delivery/", {**asked, "status__exact": status})
+    shown = [row.pk for row in page.context["cl"].result_list]
+    assert shown == [pk for pk in wanted if every[pk] == status]
+
+
+@pytest.mark.behaviour("9.2")
+def test_one_delivery_and_its_message_say_it_too(mixed: Subscriber) -> None:
+    late = Delivery.objects.filter(fetched_until__lte=Now()).earliest("pk")
+    client = client_of()
+    assert client.get(f"/api/v1/deliveries/{late.pk}").json()["status"] == PENDING
+    of_message = client.get(f"/api/v1/messages/{late.message_id}").json()["deliveries"]
+    assert {one["id"]: one["status"] for one in of_message}[late.pk] == PENDING
+
+
+@pytest.mark.behaviour("9.4")
+def test_whoever_prolongs_too_late_is_told_that_it_is_pending(storage: None, event_type: EventType) -> None:
+    box = pulled_subscription(subscriber(mailbox_ordered=True), event_type)
+    publish_numbered(event_type, 1)
+    (one,) = fetched(box)
+    time_out()
+    answer = extend(box.subscriber_id, [one.receipt], seconds=9)[one.receipt]
+    assert (answer.code, answer.delivery_status) == (ReceiptCode.TIMED_OUT, PENDING)

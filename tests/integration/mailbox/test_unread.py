@@ -1,0 +1,422 @@
+"""Messages that nobody reads for days, or that fail too often, end (contract 9.6, 9.7)."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models.functions import Now
+
+from broker_project.environment import LONGEST_DAYS
+from delivery.dispatch import notify
+from delivery.mailbox import unread
+from delivery.mailbox.acknowledge import acknowledge, give_back
+from delivery.mailbox.unread import EXPIRE, OF_EACH, REACH, expire_unread, return_overdue
+from delivery.maintenance.periodic import CHORES
+from delivery.models import Announcement, Delivery
+from delivery.operations import cancel_deliveries_of, release
+from delivery.outcomes import redact_reason
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
+from tests.support.factories import event_type as new_event_type
+from tests.support.factories import subscription
+from tests.support.mailboxes import age, fetched, switch, time_out
+from tests.support.query_plans import explaining
+from tests.support.worker import (
+    activate,
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+)
+
+CANCELLED, DELIVERED, EXPIRED = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.EXPIRED
+FAILED, IN_FLIGHT, PENDING = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+DELIVERED_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD, HELD = (
+    DeliveryStatus.DELIVERED,
+    DeliveryStatus.EXPIRED,
+    DeliveryStatus.HELD,
+)
+IN_FLIGHT_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD = DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS, PENDING_MAILBOX_UNREAD_AMONG_OTHERS = (
+    DeliveryStatus.EXPIRED,
+    DeliveryStatus.PENDING,
+)
+MANY = 20_000
+
+
+CHANGES = """
+INSERT INTO subscriptions_statuschange (subscriber_id, subscription_id, status, at)
+SELECT s.subscriber_id, CASE n %% 2 WHEN 0 THEN s.id END, 'ACTIVE', now() - interval '9 days'
+  FROM subscriptions_subscription s CROSS JOIN generate_series(1, %s) n
+"""
+
+
+@pytest.fixture
+def pulled(storage: None, event_type: EventType) -> Subscription:
+    """One that has an endpoint as well, so that it may be switched."""
+    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+
+
+def reasons(wanted: Subscription) -> list[str]:
+    return [*Delivery.objects.filter(subscription=wanted).oldest_first().values_list("reason", flat=True)]
+
+
+def test_the_clock_looks_after_mailboxes() -> None:
+    assert (CHORES["expire_unread"], CHORES["return_overdue"]) == (expire_unread, return_overdue)
+
+
+@pytest.mark.behaviour("9.2")
+def test_what_may_be_fetched_again_is_left_alone(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 2)
+    fetched(pulled, 1)
+    time_out()
+    fetched(pulled, 1)
+    time_out()
+    before = [*Delivery.objects.oldest_first().values()]
+    assert (return_overdue(), [*Delivery.objects.oldest_first().values()]) == (0, before)
+
+
+@pytest.mark.behaviour("9.7")
+@pytest.mark.parametrize("most", [0, 1, 2])
+@pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
+def test_a_message_fails_once_its_redeliveries_are_used_up(
+    pulled: Subscription, most: int, *, is_returned: bool
+) -> None:
+    Subscriber.objects.update(max_redeliveries=most)
+    publish_numbered(pulled.event_type, 2)
+    for number in range(1, most + 2):
+        assert statuses(pulled)[0] in {PENDING, IN_FLIGHT}
+        (one,) = fetched(pulled, 1)
+        assert (one.fetch, one.content.body) == (number, b"0")
+        if is_returned:
+            give_back(pulled.subscriber_id, [one.receipt])
+        else:
+            time_out()
+            assert return_overdue() == (number > most)
+    times = f"{most + 1} time{'s' if most else ''}"
+    assert statuses(pulled) == [FAILED, PENDING]
+    assert reasons(pulled)[0] == redact_reason(reasons(pulled)[0]) == f"redeliveries used up: not acknowledged {times}"
+    assert [one.content.body for one in fetched(pulled)] == [b"1"]
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_has_used_up_its_redeliveries_is_not_handed_out_before_anybody_has_seen_to_it(
+    pulled: Subscription,
+) -> None:
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(pulled.event_type, 1)
+    fetched(pulled)
+    time_out()
+    assert fetched(pulled) == []
+
+
+@pytest.mark.behaviour("5.7", "9.7")
+@pytest.mark.parametrize("name", ["Shop.Order.Cancelled", "Broker.Line.Paused"])
+@pytest.mark.parametrize("is_returned", [False, True], ids=["timed out", "returned"])
+def test_a_failure_is_announced_unless_it_tells_of_the_broker_itself(
+    pulled: Subscription, name: str, *, is_returned: bool
+) -> None:
+    subscription(event_type=EventType.objects.get(name="Broker.Delivery.Failed"))
+    its = EventType.objects.filter(name=name).first() or new_event_type(name)
+    wanted = subscription(pulled.subscriber, its, delivery_mode=DeliveryMode.PULL)
+    Subscriber.objects.update(max_redeliveries=0)
+    publish_numbered(its, 1)
+    (one,) = fetched(wanted)
+    if is_returned:
+        give_back(wanted.subscriber_id, [one.receipt])
+    else:
+        time_out()
+        return_overdue()
+    announced = [*Announcement.objects.values_list("kind", "delivery_id")]
+    ours = name.startswith("Broker.")
+    assert (statuses(wanted), announced) == ([FAILED], [] if ours else [("Broker.Delivery.Failed", one.delivery_id)])
+
+
+@pytest.mark.behaviour("1.8", "9.2")
+@pytest.mark.parametrize("how", ["acknowledged", "returned", "timed out"])
+def test_what_somebody_has_asked_to_cancel_ends_unless_it_is_acknowledged(pulled: Subscription, how: str) -> None:
+    publish_numbered(pulled.event_type, 1)
+    (one,) = fetched(pulled)
+    assert cancel_deliveries_of(pulled.pk, reason="cancelled") == (0, 1)
+    if how == "acknowledged":
+        acknowledge(pulled.subscriber_id, [one.receipt])
+    elif how == "returned":
+        assert give_back(pulled.subscriber_id, [one.receipt])[one.receipt].delivery_status == CANCELLED
+    else:
+        time_out()
+        assert (fetched(pulled), return_overdue()) == ([], 1)
+    expected = (DELIVERED, "") if how == "acknowledged" else (CANCELLED, "cancelled while in flight")
+    assert [(statuses(pulled)[0], redact_reason(reasons(pulled)[0]))] == [expected]
+
+
+@pytest.mark.behaviour("9.8", "4.11")
+def test_what_times_out_after_a_switch_is_pushed_as_a_possible_duplicate(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    woken: list[list[int]] = []
+    monkeypatch.setattr(notify, "wake", lambda _, line_ids: woken.append(line_ids))
+    publish_numbered(pulled.event_type, 2)
+    fetched(pulled, 1)
+    switch(pulled, DeliveryMode.PUSH)
+    assert (return_overdue(), woken.pop()) == (0, [])
+    time_out()
+    woken.clear()
+    assert (return_overdue(), woken) == (1, [[line_of(pulled.subscriber).pk]])
+    row = dict(Delivery.objects.oldest_first().values("status", "due_at", "fetched_until", "uncertain")[0])
+    assert row == {"status": PENDING, "due_at": None, "fetched_until": None, "uncertain": True}
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_nobody_fetches_hides_nothing_that_ends_for_long(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 1")
+    small = small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 2").replace(f"OFFSET {unread.STRETCH}", "OFFSET 2")
+    monkeypatch.setattr(unread, "RETURN", small)
+    monkeypatch.setattr(unread, "walk_of_this_process", unread.Walk())
+    beside = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
+    publish_numbered(pulled.event_type, 9)
+    ids = [[one.delivery_id for one in fetched(box)] for box in (pulled, beside)]
+    time_out()
+    last = [box[-2] for box in ids]
+    Delivery.objects.filter(pk__in=last).update(cancel_requested=True)
+    ended = [return_overdue() for _ in range(9)]
+    assert sum(ended) == 2
+    assert statuses(pulled) == statuses(beside) == [IN_FLIGHT] * 7 + [CANCELLED, IN_FLIGHT]
+    Delivery.objects.filter(pk=ids[0][3]).update(cancel_requested=True)
+    assert sum(return_overdue() for _ in range(9)) == 1, "the walk begins anew"
+
+
+@pytest.mark.behaviour("9.7")
+def test_what_nobody_fetches_hides_neither_the_oldest_nor_the_newest_that_end(
+    pulled: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = unread.RETURN.replace(f"LIMIT {unread.RETURN_REACH}", "LIMIT 2")
+    monkeypatch.setattr(unread, "RETURN", small.replace(f"LIMIT {unread.STRETCH}", "LIMIT 0"))
+    publish_numbered(pulled.event_type, 9)
+    fetched(pulled)
+    with connection.cursor() as cursor:  # the oldest time-outs and the newest are used up, those between are not
+        cursor.execute("""
+            UPDATE delivery_open SET fetched_until = timestamptz '2026-01-01' + place * interval '1 s',
+                   fetches = CASE WHEN place BETWEEN 3 AND 7 THEN 1 ELSE 2 END
+              FROM (SELECT id, row_number() OVER (ORDER BY id) AS place FROM delivery_open) o
+             WHERE o.id = delivery_open.id""")
+    Subscriber.objects.update(max_redeliveries=1)
+    assert [return_overdue() for _ in range(2)] == [4, 0]
+    assert statuses(pulled) == [FAILED] * 2 + [IN_FLIGHT] * 5 + [FAILED] * 2
+
+
+def hold() -> None:
+    Delivery.objects.update(status="HELD", due_at="9999-12-31T00:00:00Z")
+
+
+@pytest.mark.behaviour("9.6", "2.10")
+def test_what_nobody_reads_for_four_days_expires_but_never_in_flight(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 3)
+    out, late = fetched(pulled, 1), fetched(pulled, 1)
+    Delivery.objects.filter(pk=late[0].delivery_id).update(fetched_until="2026-01-01T00:00:00Z")
+    age(days=3)
+    assert expire_unread() == 0
+    age(days=1)
+    assert (expire_unread(), expire_unread()) == (2, 0)
+    assert statuses(pulled) == [IN_FLIGHT_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD, EXPIRED_MAILBOX_UNREAD]
+    assert reasons(pulled) == ["", "unread for 4 days", "unread for 4 days"]
+    assert redact_reason(reasons(pulled)[1]) == "unread for 4 days"
+    acknowledge(pulled.subscriber_id, [out[0].receipt])
+    assert statuses(pulled)[0] == DELIVERED_MAILBOX_UNREAD
+
+
+@pytest.mark.behaviour("9.6")
+def test_how_many_days_is_a_setting_and_counts_at_once(pulled: Subscription, settings: Any) -> None:
+    publish_numbered(pulled.event_type, 1)
+    age(days=1)
+    settings.MAILBOX_DAYS = LONGEST_DAYS
+    assert expire_unread() == 0
+    settings.MAILBOX_DAYS = 1
+    assert (expire_unread(), reasons(pulled)) == (1, ["unread for 1 day"])
+
+
+def pause(one: Subscription) -> None:
+    Subscription.objects.filter(pk=one.pk).update(paused_since=Now(), paused_by=PausedBy.HAND)
+
+
+def resume(one: Subscription) -> None:
+    Subscription.objects.filter(pk=one.pk).update(paused_since=None, paused_by="")
+
+
+CLOSED: dict[str, tuple[Callable[[Subscription], None], Callable[[Subscription], None]]] = {
+    "pushed": (lambda one: switch(one, DeliveryMode.PUSH), lambda one: switch(one, DeliveryMode.PULL)),
+    "paused": (pause, resume),
+    "inactive": (inactivate, activate),
+    "its subscriber inactive": (lambda one: inactivate(one.subscriber), lambda one: activate(one.subscriber)),
+}
+
+
+@pytest.mark.behaviour("9.6", "1.7", "9.8")
+@pytest.mark.parametrize("how", CLOSED)
+def test_the_days_in_which_it_could_not_be_read_do_not_count(pulled: Subscription, how: str) -> None:
+    close, reopen = CLOSED[how]
+    stranger = subscription(event_type=pulled.event_type, delivery_mode=DeliveryMode.PULL)
+    publish_numbered(pulled.event_type, 2)
+    age(days=3)
+    close(pulled)
+    age(days=9)
+    assert (expire_unread(), statuses(stranger)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
+    reopen(pulled)
+    age(days=3)
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD] * 2)
+    age(days=1)
+    assert (expire_unread(), statuses(pulled)) == (2, [EXPIRED_MAILBOX_UNREAD] * 2)
+
+
+@pytest.mark.behaviour("9.6", "2.13")
+def test_the_days_of_what_was_delayed_begin_when_it_is_due(pulled: Subscription) -> None:
+    publish_bodies(pulled.event_type, b"due", b"delayed")
+    age(days=9)
+    due, delayed = Delivery.objects.oldest_first()
+    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=3))
+    Delivery.objects.filter(pk=delayed.pk).update(not_before="2999-01-01T00:00:00Z", due_at="9999-12-29T00:00:00Z")
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD])
+    Delivery.objects.filter(pk=due.pk).update(not_before=Now() - timedelta(days=4))
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD, PENDING_MAILBOX_UNREAD])
+
+
+@pytest.mark.behaviour("9.6", "3.6")
+def test_the_days_of_what_was_held_begin_when_it_is_released(pulled: Subscription) -> None:
+    publish_numbered(pulled.event_type, 2)
+    hold()
+    age(days=9)
+    assert (expire_unread(), statuses(pulled)) == (0, [HELD] * 2)
+    release([Delivery.objects.oldest_first()[0].pk])
+    assert (expire_unread(), statuses(pulled)) == (0, [PENDING_MAILBOX_UNREAD, HELD])
+    Delivery.objects.filter(status=PENDING_MAILBOX_UNREAD).update(not_before=Now() - timedelta(days=4))
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD, HELD])
+
+
+@pytest.mark.behaviour("2.13", "3.6")
+@pytest.mark.parametrize("mode", DeliveryMode)
+def test_a_release_moves_no_time_that_is_still_to_come(pulled: Subscription, mode: DeliveryMode) -> None:
+    switch(pulled, mode)
+    publish_bodies(pulled.event_type, b"later", not_before="2999-01-01T00:00:00Z")
+    publish_bodies(pulled.event_type, b"now")
+    before = [*Delivery.objects.oldest_first().values_list("not_before", flat=True)]
+    hold()
+    release([one.pk for one in Delivery.objects.all()])
+    later, now = Delivery.objects.oldest_first()
+    assert (later.not_before, later.due_at) == (before[0], later.due_at)
+    assert (now.not_before is None, now.due_at) == (mode == DeliveryMode.PUSH, None)
+
+
+@pytest.mark.behaviour("9.6", "9.8")
+@pytest.mark.parametrize("lane", ["main", "retry"])
+def test_what_was_set_aside_before_the_switch_expires_too(pulled: Subscription, lane: str) -> None:
+    publish_numbered(pulled.event_type, 1)
+    line = line_of(pulled.subscriber) if lane == "main" else retry_line_of(pulled.subscriber)
+    Delivery.objects.update(due_at="2026-01-01T00:00:00Z", line=line)
+    age(days=4)
+    assert (expire_unread(), statuses(pulled)) == (1, [EXPIRED_MAILBOX_UNREAD])
+
+
+FILL = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, created_at, not_before)
+SELECT m.id, l.id, s.id, 'PENDING', 2, now() - make_interval(days => %s), CASE WHEN %s THEN now() END
+  FROM subscriptions_subscription s JOIN delivery_line l ON l.subscriber_id = s.subscriber_id AND l.lane = 'main'
+ CROSS JOIN (SELECT max(id) AS id FROM delivery_message) m CROSS JOIN generate_series(1, %s)
+"""
+
+
+@pytest.fixture
+def pulled_mailbox_unread_among_others(storage: None, event_type: EventType) -> Subscription:
+    return subscription(event_type=event_type, delivery_mode=DeliveryMode.PULL)
+
+
+def small(monkeypatch: pytest.MonkeyPatch, *, of_each: int, all_in_all: int = unread.SLICE) -> None:
+    """Look at few of each subscription, and end few at once."""
+    statement = unread.EXPIRE.replace(f"LIMIT {unread.OF_EACH})", f"LIMIT {of_each})")
+    monkeypatch.setattr(unread, "EXPIRE", statement.replace(f"LIMIT {unread.SLICE})", f"LIMIT {all_in_all})"))
+
+
+@pytest.mark.behaviour("9.6")
+@pytest.mark.parametrize("sort", ["fresh", "aside", "timed out"])
+@pytest.mark.parametrize("young_by", ["its due time", "its publishing", "being in flight"])
+def test_no_number_of_others_hides_what_is_old(
+    pulled_mailbox_unread_among_others: Subscription, monkeypatch: pytest.MonkeyPatch, sort: str, young_by: str
+) -> None:
+    """What is young by its publishing comes behind what is old; what is so otherwise may stand before it."""
+    small(monkeypatch, of_each=2)
+    publish_numbered(pulled_mailbox_unread_among_others.event_type, 5)
+    if sort == "timed out" or young_by == "being in flight":
+        assert len(fetched(pulled_mailbox_unread_among_others)) == 5
+        time_out()
+    if sort == "aside":
+        Delivery.objects.filter(fetched_until=None).update(due_at="2026-01-01T00:00:00Z")
+    age(days=9)
+    *before, last = Delivery.objects.oldest_first().values_list("pk", flat=True)
+    others = Delivery.objects.filter(pk__in=before)
+    if young_by == "its due time":
+        others.update(not_before=Now() - timedelta(days=1))
+    elif young_by == "being in flight":
+        others.update(fetched_until=Now() + timedelta(hours=1))
+    else:
+        last = before[0]
+        Delivery.objects.exclude(pk=last).update(created_at=Now(), fetched_until=None)
+        Delivery.objects.exclude(pk=last).update(status=PENDING_MAILBOX_UNREAD_AMONG_OTHERS, due_at=None)
+    assert expire_unread() == 1
+    assert [*Delivery.objects.filter(status=EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS).values_list("pk", flat=True)] == [last]
+
+
+@pytest.mark.behaviour("9.6")
+def test_every_mailbox_is_looked_after_a_slice_at_a_time(
+    pulled_mailbox_unread_among_others: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = [
+        subscription(event_type=pulled_mailbox_unread_among_others.event_type, delivery_mode=DeliveryMode.PULL)
+        for _ in range(2)
+    ]
+    subscription(event_type=pulled_mailbox_unread_among_others.event_type)
+    publish_numbered(pulled_mailbox_unread_among_others.event_type, 5)
+    age(days=4)
+    small(monkeypatch, of_each=2, all_in_all=5)
+    ended = [expire_unread() for _ in range(6)]
+    assert (max(ended), sum(ended), ended[-1]) == (5, 15, 0)
+    assert [statuses(one) for one in [pulled_mailbox_unread_among_others, *others]] == [
+        [EXPIRED_MAILBOX_UNREAD_AMONG_OTHERS] * 5
+    ] * 3
+
+
+@pytest.mark.behaviour("9.6", "11.4")
+@pytest.mark.parametrize(
+    ("days", "is_delayed", "read"),
+    [(0, False, 1), (9, False, OF_EACH), (9, True, REACH)],
+    ids=["young", "old", "old, and due just now"],
+)
+def test_no_look_for_it_reads_all_there_is(
+    pulled_mailbox_unread_among_others: Subscription,
+    monkeypatch: pytest.MonkeyPatch,
+    days: int,
+    read: int,
+    *,
+    is_delayed: bool,
+) -> None:
+    boxes = [
+        pulled_mailbox_unread_among_others,
+        subscription(event_type=pulled_mailbox_unread_among_others.event_type, delivery_mode=DeliveryMode.PULL),
+    ]
+    publish_numbered(pulled_mailbox_unread_among_others.event_type, 1)
+    age(days=days)
+    with connection.cursor() as cursor:
+        cursor.execute(FILL, [days, is_delayed, MANY])
+        cursor.execute(CHANGES, [MANY])
+    with explaining(monkeypatch) as found:
+        expire_unread()
+    (one,) = [one for one in found if one.statement == EXPIRE]
+    assert one.rows_read < 100 + len(boxes) * (read + 4 * OF_EACH)
+    changes = [node["Node Type"] for node in one.nodes() if node.get("Relation Name") == "subscriptions_statuschange"]
+    assert (bool(changes), "Seq Scan" in changes) == (True, False)
+    assert one.blocks_read < 20 * (100 + len(boxes) * (read + 4 * OF_EACH))

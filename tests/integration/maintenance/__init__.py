@@ -1,0 +1,1 @@
+"""What happens by the clock: periodic jobs, Celery beat, retention, expiry."""

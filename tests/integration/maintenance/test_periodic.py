@@ -1,0 +1,132 @@
+"""What becomes due by the clock alone is looked after by every worker, and by a task."""
+
+import threading
+
+import pytest
+from django.conf import settings
+
+from broker_project.core.db import rows
+from delivery import health_probe, tasks
+from delivery.maintenance import periodic
+from delivery.maintenance.periodic import Chore, PeriodicJobs, run_periodic_jobs
+from tests.support.receiver import PATIENCE, wait_until
+from tests.support.worker import lone_worker
+
+ONE_DAY = 86_400.0
+
+
+def only(monkeypatch: pytest.MonkeyPatch, **chores: Chore) -> None:
+    """Let these be all the chores there are."""
+    monkeypatch.setattr(periodic, "CHORES", chores)
+
+
+def test_a_chore_that_fails_stops_no_other(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken: list[str] = []
+    only(
+        monkeypatch,
+        first=lambda: 1,
+        defective=lambda: int("a defect"),
+        refused=lambda: len(rows("SELECT 1 / 0")),
+        last=lambda: len(rows("SELECT 1")),
+    )
+    assert run_periodic_jobs(on_failure=broken.append) == 2
+    assert broken == ["defective"], "that the database refuses is no defect"
+
+
+def test_whoever_stops_begins_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping = threading.Event()
+
+    def first() -> int:
+        stopping.set()
+        return 1
+
+    only(monkeypatch, first=first, second=lambda: 10)
+    assert run_periodic_jobs(is_stopping=stopping.is_set) == 1
+
+
+def test_it_goes_on_at_once_while_there_is_more_to_do(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = iter([1000, 1000, 17])
+    calls: list[int] = []
+
+    def chore() -> int:
+        monkeypatch.setattr(periodic, "EVERY_SECONDS", ONE_DAY)
+        calls.append(next(slices, 0))
+        return calls[-1]
+
+    only(monkeypatch, chore=chore)
+    stopping = threading.Event()
+    attendant = PeriodicJobs(stopping, settings.REACH)
+    attendant.start()
+    wait_until(lambda: len(calls) == 4)
+    stopping.set()
+    attendant.join(PATIENCE)
+    assert calls == [1000, 1000, 17, 0], "then it waits"
+
+
+def test_a_worker_attends_until_it_is_stopped(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[threading.Thread] = set()
+
+    def chore() -> int:
+        seen.add(threading.current_thread())
+        return 0
+
+    only(monkeypatch, chore=chore)
+    worker = lone_worker("attends")
+    worker.start()
+    wait_until(lambda: bool(seen))
+    worker.stop()
+    assert [one.is_alive() for one in seen] == [False]
+
+
+def test_a_task_attends_too_where_every_worker_is_stuck(storage: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    slices = iter([7, 8])
+    only(monkeypatch, chore=lambda: next(slices))
+    tasks.attend()
+    assert next(slices) == 8, "a slice of it was done"
+
+
+@pytest.mark.parametrize("found", [[], [1000, 17]])
+def test_what_takes_a_look_at_everything_is_in_no_hurry_unless_it_finds_something(
+    storage: None, monkeypatch: pytest.MonkeyPatch, found: list[int]
+) -> None:
+    slices, more = iter([3, 2, 1]), iter(found)
+    calls: list[str] = []
+
+    def often() -> int:
+        calls.append("often")
+        return next(slices, 0)
+
+    def seldom() -> int:
+        calls.append("seldom")
+        return next(more, 0)
+
+    only(monkeypatch, often=often, tell_of_held_lines=seldom)
+    monkeypatch.setattr(periodic, "SELDOM_SECONDS", ONE_DAY)
+    stopping = threading.Event()
+    attendant = PeriodicJobs(stopping, settings.REACH)
+    attendant.start()
+    wait_until(lambda: calls.count("often") == 4)
+    stopping.set()
+    attendant.join(PATIENCE)
+    rounds = len(found) + 1
+    assert calls[: rounds + 4] == ["often", "seldom"] * rounds + ["often"] * (4 - rounds)
+
+
+def test_the_attendant_alone_probes_for_it_remembers_whom_it_has_asked(
+    storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed, stopping = threading.Event(), threading.Event()
+
+    def probe(_monitors: object) -> int:
+        probed.set()
+        return 0
+
+    monkeypatch.setattr(health_probe, "probe", probe)
+    only(monkeypatch)
+    tasks.attend()
+    assert not probed.is_set()
+    attendant = PeriodicJobs(stopping, settings.REACH)
+    attendant.start()
+    assert probed.wait(PATIENCE)
+    stopping.set()
+    attendant.join(PATIENCE)

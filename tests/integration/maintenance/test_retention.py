@@ -1,0 +1,567 @@
+"""Days are opened ahead, and dropped once they are old and summarized (contract 11.4)."""
+
+import datetime as dt
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+import structlog
+from django.db import OperationalError, connection
+from django.db.models.functions import Now
+from django.test import Client
+
+from broker_project.core.db import forget_connection
+from broker_project.environment import LONGEST_DAYS
+from delivery.dispatch.claim import claim
+from delivery.maintenance import retention
+from delivery.maintenance.maintainer import Maintainer, maintain, pause
+from delivery.maintenance.partitions import DAYS_AHEAD, first_id, leaf_of, open_days, seconds_left, today
+from delivery.maintenance.retention import days_kept, drop_past_days
+from delivery.models import Attempt, Delivery, Line, LineEvent, Message, StorageDay
+from delivery.operations import cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from subscriptions.models import Publisher, Subscription
+from tests.support.api import publish
+from tests.support.factories import subscription
+from tests.support.receiver import PATIENCE, Receiver, wait_until
+from tests.support.worker import (
+    begin_and_vanish,
+    expire_lease,
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    settlement,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+KEEP_DAYS = 14
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+DAY = dt.timedelta(days=1)
+
+
+def live_through(first: dt.date, last: dt.date) -> None:
+    """Let the broker have run from `first` to `last`; nothing was stored, so that there are no partitions."""
+    count = (last - first).days + 1 + DAYS_AHEAD
+    days = [StorageDay(day=first + dt.timedelta(days=number)) for number in range(count)]
+    StorageDay.objects.bulk_create(days, ignore_conflicts=True)
+
+
+@pytest.fixture
+def lived(storage: None) -> None:
+    """Let the broker have run as many days as data is kept."""
+    live_through(today() - dt.timedelta(days=KEEP_DAYS), today())
+
+
+@pytest.fixture
+def past(lived: None) -> dt.date:
+    """A day past its time that has partitions."""
+    day = today() - dt.timedelta(days=KEEP_DAYS + 6)
+    open_days(day, ahead=0)
+    return day
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, past: dt.date) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+def published_on(day: dt.date, wanted: Subscription, *bodies: bytes) -> list[int]:
+    """Publish messages and let them have been published on `day`; return their ids."""
+    accepted = publish_bodies(wanted.event_type, *bodies)
+    ids = [
+        first_id(day) + number
+        for number, _ in enumerate(accepted, Message.objects.filter(pk__lt=first_id(day) + 10**10).count())
+    ]
+    for one, new in zip(accepted, ids, strict=True):
+        Delivery.objects.filter(message_id=one.id).update(message_id=new)
+        Message.objects.filter(pk=one.id).update(id=new)
+    return ids
+
+
+def finish_one(wanted: Subscription) -> tuple[int, int]:
+    """Deliver the oldest; return its id and number."""
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    driven.last_sequence = number
+    settle(
+        {line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)], states=[driven.state(let_go=True)]
+    )
+    return delivery.id, number
+
+
+def now() -> dt.datetime:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        instant: dt.datetime = cursor.fetchone()[0]
+        return instant
+
+
+def midnight(day: dt.date) -> dt.datetime:
+    return dt.datetime.combine(day, dt.time(), dt.UTC)
+
+
+def file_under(day: dt.date, delivery_id: int) -> None:
+    """Let a finished delivery have ended on `day`, and its attempts have been made then."""
+    Delivery.objects.filter(pk=delivery_id).update(closed_on=day, finished_at=midnight(day))
+    for number, attempt in enumerate(Attempt.objects.filter(delivery_id=delivery_id)):
+        Attempt.objects.filter(pk=attempt.pk).update(id=first_id(day) + number)
+
+
+def drop() -> list[dt.date]:
+    return drop_past_days(today(), keep_days=KEEP_DAYS)
+
+
+def leaves(day: dt.date) -> list[str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT relname FROM pg_class WHERE relkind = 'r' AND relname LIKE %s", [f"%{day:%Y%m%d}%"])
+        return sorted(name for (name,) in cursor.fetchall())
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_past_its_time_goes_with_all_that_ended_in_it(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"old")
+    delivery_id, _ = finish_one(wanted)
+    file_under(past, delivery_id)
+    assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (1, 1, 1)
+    assert drop() == [past]
+    assert (Message.objects.count(), Delivery.objects.count(), Attempt.objects.count()) == (0, 0, 0)
+    assert (leaves(past), StorageDay.objects.filter(day=past).exists()) == ([], False)
+
+
+@pytest.mark.behaviour("11.4")
+def test_days_are_kept_as_long_as_anybody_may_ask_for(past: dt.date) -> None:
+    maintain(keep_days=LONGEST_DAYS)
+    assert StorageDay.objects.filter(day=past).exists()
+    maintain(keep_days=KEEP_DAYS)
+    assert not StorageDay.objects.filter(day=past).exists()
+    assert drop() == []
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_that_ended_less_long_ago_stays(lived: None) -> None:
+    last_kept = today() - dt.timedelta(days=KEEP_DAYS)
+    open_days(last_kept, ahead=0)
+    assert drop() == []
+    assert drop_past_days(today() + dt.timedelta(days=1), keep_days=KEEP_DAYS) == [last_kept]
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_clock_that_jumps_ahead_by_weeks_drops_no_more_than_tomorrow_would(lived: None) -> None:
+    oldest, *others = StorageDay.objects.order_by("day").values_list("day", flat=True)
+    later = today() + dt.timedelta(weeks=6)
+    open_days(later)
+    assert drop_past_days(later, keep_days=KEEP_DAYS) == [oldest]
+    after = later + dt.timedelta(days=KEEP_DAYS)
+    live_through(later, after)
+    assert drop_past_days(after, keep_days=KEEP_DAYS) == others
+
+
+@pytest.mark.behaviour("11.4")
+def test_messages_that_something_unfinished_needs_are_kept_and_delivered(
+    past: dt.date, wanted: Subscription, receiver: Receiver
+) -> None:
+    gone, needed = published_on(past, wanted, b"gone", b"needed \xff\x00")
+    finish_one(wanted)
+    assert drop() == [past]
+    assert [*Message.objects.values_list("id", flat=True)] == [needed]
+    assert leaves(past) == [leaf_of("delivery_message", past)]
+    assert StorageDay.objects.get(day=past).dropped_at is not None
+    assert drop() == []
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"needed \xff\x00"]
+    assert drop() == [past]
+    assert (leaves(past), Message.objects.count(), gone) == ([], 0, first_id(past))
+
+
+@pytest.mark.behaviour("11.4")
+def test_what_is_kept_goes_into_a_table_that_was_there_before(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"needed")
+    drop()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT m.xmin <> made.xmin FROM delivery_message m, pg_attribute made"
+            " WHERE made.attrelid = m.tableoid AND made.attname = 'ctid'"
+        )
+        assert cursor.fetchall() == [(True,)], "else the copy may bypass the write-ahead log, and its commit is long"
+
+
+@pytest.mark.behaviour("11.4", "1.7")
+def test_of_what_was_kept_most_goes_once_most_is_not_needed(past: dt.date, wanted: Subscription) -> None:
+    beside = subscription(subscriber=wanted.subscriber)
+    published_on(past, wanted, *[b"%d" % number for number in range(5)])
+    (last,) = published_on(past, beside, b"last")
+    assert drop() == [past]
+    assert Message.objects.count() == 6
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert drop() == []
+    StorageDay.objects.filter(day=past).update(dropped_at=midnight(past))
+    assert drop() == [past]
+    assert [*Message.objects.values_list("id", flat=True)] == [last]
+    StorageDay.objects.filter(day=past).update(dropped_at=midnight(past))
+    assert drop() == []
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_opened_again_takes_what_ends_on_it(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"needed")
+    drop()
+    open_days(past, ahead=0)
+    assert len(leaves(past)) == 3
+    assert StorageDay.objects.get(day=past).dropped_at is None
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_finished_delivery_may_outlive_its_message(
+    past: dt.date, wanted: Subscription, client: Client, publisher: Publisher, admin_client: Client
+) -> None:
+    (message_id,) = published_on(past, wanted, b"old")
+    delivery_id, _ = finish_one(wanted)
+    drop()
+    assert Message.objects.count() == 0
+    assert Delivery.objects.select_related("message").get().message_id == message_id
+    assert client.get(f"/api/v1/messages/{message_id}").status_code == 404
+    assert admin_client.get(f"/admin/delivery/delivery/{delivery_id}/change/").status_code == 200
+    assert admin_client.get("/admin/delivery/delivery/").status_code == 200
+    gone = admin_client.get(f"/admin/delivery/message/{message_id}/change/", follow=True)
+    assert (gone.status_code, b"Perhaps it was deleted?" in gone.content) == (200, True)
+
+
+@pytest.mark.behaviour("11.4", "5.2")
+def test_what_is_still_unfinished_keeps_its_count_when_its_attempts_go(past: dt.date, wanted: Subscription) -> None:
+    published_on(past, wanted, b"stuck")
+    line = line_of(wanted.subscriber)
+    driven, delivery, _ = begin_and_vanish(line)
+    aside = settlement(driven, delivery, PENDING, status_code=500, pause=0.0)
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], states=[driven.state(let_go=True)])
+    Attempt.objects.update(id=first_id(past))
+    drop()
+    assert (Attempt.objects.count(), Delivery.objects.get().attempts) == (0, 1)
+    finish_one(wanted)
+    assert (Attempt.objects.get().number, Delivery.objects.get().attempts) == (2, 2)
+
+
+@pytest.mark.behaviour("11.4", "2.6")
+def test_a_key_is_answered_as_before_though_its_message_is_gone(
+    past: dt.date, wanted: Subscription, publisher: Publisher, client: Client
+) -> None:
+    first = publish(client, Idempotency_Key="once")
+    Message.objects.update(id=first_id(past))
+    drop()
+    again = publish(client, Idempotency_Key="once")
+    assert (again.status_code, again.json()) == (202, {**first.json(), "replayed": True})
+    assert Message.objects.count() == 0
+
+
+@pytest.mark.behaviour("11.4", "4.10")
+def test_the_history_of_lines_is_kept(past: dt.date, wanted: Subscription) -> None:
+    line = line_of(wanted.subscriber)
+    LineEvent.objects.create(line=line, at=midnight(past), kind="NUMBER_UNCERTAIN")
+    drop()
+    assert LineEvent.objects.count() == 1
+
+
+@pytest.mark.behaviour("11.4", "4.10")
+def test_the_last_number_of_a_line_abandoned_long_ago_is_not_dropped_before_it_is_mended(
+    past: dt.date, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    file_under(past, delivery.id)
+    Line.objects.filter(pk=line.pk).update(lease_until=midnight(past) + dt.timedelta(hours=23))
+    assert drop() == []
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.last_sequence, drop()) == (number, [past])
+
+
+@pytest.mark.behaviour("11.4")
+def test_numbers_go_on_after_a_crash_though_older_days_were_dropped(past: dt.date, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 3)
+    first, _ = finish_one(wanted)
+    file_under(past, first)
+    drop()
+    line = line_of(wanted.subscriber)
+    driven, delivery, number = begin_and_vanish(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, delivery)])
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (number, taken.last_sequence) == (2, 2)
+
+
+@pytest.mark.behaviour("11.4")
+@pytest.mark.parametrize("table", ["delivery_message", "delivery_delivery", "delivery_attempt"])
+def test_a_day_that_somebody_uses_is_dropped_later_and_whole(
+    past: dt.date,
+    wanted: Subscription,
+    elsewhere: psycopg.Connection[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+) -> None:
+    monkeypatch.setattr(retention, "TRIES", 2)
+    published_on(past, wanted, b"needed")
+    before = leaves(past)
+    with elsewhere.transaction(), structlog.testing.capture_logs() as told:
+        elsewhere.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE".encode())
+        assert drop() == []
+        assert {*before} <= {*leaves(past)}
+    assert [one["event"] for one in told] == ["storage_day.in_use"]
+    assert drop() == [past]
+    assert leaves(past) == [leaf_of("delivery_message", past)]
+
+
+def is_at_it(day: dt.date) -> bool:
+    """Tell whether somebody has begun to drop `day`."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE mode = 'ExclusiveLock' AND relation = to_regclass(%s) AND datname = current_database())",
+            [leaf_of("delivery_message", day)],
+        )
+        return bool(cursor.fetchone()[0])
+
+
+@pytest.mark.behaviour("11.4")
+def test_nobody_who_stops_waits_for_a_day_that_is_in_use(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+    stopping = threading.Event()
+    maintainer = Maintainer(stopping, keep_days=KEEP_DAYS)
+    maintainer.wait_until_stopped()
+    with elsewhere.transaction():
+        elsewhere.execute("LOCK TABLE delivery_attempt IN ACCESS SHARE MODE")
+        maintainer.start()
+        wait_until(lambda: is_at_it(past))
+        stopping.set()
+        maintainer.wait_until_stopped()
+        assert maintainer.is_alive(), "it was not waited for"
+    maintainer.join(PATIENCE)
+    assert not maintainer.is_alive()
+
+
+@pytest.mark.behaviour("11.4")
+def test_whoever_stops_begins_no_other_day(past: dt.date) -> None:
+    second = past + dt.timedelta(days=1)
+    open_days(second, ahead=0)
+    first = StorageDay.objects.filter(day=past)
+    assert drop_past_days(today(), keep_days=KEEP_DAYS, is_stopping=lambda: not first.exists()) == [past]
+    assert drop() == [second]
+
+
+@pytest.mark.behaviour("11.4")
+def test_two_that_drop_at_once_do_it_once(past: dt.date, elsewhere: psycopg.Connection[Any]) -> None:
+    with elsewhere.transaction():
+        elsewhere.execute("SELECT pg_advisory_xact_lock(hashtext('delivery.storage_days'))")
+        assert drop() == []
+    assert drop() == [past]
+
+
+@pytest.mark.behaviour("11.4")
+def test_days_are_dropped_while_deliveries_run(past: dt.date, wanted: Subscription, receiver: Receiver) -> None:
+    published_on(past, wanted, b"needed")
+    days = [past - dt.timedelta(days=number) for number in range(1, 6)]
+    for day in days:
+        open_days(day, ahead=0)
+    done = threading.Event()
+
+    def publish_until_done() -> None:
+        number = 0
+        while not done.is_set() or number < 100:
+            publish_numbered(wanted.event_type, 1, number)
+            number += 1
+        forget_connection()
+
+    publisher = threading.Thread(target=publish_until_done)
+    with working(), structlog.testing.capture_logs() as told:
+        publisher.start()
+        wait_until(lambda: len(receiver.log) > 10)
+        inactivate(wanted)
+        maintain(keep_days=KEEP_DAYS)
+        type(wanted).objects.filter(pk=wanted.pk).update(status="ACTIVE")
+        done.set()
+        publisher.join(PATIENCE)
+        wait_until_done()
+    dropped = [one for one in told if one["event"] == "storage_day.dropped"]
+    assert {*days} <= {dt.date.fromisoformat(one["day"]) for one in dropped}
+    assert all(one["locked_seconds"] > 0 for one in dropped)
+    assert [request.sequence for request in receiver.log] == [*range(1, len(receiver.log) + 1)]
+    assert set(statuses(wanted)) <= {DELIVERED}
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_publishing_settling_and_cancelling_go_on_where_days_are_missing(wanted: Subscription, past: dt.date) -> None:
+    for day in StorageDay.objects.exclude(day=past):
+        _lose(day.day)
+    publish_numbered(wanted.event_type, 3)
+    finish_one(wanted)
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert {*Delivery.objects.values_list("status", "closed_on")} == {(DELIVERED, past), (CANCELLED, past)}
+    assert Attempt.objects.count() == 1
+
+
+def _lose(day: dt.date) -> None:
+    """Let the delivery leaf of `day` never have been made."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"DROP TABLE IF EXISTS {leaf_of('delivery_delivery', day)}")
+    StorageDay.objects.filter(day=day).delete()
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_what_ends_while_the_clock_is_before_every_day_is_filed_under_the_first(
+    wanted: Subscription, past: dt.date
+) -> None:
+    open_days(today(), ahead=2)
+    for day in StorageDay.objects.filter(day__lte=today()):
+        _lose(day.day)
+    publish_numbered(wanted.event_type, 1)
+    finish_one(wanted)
+    assert Delivery.objects.get().closed_on == today() + dt.timedelta(days=1)
+
+
+@pytest.mark.behaviour("11.4")
+def test_ids_never_go_back_when_the_clock_does(wanted: Subscription) -> None:
+    open_days(today(), ahead=1)
+    (before,) = publish_bodies(wanted.event_type, b"before")
+    open_days(today() - dt.timedelta(days=3), ahead=0)
+    (after,) = publish_bodies(wanted.event_type, b"after")
+    assert before.id < after.id
+    open_days(today(), ahead=1)
+
+
+@pytest.mark.parametrize(
+    ("left", "seconds"),
+    [(80_000.0, 3600.0), (3595.0, 3600.0), (3000.0, 3005.0), (0.001, 5.001)],
+)
+def test_tables_are_maintained_every_hour_and_as_soon_as_a_day_has_begun(left: float, seconds: float) -> None:
+    assert pause(left) == seconds
+
+
+def test_how_long_the_day_still_takes_is_asked_of_the_database(db: None) -> None:
+    before, left, after = now(), seconds_left(), now()
+    ends = [midnight(at.date() + dt.timedelta(days=1)) for at in (before, after)]
+    assert (ends[0] - after).total_seconds() <= left <= (ends[1] - before).total_seconds()
+
+
+@pytest.mark.behaviour("11.3", "11.4")
+def test_days_that_cannot_be_opened_stop_nothing_and_are_opened_later(
+    wanted: Subscription, elsewhere: psycopg.Connection[Any]
+) -> None:
+    later = today() + dt.timedelta(days=30)
+    with elsewhere.transaction():
+        elsewhere.execute("LOCK TABLE delivery_attempt IN SHARE UPDATE EXCLUSIVE MODE")
+        with pytest.raises(OperationalError, match="lock timeout"):
+            open_days(later, ahead=0)
+        assert leaves(later) == []
+        publish_numbered(wanted.event_type, 1)
+        finish_one(wanted)
+    assert statuses(wanted) == [DELIVERED]
+
+
+@pytest.fixture
+def unsummarized_day(storage: None) -> dt.date:
+    """A day past its time, of a broker that has run ever since; it has partitions."""
+    day = today() - dt.timedelta(days=KEEP_DAYS + 1)
+    lived = [day + dt.timedelta(days=number) for number in range(KEEP_DAYS + 2 + DAYS_AHEAD)]
+    StorageDay.objects.bulk_create([StorageDay(day=one) for one in lived], ignore_conflicts=True)
+    open_days(day, ahead=0)
+    return day
+
+
+def summarize(*days: dt.date) -> None:
+    StorageDay.objects.filter(day__in=days).update(summarized_at=Now())
+
+
+def is_kept(day: dt.date) -> bool:
+    return StorageDay.objects.filter(day=day, dropped_at=None).exists()
+
+
+def warnings(logged: list[Any]) -> list[list[str]]:
+    return [event["days"] for event in logged if event["event"] == "storage_day.waits_for_summary"]
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_past_its_time_waits_for_its_summary(unsummarized_day: dt.date) -> None:
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(unsummarized_day), days_kept()) == (True, [unsummarized_day])
+    summarize(unsummarized_day, unsummarized_day + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(unsummarized_day), days_kept()) == (False, [])
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_waits_for_the_summary_of_the_next_too_whose_first_rows_may_stand_in_it(
+    unsummarized_day: dt.date,
+) -> None:
+    summarize(unsummarized_day)
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(unsummarized_day), warnings(logged)) == (True, [])  # it is not the one that has none
+    summarize(unsummarized_day + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert not is_kept(unsummarized_day)
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_waits_for_the_summary_of_the_day_before_whose_last_rows_may_stand_in_it(
+    unsummarized_day: dt.date,
+) -> None:
+    before = unsummarized_day - DAY
+    StorageDay.objects.create(day=before)
+    open_days(before, ahead=0)
+    summarize(unsummarized_day, unsummarized_day + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(unsummarized_day), days_kept()) == (True, [before])
+    summarize(before)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (is_kept(before), is_kept(unsummarized_day)) == (False, False)
+
+
+@pytest.mark.behaviour("11.4")
+def test_after_an_outage_the_next_day_is_the_one_on_which_the_broker_ran_again(unsummarized_day: dt.date) -> None:
+    long_ago = unsummarized_day - 30 * DAY
+    opened_then = [long_ago + number * DAY for number in range(1 + DAYS_AHEAD)]
+    StorageDay.objects.bulk_create([StorageDay(day=day) for day in opened_then])
+    summarize(*opened_then)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert is_kept(long_ago)
+    summarize(unsummarized_day, unsummarized_day + DAY)
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert not is_kept(long_ago)
+
+
+@pytest.mark.behaviour("11.4")
+def test_where_no_summaries_are_wanted_nothing_waits_for_them(unsummarized_day: dt.date) -> None:
+    maintain(keep_days=KEEP_DAYS, until_summarized=False)
+    assert (is_kept(unsummarized_day), days_kept()) == (False, [])
+
+
+def test_what_is_kept_is_said_once_a_day_however_often_it_is_looked_at(unsummarized_day: dt.date) -> None:
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert warnings(logged) == [[str(unsummarized_day)]]
+    StorageDay.objects.update(kept_on=today() - DAY)
+    with structlog.testing.capture_logs() as logged:
+        maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert warnings(logged) == [[str(unsummarized_day)]]
+
+
+def test_the_list_of_runs_names_what_is_kept(unsummarized_day: dt.date, admin: Client) -> None:
+    def page() -> str:
+        return admin.get("/admin/analytics/run/").content.decode()
+
+    said = f"Past their time, and kept until they are summarized: {unsummarized_day}."
+    assert said not in page()
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert said in page()
+
+
+def test_what_was_dropped_before_summaries_were_wanted_waits_for_none(unsummarized_day: dt.date) -> None:
+    StorageDay.objects.filter(day=unsummarized_day).update(dropped_at=Now())
+    maintain(keep_days=KEEP_DAYS, until_summarized=True)
+    assert (StorageDay.objects.filter(day=unsummarized_day).exists(), days_kept()) == (False, [])

@@ -1,0 +1,1 @@
+"""Publishing: what is stored, for whom, and exactly once."""

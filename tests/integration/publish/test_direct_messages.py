@@ -1,0 +1,251 @@
+"""Messages that name their destination: to one of its subscriptions, or to one of each subscriber's."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+from structlog.testing import capture_logs
+
+from delivery.models import Delivery, Message
+from subscriptions.models import EventKind, EventType, Status, Subscriber
+from tests.support import factories
+from tests.support.api import EVENT, Answer, batch, problem, publish
+from tests.support.receiver import wait_until
+
+pytestmark = pytest.mark.django_db
+
+RED = "$$->'Body'->>'colour' = 'red'"
+BIG = "$$->'Body'->'n' > '5'"
+UNREADABLE = b'{"n": 1e999999}'
+"""A number that no filter can compare, and so nobody can tell whether it is big."""
+
+
+Commits = Callable[..., AbstractContextManager[Any]]
+
+
+@pytest.fixture
+def commits(django_capture_on_commit_callbacks: Commits) -> Commits:
+    """Let what follows a commit follow within the test's own transaction."""
+    return django_capture_on_commit_callbacks
+
+
+@pytest.fixture
+def blue(db: None) -> Subscriber:
+    return factories.subscriber("blue")
+
+
+def sent_to() -> list[tuple[int | None, str]]:
+    """Return to which subscriptions deliveries go, and their statuses, in the order of their ids."""
+    return [*Delivery.objects.oldest_first().values_list("subscription_id", "status")]
+
+
+def told(answer: Answer) -> tuple[str, int]:
+    """Return outcome and number of deliveries."""
+    assert answer.status_code == 202
+    return answer.json()["outcome"], answer.json()["deliveries"]
+
+
+@pytest.mark.behaviour("2.8")
+def test_only_the_named_subscriber_gets_it(client: Client, event_type: EventType, blue: Subscriber) -> None:
+    factories.subscription(event_type=event_type)
+    wanted = factories.subscription(blue, event_type)
+
+    answer = publish(client, Broker_Destination="blue")
+
+    assert told(answer) == ("ROUTED", 1)
+    assert "detail" not in answer.json()
+    assert sent_to() == [(wanted.pk, "PENDING")]
+    assert client.get(answer["Location"]).json()["destination"] == "blue"
+
+
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize(
+    ("wishes", "first"),
+    [
+        ([{"position": 2}, {"position": 1}, {"position": 3}], 1),
+        ([{"position": 1}, {"position": 1}], 0),
+        ([{"position": 1, "filter": RED}, {"position": 2}], 1),
+        ([{"position": 1, "header_filter_string": "us"}, {"position": 2, "header_filter_string": "eu"}], 1),
+        ([{"position": 1, "status": Status.INACTIVE}, {"position": 2}], 1),
+        ([{"position": 2}, {"position": 1, "event_pattern": "Shop.*"}], 1),
+        ([{"position": 1, "event_pattern": "Mill.*"}, {"position": 2, "event_pattern": "*"}], 1),
+    ],
+)
+def test_of_its_subscriptions_the_first_by_position_that_qualifies_gets_it(
+    client: Client, event_type: EventType, blue: Subscriber, wishes: list[dict[str, Any]], first: int
+) -> None:
+    made = [factories.subscription(blue, event_type, **wish) for wish in wishes]
+
+    answer = publish(client, b'{"colour": "green"}', Broker_Destination="blue", FILTER_STRING="eu")
+
+    assert told(answer) == ("ROUTED", 1)
+    assert sent_to() == [(made[first].pk, "PENDING")]
+
+
+@pytest.mark.behaviour("2.8", "3.6")
+@pytest.mark.parametrize("destination", ["blue", "default"])
+def test_one_whose_filter_fails_counts_as_the_first_and_is_held(
+    client: Client, event_type: EventType, blue: Subscriber, destination: str
+) -> None:
+    failing = factories.subscription(blue, event_type, filter=BIG, position=1)
+    factories.subscription(blue, event_type, position=2)
+
+    assert told(publish(client, UNREADABLE, Broker_Destination=destination)) == ("ROUTED", 1)
+    assert sent_to() == [(failing.pk, "HELD")]
+
+
+@pytest.mark.behaviour("2.8")
+def test_filters_behind_the_first_that_qualifies_are_not_looked_at(
+    client: Client, event_type: EventType, blue: Subscriber
+) -> None:
+    first = factories.subscription(blue, event_type, position=1)
+    factories.subscription(blue, event_type, filter=BIG, position=2)
+
+    publish(client, UNREADABLE, Broker_Destination="blue")
+
+    assert sent_to() == [(first.pk, "PENDING")]
+
+
+@pytest.mark.behaviour("2.8", "2.14", "11.2")
+@pytest.mark.parametrize("why", ["filter", "header", "status", "of its subscriber", "event type"])
+def test_where_none_of_them_qualifies_it_is_kept_and_logged_as_discarded(
+    client: Client, event_type: EventType, blue: Subscriber, why: str, commits: Commits
+) -> None:
+    others: dict[str, dict[str, Any]] = {
+        "filter": {"filter": RED},
+        "header": {"header_filter_string": "eu"},
+        "status": {"status": Status.INACTIVE},
+    }
+    factories.subscription(blue, None if why == "event type" else event_type, **others.get(why, {}))
+    Subscriber.objects.update(status=Status.INACTIVE if why == "of its subscriber" else Status.ACTIVE)
+    factories.subscription(event_type=event_type)
+
+    with capture_logs() as logged, commits(execute=True):
+        answer = publish(client, Broker_Destination="blue")
+
+    assert told(answer) == ("DISCARDED", 0)
+    assert "qualifies" in answer.json()["detail"]
+    assert sent_to() == []
+    (message,) = client.get("/api/v1/messages?outcome=DISCARDED").json()["items"]
+    assert [(one["event"], one["message_id"], one["destination"]) for one in logged] == [
+        ("message.discarded", message["id"], "blue")
+    ]
+
+
+@pytest.mark.behaviour("2.8", "2.14")
+def test_to_nobody_known_it_is_accepted_dead_lettered_and_said_so(
+    client: Client, event_type: EventType, commits: Commits
+) -> None:
+    factories.subscription(event_type=event_type)
+
+    with capture_logs() as logged, commits(execute=True):
+        answer = publish(client, Broker_Destination="nobody")
+
+    assert told(answer) == ("DEAD_LETTERED", 0)
+    assert "no subscriber of this name" in answer.json()["detail"]
+    assert sent_to() == []
+    assert client.get(answer["Location"]).json()["outcome"] == "DEAD_LETTERED"
+    assert [one["event"] for one in logged] == ["message.dead_lettered"]
+
+
+@pytest.mark.behaviour("2.8")
+def test_by_default_each_subscriber_gets_it_once_by_its_first_that_qualifies(
+    client: Client, event_type: EventType, blue: Subscriber
+) -> None:
+    red = factories.subscriber("red")
+    wishes = [(blue, 2, ""), (red, 1, RED), (blue, 1, ""), (red, 2, ""), (red, 3, "")]
+    made = [factories.subscription(one, event_type, position=place, filter=text) for one, place, text in wishes]
+    factories.subscription(event_type=event_type, filter=RED)
+
+    assert told(publish(client, Broker_Destination="default")) == ("ROUTED", 2)
+    assert sent_to() == [(made[2].pk, "PENDING"), (made[3].pk, "PENDING")]
+
+
+@pytest.mark.behaviour("2.8", "2.14")
+def test_by_default_nobody_that_qualifies_leaves_it_unrouted(client: Client) -> None:
+    assert told(publish(client, Broker_Destination="default")) == ("UNROUTED", 0)
+
+
+@pytest.mark.behaviour("2.8", "4.1")
+def test_items_of_a_batch_have_destinations_of_their_own_and_stay_in_order(
+    client: Client, event_type: EventType, blue: Subscriber
+) -> None:
+    red = factories.subscriber("red")
+    to_blue, again_to_blue, to_red = (factories.subscription(one, event_type) for one in (blue, blue, red))
+    destinations = ["red", None, "blue", "nobody", "default", "blue"]
+    items = [f'{{"event": "{EVENT}", "body": {{}}{said(one)}}}' for one in destinations]
+
+    answer = batch(client, f'{{"events": [{", ".join(items)}]}}')
+
+    outcomes = [(one["outcome"], one["deliveries"]) for one in answer.json()["results"]]
+    assert outcomes == [("ROUTED", 1), ("ROUTED", 3), ("ROUTED", 1), ("DEAD_LETTERED", 0), ("ROUTED", 2), ("ROUTED", 1)]
+    everybody, once_each = [to_blue, again_to_blue, to_red], [to_blue, to_red]
+    expected = [to_red, *everybody, to_blue, *once_each, to_blue]
+    assert sent_to() == [(one.pk, "PENDING") for one in expected]
+
+
+def said(destination: str | None) -> str:
+    return f', "destination": "{destination}"' if destination else ""
+
+
+@pytest.mark.behaviour("2.8", "2.14")
+@pytest.mark.parametrize("kind", [EventKind.QUEUE, EventKind.SYNC])
+def test_other_kinds_take_no_destination(client: Client, kind: EventKind) -> None:
+    factories.event_type("Other", kind)
+
+    assert problem(publish(client, event="Other", Broker_Destination="blue")) == (400, "invalid_metadata")
+    assert Message.objects.count() == 0
+
+
+@pytest.mark.parametrize("destination", ["", "a b", "*", "n" * 256])
+def test_what_is_no_name_is_no_destination(client: Client, destination: str) -> None:
+    assert problem(publish(client, Broker_Destination=destination)) == (400, "invalid_metadata")
+
+
+@pytest.mark.behaviour("2.6", "2.8")
+def test_the_same_key_with_another_destination_is_another_publish(client: Client, blue: Subscriber) -> None:
+    first = publish(client, Idempotency_Key="k", Broker_Destination="nobody")
+    again = publish(client, Idempotency_Key="k", Broker_Destination="nobody")
+
+    assert again.json() == first.json() | {"replayed": True}
+    for destination in ("blue", "default"):
+        answer = publish(client, Idempotency_Key="k", Broker_Destination=destination)
+        assert problem(answer) == (422, "idempotency_key_reused")
+    assert problem(publish(client, Idempotency_Key="k")) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.behaviour("2.8", "1.8")
+@pytest.mark.django_db(transaction=True)
+def test_where_the_first_is_being_deleted_the_next_gets_it(
+    client: Client, event_type: EventType, blue: Subscriber, elsewhere: psycopg.Connection[Any]
+) -> None:
+    first, second = (factories.subscription(blue, event_type, position=place) for place in (1, 2))
+    elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [first.pk])
+
+    with ThreadPoolExecutor(1) as threads:
+        publishing = threads.submit(in_thread, client)
+        wait_until(lambda: is_waiting_for_a_lock(elsewhere))
+        elsewhere.commit()
+
+    assert told(publishing.result()) == ("ROUTED", 1)
+    assert sent_to() == [(second.pk, "PENDING")]
+
+
+def in_thread(client: Client) -> Answer:
+    try:
+        return publish(client, Broker_Destination="blue")
+    finally:
+        connection.close()
+
+
+def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
+    return bool(
+        elsewhere.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchone()
+    )

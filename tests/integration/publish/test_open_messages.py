@@ -1,0 +1,149 @@
+"""How many messages a publisher may have that have not ended: beyond it nothing is stored."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from delivery.models import Delivery, IdempotencyKey, Message
+from delivery.publish.open_messages import OpenMessages, TooManyOpenMessages
+from subscriptions.models import EventType, Publisher
+from tests.support import factories
+from tests.support.api import EVENT, batch, client_of, problem, publish
+from tests.support.receiver import wait_until
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def event_type() -> EventType:
+    """An event type that two subscriptions want."""
+    made = factories.event_type(EVENT)
+    for _ in range(2):
+        factories.subscription(event_type=made)
+    return made
+
+
+def limited_to(number: int | None) -> tuple[Publisher, Client]:
+    publisher = factories.publisher(max_open_messages=number)
+    return publisher, client_of(publisher)
+
+
+def end(*messages: int) -> None:
+    """Let the deliveries of these messages be gone."""
+    with connection.cursor() as cursor:
+        cursor.execute("DELETE FROM delivery_open WHERE message_id = ANY(%s)", [[*messages]])
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_publisher_has_so_many_open_messages_and_no_more(event_type: EventType, limit: int) -> None:
+    _, client = limited_to(limit)
+    assert [publish(client).status_code for _ in range(limit)] == [202] * limit
+    refused = publish(client, Idempotency_Key="again")
+    assert problem(refused) == (429, "too_many_open_messages")
+    assert (refused.json()["limit"], refused.json()["open"], refused["Retry-After"]) == (limit, limit, "1")
+    assert (Message.objects.count(), Delivery.objects.count()) == (limit, 2 * limit)
+    assert not IdempotencyKey.objects.exists()
+
+
+def test_when_one_has_ended_another_may_be_published(event_type: EventType) -> None:
+    _, client = limited_to(2)
+    first, _ = [publish(client).json()["id"] for _ in range(2)]
+    assert publish(client).status_code == 429
+    end(first)
+    wait_until(lambda: publish(client).status_code == 202)
+    assert publish(client).status_code == 429
+
+
+def test_a_batch_that_would_exceed_it_is_refused_whole(event_type: EventType) -> None:
+    _, client = limited_to(3)
+    items = [{"event": EVENT, "body": {}}] * 3
+    assert publish(client).status_code == 202
+    assert problem(batch(client, json.dumps({"events": items}))) == (429, "too_many_open_messages")
+    assert Message.objects.count() == 1
+    assert batch(client, json.dumps({"events": items[:2]})).status_code == 202
+    assert publish(client).status_code == 429
+
+
+def test_a_batch_that_there_will_never_be_room_for_is_not_to_be_sent_again(event_type: EventType) -> None:
+    _, client = limited_to(2)
+    refused = batch(client, json.dumps({"events": [{"event": EVENT, "body": {}}] * 3}))
+    assert (problem(refused), "Retry-After" in refused) == ((422, "more_than_may_be_open"), False)
+    assert not Message.objects.exists()
+
+
+def test_what_nobody_gets_is_not_open(event_type: EventType) -> None:
+    _, client = limited_to(1)
+    factories.event_type("Unwanted")
+    assert [publish(client, event="Unwanted").status_code for _ in range(3)] == [202] * 3
+    assert [publish(client).status_code for _ in range(2)] == [202, 429]
+
+
+def test_who_repeats_a_publish_is_answered_all_the_same(event_type: EventType) -> None:
+    _, client = limited_to(1)
+    first = publish(client, Idempotency_Key="one")
+    again = publish(client, Idempotency_Key="one")
+    assert (again.status_code, again["Idempotency-Replayed"]) == (202, "true")
+    assert first.json()["id"] == again.json()["id"]
+
+
+def test_others_have_no_part_in_it(event_type: EventType) -> None:
+    _, client = limited_to(1)
+    others = [limited_to(1)[1], limited_to(None)[1], client_of()]
+    assert [publish(one).status_code for one in (client, *others)] == [202] * 4
+    assert publish(client).status_code == 429
+
+
+def test_a_limit_counts_what_was_there_before_it(event_type: EventType) -> None:
+    publisher, client = limited_to(None)
+    published = [publish(client).json()["id"] for _ in range(6)]
+    Publisher.objects.filter(pk=publisher.pk).update(max_open_messages=2)
+    assert publish(client).json()["open"] == 3  # as many as had to be counted
+    end(*published[:4])
+    wait_until(lambda: publish(client).json().get("open") == 2)
+    end(*published[4:])
+    wait_until(lambda: publish(client).status_code == 202)
+
+
+def test_what_other_processes_store_is_known_a_moment_later(event_type: EventType) -> None:
+    publisher, client = limited_to(None)
+    here = OpenMessages(publisher.pk)
+    with here.room_for(1, 2):
+        pass
+    for _ in range(2):
+        publish(client)
+
+    def is_known() -> bool:
+        try:
+            with here.room_for(1, 2):
+                return False
+        except TooManyOpenMessages as refused:
+            return refused.present == 2
+
+    wait_until(is_known)
+
+
+def test_a_publish_that_fails_takes_no_room(event_type: EventType) -> None:
+    here = OpenMessages(limited_to(1)[0].pk)
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError), here.room_for(1, 1):
+            raise ZeroDivisionError
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_once_no_more_are_accepted_than_there_is_room_for(event_type: EventType) -> None:
+    publisher, _ = limited_to(5)
+    clients = [client_of(publisher) for _ in range(8)]
+
+    def ask(client: Client) -> list[int]:
+        try:
+            return [publish(client).status_code for _ in range(5)]
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(clients)) as threads:
+        statuses = [status for some in threads.map(ask, clients) for status in some]
+    assert (statuses.count(202), statuses.count(429)) == (5, 35)
+    assert Message.objects.count() == 5

@@ -1,0 +1,393 @@
+"""What publishers send, one by one and in batches, and what is stored."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+from structlog.testing import capture_logs
+
+from delivery.dispatch import notify
+from delivery.models import Delivery, IdempotencyKey, Message
+from subscriptions.models import EventType, Status, Subscriber
+from tests.support import factories
+from tests.support.api import EVENT, Answer, batch, client_of, problem, publish, stored_bodies
+from tests.support.receiver import wait_until
+
+
+@pytest.mark.behaviour("2.1")
+def test_a_publish_stores_the_message_and_a_delivery_for_every_qualifying_subscription(
+    client: Client, event_type: EventType
+) -> None:
+    wanted = [factories.subscription(event_type=event_type) for _ in range(3)]
+    factories.subscription()  # of another event type
+
+    answer = publish(client, b'{"n": 1}')
+
+    message = Message.objects.get()
+    assert answer.status_code == 202
+    assert answer.json() == {"id": message.pk, "outcome": "ROUTED", "deliveries": 3}
+    assert answer["Location"] == f"/api/v1/messages/{message.pk}"
+    deliveries = Delivery.objects.oldest_first()
+    assert [(row.subscription_id, row.message_id, row.status) for row in deliveries] == [
+        (subscription.pk, message.pk, "PENDING") for subscription in wanted
+    ]
+
+
+@pytest.mark.behaviour("2.1")
+@pytest.mark.django_db(transaction=True)
+def test_a_publish_that_fails_half_way_stores_nothing_and_wakes_nobody(
+    client: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.subscription(event_type=event_type)
+    woken: list[object] = []
+    monkeypatch.setattr(notify, "wake", lambda *call: woken.append(call))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE delivery_idempotencykey ADD CONSTRAINT no CHECK (key <> 'fails')")
+    try:
+        answer = publish(client, Idempotency_Key="fails")
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE delivery_idempotencykey DROP CONSTRAINT no")
+
+    assert answer.status_code == 409
+    assert (Message.objects.count(), Delivery.objects.count(), IdempotencyKey.objects.count()) == (0, 0, 0)
+    assert woken == []
+
+
+@pytest.mark.behaviour("2.2")
+@pytest.mark.parametrize(
+    ("header_filter", "sent", "qualifies"),
+    [
+        ("", None, True),
+        ("", "proj1008", True),
+        ("proj1008", "proj1008", True),
+        ("proj1008", None, False),
+        ("proj1008", "PROJ1008", False),
+        ("proj1008", "proj10081", False),
+        ("a b", "a  b", False),
+        ("%", "proj1008", False),
+    ],
+)
+def test_a_header_filter_is_compared_literally(
+    client: Client, event_type: EventType, header_filter: str, sent: str | None, qualifies: bool
+) -> None:
+    factories.subscription(event_type=event_type, header_filter_string=header_filter)
+
+    answer = publish(client, b'{"FILTER_STRING": "proj1008"}', **({"Filter_String": sent} if sent else {}))
+
+    assert answer.json()["deliveries"] == int(qualifies)
+
+
+@pytest.mark.behaviour("2.2", "1.7")
+@pytest.mark.parametrize(
+    ("subscription_status", "subscriber_status", "qualifies"),
+    [
+        (Status.ACTIVE, Status.ACTIVE, True),
+        (Status.INACTIVE, Status.ACTIVE, False),
+        (Status.ACTIVE, Status.INACTIVE, False),
+    ],
+)
+def test_only_active_subscriptions_of_active_subscribers_qualify(
+    client: Client,
+    event_type: EventType,
+    subscription_status: Status,
+    subscriber_status: Status,
+    qualifies: bool,
+) -> None:
+    subscriber = factories.subscriber(status=subscriber_status)
+    subscription = factories.subscription(subscriber, event_type, status=subscription_status)
+
+    assert publish(client).json()["deliveries"] == int(qualifies)
+
+    subscription.status = Status.ACTIVE
+    subscription.save()
+    Subscriber.objects.update(status=Status.ACTIVE)
+    assert Delivery.objects.count() == int(qualifies)  # nothing comes later
+    assert publish(client).json()["deliveries"] == 1  # a change counts from the next publish on
+
+
+@pytest.mark.behaviour("2.3")
+def test_filter_string_is_read_under_both_spellings(client: Client, event_type: EventType) -> None:
+    factories.subscription(event_type=event_type, header_filter_string="x")
+
+    assert publish(client, Filter_String="x").json()["deliveries"] == 1
+    assert problem(publish(client, Filter_String="")) == (400, "invalid_metadata")
+
+
+@pytest.mark.behaviour("2.4")
+def test_a_message_that_nobody_wants_is_stored_and_visible_as_unrouted(client: Client) -> None:
+    answer = publish(client)
+
+    assert (answer.status_code, answer.json()["outcome"], answer.json()["deliveries"]) == (202, "UNROUTED", 0)
+    listed = client.get("/api/v1/messages?outcome=UNROUTED").json()["items"]
+    assert [(item["id"], item["outcome"]) for item in listed] == [(answer.json()["id"], "UNROUTED")]
+    assert client.get("/api/v1/messages?outcome=ROUTED").json()["items"] == []
+
+
+@pytest.mark.behaviour("11.2")
+@pytest.mark.django_db(transaction=True)
+def test_a_message_that_nobody_wants_enters_no_line_and_is_logged(client: Client, event_type: EventType) -> None:
+    wanted = factories.subscription(event_type=event_type, header_filter_string="eu")
+    with capture_logs() as logged:
+        routed = publish(client, FILTER_STRING="eu").json()
+        unrouted = publish(client, FILTER_STRING="us").json()
+    assert [(one["event"], one["message_id"]) for one in logged] == [("message.unrouted", unrouted["id"])]
+    assert [*Delivery.objects.values_list("message_id", "subscription_id")] == [(routed["id"], wanted.pk)]
+
+
+BODIES = [
+    b'{"b": 1, "a": 2}',
+    b' {\n"a"\t:1.000 ,"a":2}\r\n',
+    b"[12345678901234567890123456789, 1e400, -0.0]",
+    b"[" + b"9" * 5000 + b"]",
+    b'"\\u0000 \\ud800 \xc3\xa9"',
+    b"null",
+    b"[" * 900 + b"]" * 900,
+]
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.parametrize("body", BODIES)
+def test_a_json_body_is_stored_as_it_was_sent(client: Client, body: bytes) -> None:
+    assert publish(client, body).status_code == 202
+    assert batch(client, f'{{"events": [ {{"event":"{EVENT}","body": {body.decode()} }} ]}}').status_code == 202
+
+    assert stored_bodies() == [body, body.strip()]
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b'{"a": 1',
+        b"{} x",
+        b"{'a': 1}",
+        b"[NaN]",
+        b"[-Infinity]",
+        b"[1,]",
+        b'"\x01"',
+        b'{"a": "\xff"}',
+        b"\xef\xbb\xbf{}",
+        '{"a": 1}'.encode("utf-16"),
+        b"[" * 2000 + b"]" * 2000,
+    ],
+)
+def test_a_json_event_type_refuses_what_is_not_json(client: Client, body: bytes) -> None:
+    assert problem(publish(client, body)) == (400, "malformed_payload")
+    assert stored_bodies() == []
+
+
+@pytest.mark.behaviour("2.5")
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", b"<a/>"])
+def test_another_content_type_takes_any_bytes(client: Client, body: bytes) -> None:
+    factories.event_type("Raw", content_type="application/xml")
+
+    assert publish(client, body, "application/xml; charset=latin1", "Raw").status_code == 202
+    assert stored_bodies() == [body]
+    assert Message.objects.get().content_type == "application/xml; charset=latin1"
+
+
+@pytest.mark.behaviour("2.1", "1.8")
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("text", ["", "$$->'Body' is not null"])
+def test_a_subscription_being_deleted_does_not_make_a_publish_fail(
+    client: Client, event_type: EventType, elsewhere: psycopg.Connection[Any], text: str
+) -> None:
+    subscription = factories.subscription(event_type=event_type, filter=text)
+    assert publish(client).json()["deliveries"] == 1
+    Delivery.objects.all().delete()
+    elsewhere.execute("DELETE FROM subscriptions_subscription WHERE id = %s", [subscription.pk])
+
+    with ThreadPoolExecutor(1) as threads:
+        publishing = threads.submit(in_thread, publish, client)
+        wait_until(lambda: is_waiting_for_a_lock(elsewhere))
+        elsewhere.commit()
+
+    assert publishing.result().json()["outcome"] == "UNROUTED"
+
+
+def in_thread(call: Callable[[Client], Answer], client: Client) -> Answer:
+    try:
+        return call(client)
+    finally:
+        connection.close()
+
+
+def is_waiting_for_a_lock(elsewhere: psycopg.Connection[Any]) -> bool:
+    return bool(
+        elsewhere.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        ).fetchone()
+    )
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        ({"event": "Unknown"}, 404, "unknown_event_type"),
+        ({"event": "..%2Fup"}, 404, "not_found"),
+        ({"event": "%00"}, 404, "unknown_event_type"),
+        ({"event": "%F0%9F%98%80"}, 404, "unknown_event_type"),
+        ({"event": "E" * 300}, 404, "unknown_event_type"),
+        ({"content_type": "text/plain"}, 415, "unsuitable_content_type"),
+        ({"Content_Encoding": "gzip"}, 415, "encoded_body"),
+        ({"body": b'"' + b"x" * 1024 * 1024 + b'"'}, 413, "body_too_large"),
+        ({"Idempotency_Key": "k" * 256}, 400, "invalid_metadata"),
+        ({"Idempotency_Key": "a b"}, 400, "invalid_metadata"),
+        ({"CallbackURL": "https://example.com"}, 400, "invalid_metadata"),
+        ({"Broker_Durability": "for ever"}, 400, "invalid_metadata"),
+    ],
+)
+def test_a_publish_that_cannot_be_taken_says_why(client: Client, sent: dict[str, Any], status: int, code: str) -> None:
+    assert problem(publish(client, **sent)) == (status, code)
+    assert stored_bodies() == []
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_publisher_limited_to_event_types_publishes_those_only(event_type: EventType) -> None:
+    limited = client_of(factories.publisher(event_types=[event_type]))
+    factories.event_type("Other")
+
+    assert publish(limited).status_code == 202
+    assert problem(publish(limited, event="Other")) == (403, "event_type_not_allowed")
+
+
+@pytest.mark.behaviour("1.2")
+def test_publishers_read_their_own_messages_and_subscribers_do_not_publish(client: Client) -> None:
+    publish(client)
+    foreign = publish(client_of(factories.publisher())).json()["id"]
+    subscriber = client_of(factories.subscriber())
+
+    assert len(client.get("/api/v1/messages").json()["items"]) == 1
+    assert problem(client.get(f"/api/v1/messages/{foreign}")) == (404, "not_found")
+    assert problem(publish(subscriber)) == (403, "forbidden")
+    assert problem(publish(Client())) == (401, "unauthenticated")
+
+
+@pytest.mark.behaviour("2.11")
+def test_what_belongs_to_the_publishers_call_is_not_stored(client: Client) -> None:
+    publish(client, X_Team="blue", Cookie="session=1", traceparent="00-1-2-03", ce_id="7", Te="trailers")
+
+    names = {name.lower() for name, _ in Message.objects.get().headers}
+    assert {"x-team", "traceparent", "ce-id"} <= names
+    assert not names & {"authorization", "cookie", "host", "content-length", "te", "connection"}
+
+
+@pytest.mark.behaviour("2.7", "2.6")
+def test_a_batch_is_stored_in_its_order_and_answered_item_by_item(client: Client, event_type: EventType) -> None:
+    factories.subscription(event_type=event_type, header_filter_string="eu")
+    text = f"""{{"events": [
+        {{"event": "{EVENT}", "body": {{"n" : 1.0}}, "filter_string": "eu"}},
+        {{"event": "{EVENT}", "body": 2, "idempotency_key": "k"}},
+        {{"event": "{EVENT}", "body_base64": "Mw==", "headers": {{"X-A": "b"}}}},
+        {{"event": "{EVENT}", "body": 2, "idempotency_key": "k"}}
+    ]}}"""
+
+    answer = batch(client, text)
+
+    messages = list(Message.objects.order_by("id"))
+    ids = [message.pk for message in messages]
+    assert answer.status_code == 202
+    assert answer.json()["results"] == [
+        {"id": ids[0], "outcome": "ROUTED", "deliveries": 1},
+        {"id": ids[1], "outcome": "UNROUTED", "deliveries": 0},
+        {"id": ids[2], "outcome": "UNROUTED", "deliveries": 0},
+        {"id": ids[1], "outcome": "UNROUTED", "deliveries": 0, "replayed": True},
+    ]
+    assert stored_bodies() == [b'{"n" : 1.0}', b"2", b"3"]
+    assert messages[2].headers == [["X-A", "b"]]
+
+
+@pytest.mark.behaviour("2.7")
+def test_one_invalid_item_refuses_its_batch_with_a_result_for_each(client: Client) -> None:
+    answer = batch(
+        client,
+        f'{{"events": [{{"event": "{EVENT}", "body": 1}}, {{"event": "None", "body": 1}}, {{"event": "{EVENT}"}}]}}',
+    )
+
+    assert problem(answer) == (422, "invalid_items")
+    assert [(item["status"], item.get("code")) for item in answer.json()["results"]] == [
+        ("valid", None),
+        ("invalid", "unknown_event_type"),
+        ("invalid", "invalid_metadata"),
+    ]
+    assert stored_bodies() == []
+
+
+@pytest.mark.behaviour("2.7")
+def test_a_key_reused_within_a_batch_refuses_it(client: Client) -> None:
+    item = '{{"event": "{}", "body": {}, "idempotency_key": "k"}}'
+
+    answer = batch(client, f'{{"events": [{item.format(EVENT, 1)}, {item.format(EVENT, 2)}]}}')
+
+    assert (*problem(answer), answer.json()["position"]) == (422, "idempotency_key_reused", 1)
+    assert stored_bodies() == []
+
+
+@pytest.mark.behaviour("2.7")
+@pytest.mark.parametrize(("items", "status"), [(0, 400), (1, 202), (1000, 202), (1001, 400)])
+def test_a_batch_has_1_to_1000_items(client: Client, items: int, status: int) -> None:
+    text = ",".join(f'{{"event": "{EVENT}", "body": {number}}}' for number in range(items))
+
+    assert batch(client, f'{{"events": [{text}]}}').status_code == status
+    assert stored_bodies() == ([b"%d" % number for number in range(items)] if status == 202 else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        '{"events": {}}',
+        '{"events": [1]}',
+        '{"events": [{"event": "E", "body": 1,}]}',
+        '{"events": [{"event": "E", "event": "E", "body": 1}]}',
+        '{"events": []} x',
+        '{"more": []}',
+        '{"events": [{"event": "E", "body": NaN}]}',
+        '{"events": [{"event": "E", "body": ' + "[" * 3000 + "]" * 3000 + "}]}",
+    ],
+)
+def test_what_is_no_batch_is_a_400(client: Client, text: str) -> None:
+    assert problem(batch(client, text)) == (400, "malformed_body")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"event": 5, "body": 1',
+        '"event": null, "body": 1',
+        '"event": "A", "body": 1, "body_base64": "MQ=="',
+        '"event": "A", "body_base64": "?"',
+        '"event": "A", "body": 1, "headers": []',
+        '"event": "A", "body": 1, "headers": {"X": 5}',
+        '"event": "A", "body": 1, "headers": {"X Y": "5"}',
+        '"event": "A", "body": 1, "headers": {"X": "a\\r\\nb"}',
+        '"event": "A", "body": 1, "headers": {"X": "\\u0000"}',
+        '"event": "A", "body": 1, "headers": {"X": "\\ud800"}',
+        '"event": "A", "body": 1, "filter_string": "\\ud800"',
+        '"event": "A", "body": 1, "filter_string": "\\u0000"',
+        '"event": "A", "body": 1, "idempotency_key": ""',
+        '"event": "A", "body": 1, "idempotency_key": "\\u00e9"',
+        '"event": "A", "body": 1, "colour": "red"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=\\r\\nX-Injected: yes"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=\\ud800"',
+        '"event": "A", "body": 1, "content_type": "application/json; x=' + "x" * 255 + '"',
+        '"event": "A", "body": 1, "headers": {' + ",".join(f'"X-{n}": "x"' for n in range(101)) + "}",
+        '"event": "A", "body": 1, "headers": {' + ",".join(f'"X-{n}": "{"x" * 8000}"' for n in range(5)) + "}",
+    ],
+)
+def test_a_malformed_item_is_told_what_to_change(client: Client, fields: str) -> None:
+    factories.event_type("A")
+
+    answer = batch(client, f'{{"events": [{{{fields}}}]}}')
+
+    assert problem(answer) == (422, "invalid_items")
+    assert [item["code"] for item in answer.json()["results"]] == ["invalid_metadata"]

@@ -1,0 +1,233 @@
+"""What publishing a QUEUE message stores: groups of like subscriptions, each in its sender's line."""
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from delivery.dispatch import notify
+from delivery.models import UNTIL_RELEASED, Delivery, Lane, Line, Message, QueueGroup
+from subscriptions.models import EventKind, EventType, Status
+from tests.support import factories
+from tests.support.api import EVENT, batch, client_of, problem, publish, stored_bodies
+from tests.support.worker import publish_bodies
+
+pytestmark = pytest.mark.django_db
+
+OPEN = "$$->'Body'->>'state' = 'open'"
+BIG = "$$->'Body'->'n' > '5'"
+UNREADABLE = b'{"n": 1e999999}'
+"""A number that no filter can compare, and so nobody can tell whether it is big."""
+
+
+@pytest.fixture
+def event_type() -> EventType:
+    return factories.event_type(EVENT, EventKind.QUEUE)
+
+
+@pytest.fixture
+def client() -> Client:
+    return client_of(factories.publisher())
+
+
+def grouped() -> list[list[int]]:
+    """Return the subscriptions of each group, in their order."""
+    subscriptions = dict(Delivery.objects.values_list("id", "subscription_id"))
+    return [[subscriptions[one] for one in group.delivery_ids] for group in QueueGroup.objects.order_by("id")]
+
+
+@pytest.mark.behaviour("6.1", "6.3", "2.1")
+def test_a_message_is_for_one_of_each_group_of_like_subscriptions_whoever_they_belong_to(
+    client: Client, event_type: EventType
+) -> None:
+    ours = factories.subscriber()
+    wishes: list[dict[str, Any]] = [
+        *({}, {"filter": OPEN}, {"header_filter_string": "eu"}, {"filter": OPEN, "header_filter_string": "eu"}),
+        *({}, {"filter": f"  {OPEN} "}, {"header_filter_string": "eu"}, {"header_filter_string": "us"}),
+        *({"filter": "$$->'Body'->>'state' = 'shut'"}, {"status": Status.INACTIVE}),
+    ]
+    made = [factories.subscription(ours if n % 3 else None, event_type, **wish).pk for n, wish in enumerate(wishes)]
+    factories.subscription(ours, factories.event_type(kind=EventKind.QUEUE))
+
+    answer = publish(client, b'{"state": "open"}', FILTER_STRING="eu")
+
+    assert answer.json() == {"id": Message.objects.get().pk, "outcome": "ROUTED", "deliveries": 7}
+    places = [sorted(made.index(one) for one in group) for group in grouped()]
+    assert sorted(places) == [[0, 4], [1, 5], [2, 6], [3]]
+
+
+@pytest.mark.behaviour("6.2")
+def test_a_message_goes_to_the_sender_that_its_id_says(event_type: EventType) -> None:
+    for _ in range(3):
+        factories.subscription(event_type=event_type)
+
+    ids = [one.id for one in publish_bodies(event_type, *[b"{}"] * 20)]
+
+    senders = dict(Line.objects.filter(lane=Lane.QUEUE).values_list("id", "sender"))
+    assert {*senders.values()} == {0, 1, 2, 3, 4}
+    assert {group.message_id: senders[group.line_id or 0] for group in QueueGroup.objects.all()} == {
+        message_id: message_id % 5 for message_id in ids
+    }
+    assert {(one.message_id, senders[one.line_id or 0]) for one in Delivery.objects.all()} == {
+        (message_id, message_id % 5) for message_id in ids
+    }
+
+
+@pytest.mark.behaviour("6.2")
+@pytest.mark.django_db(transaction=True)
+def test_the_senders_that_got_something_are_woken_each_on_its_celery_queue(
+    storage: None, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    factories.subscription(event_type=event_type)
+    woken: list[tuple[str, list[int]]] = []
+    monkeypatch.setattr(notify, "wake", lambda queue, lines: woken.append((queue, lines)))
+
+    messages = publish_bodies(event_type, b"1", b"2")
+
+    lines = {line.sender: line.pk for line in Line.objects.filter(lane=Lane.QUEUE)}
+    assert woken == [(f"queue.{sender}", [lines[sender]]) for sender in sorted(one.id % 5 for one in messages)]
+
+
+@pytest.mark.behaviour("2.1", "2.7")
+def test_a_batch_of_both_kinds_is_stored_in_its_order(client: Client, event_type: EventType) -> None:
+    topic = factories.event_type("Shop.Order.Changed")
+    of_topic = [factories.subscription(event_type=topic) for _ in range(2)]
+    of_queue = [factories.subscription(event_type=event_type, filter=text) for text in ("", BIG, "", BIG)]
+    kinds = ["Shop.Order.Placed", "Shop.Order.Changed"] * 5
+
+    items = ",".join(f'{{"event": "{name}", "body": {{"n": {10 + n}}}}}' for n, name in enumerate(kinds))
+    answer = batch(client, f'{{"events": [{items}]}}')
+
+    ids = [result["id"] for result in answer.json()["results"]]
+    assert ids == sorted(ids)
+    assert stored_bodies() == [b'{"n": %d}' % n for n in range(10, 20)]
+    expected = [
+        (message_id, line)
+        for message_id, name in zip(ids, kinds, strict=True)
+        for line in ([f"queue.{message_id % 5}"] * 4 if name == event_type.name else ["topic"] * 2)
+    ]
+    stored = Delivery.objects.select_related("line").order_by("id")
+    assert [(one.message_id, one.line.queue) for one in stored if one.line] == expected
+    plain, big = [of_queue[0].pk, of_queue[2].pk], [of_queue[1].pk, of_queue[3].pk]
+    assert grouped() == [plain, big] * 5
+    groups = QueueGroup.objects.order_by("id")
+    assert [one.message_id for one in groups] == list(itertools.chain(*([one, one] for one in ids[::2])))
+    in_groups = {delivery: group.pk for group in groups for delivery in group.delivery_ids}
+    assert {one.pk: one.group_id for one in stored if one.group_id} == in_groups
+    assert Counter(one.subscription_id for one in stored if not one.group_id) == {one.pk: 5 for one in of_topic}
+
+
+@pytest.mark.behaviour("3.6")
+def test_a_group_whose_filter_failed_is_held_with_all_its_deliveries(client: Client, event_type: EventType) -> None:
+    held = [factories.subscription(event_type=event_type, filter=text) for text in (BIG, f"{BIG} ")]
+    sent = factories.subscription(event_type=event_type)
+
+    publish(client, UNREADABLE)
+
+    assert {one.subscription_id: (one.status, bool(one.reason)) for one in Delivery.objects.all()} == {
+        **{one.pk: ("HELD", True) for one in held},
+        sent.pk: ("PENDING", False),
+    }
+    assert {
+        tuple(group): one.due_at for group, one in zip(grouped(), QueueGroup.objects.order_by("id"), strict=True)
+    } == {
+        tuple(one.pk for one in held): UNTIL_RELEASED,
+        (sent.pk,): None,
+    }
+
+
+@pytest.mark.behaviour("2.4", "2.2")
+@pytest.mark.parametrize("pattern", ["Shop.*", "*"])
+def test_patterns_do_not_reach_queue_messages(client: Client, event_type: EventType, pattern: str) -> None:
+    factories.subscription(event_pattern=pattern)
+
+    answer = publish(client)
+
+    assert answer.json() == {"id": Message.objects.get().pk, "outcome": "UNROUTED", "deliveries": 0}
+    assert not QueueGroup.objects.exists()
+
+
+@pytest.mark.behaviour("2.2", "2.3")
+@pytest.mark.parametrize(
+    ("header", "sent", "groups"),
+    [("FILTER_STRING", "eu", 2), ("HTTP_FILTER_STRING", "eu", 2), ("FILTER_STRING", "EU", 1), ("X-Other", "eu", 1)],
+)
+def test_a_header_filter_makes_a_group_of_its_own_and_is_compared_literally(
+    client: Client, event_type: EventType, header: str, sent: str, groups: int
+) -> None:
+    for header_filter in ("", "eu", "eu"):
+        factories.subscription(event_type=event_type, header_filter_string=header_filter)
+    given: dict[str, Any] = {header: sent} if header.startswith("HTTP_") else {"headers": {header: sent}}
+
+    client.post(f"/api/v1/events/{EVENT}", b"{}", content_type="application/json", **given)
+
+    assert [len(group) for group in grouped()] == [1, 2][:groups]
+
+
+@pytest.mark.behaviour("2.5")
+def test_the_payload_of_a_queue_message_is_judged_and_kept_as_it_is(client: Client, event_type: EventType) -> None:
+    body = b'{ "a":1, "a":2,\n "n": 1e400 }'
+
+    assert publish(client, body).status_code == 202
+    assert problem(publish(client, b"{")) == (400, "malformed_payload")
+
+    assert stored_bodies() == [body]
+
+
+@pytest.mark.behaviour("2.6", "6.7")
+def test_the_callback_is_part_of_what_an_idempotency_key_stands_for(client: Client, event_type: EventType) -> None:
+    done = "http://127.0.0.1:9/done"
+    first = publish(client, Idempotency_Key="job-1", CallbackURL=done)
+
+    assert publish(client, Idempotency_Key="job-1", CallbackURL=done).json() == {**first.json(), "replayed": True}
+    other = publish(client, Idempotency_Key="job-1", CallbackURL="http://127.0.0.1:9/other")
+    assert problem(other) == (422, "idempotency_key_reused")
+    assert problem(publish(client, Idempotency_Key="job-1")) == (422, "idempotency_key_reused")
+
+
+@pytest.mark.behaviour("6.7")
+@pytest.mark.parametrize(
+    ("kind", "url", "status"),
+    [
+        (EventKind.QUEUE, "https://example.com/done?job=1", 202),
+        (EventKind.TOPIC, "https://example.com/done", 400),
+        (EventKind.QUEUE, "ftp://example.com/done", 400),
+        (EventKind.QUEUE, "PUT:https://example.com/done", 400),
+        (EventKind.QUEUE, "/done", 400),
+        (EventKind.QUEUE, "", 400),
+    ],
+)
+def test_a_callback_url_is_taken_with_queue_messages_and_must_be_one(
+    client: Client, kind: EventKind, url: str, status: int
+) -> None:
+    factories.event_type(EVENT, kind)
+    item = f'{{"events": [{{"event": "{EVENT}", "body": 1, "callback_url": "{url}"}}]}}'
+
+    assert publish(client, CallbackURL=url).status_code == status
+    answer = batch(client, item)
+
+    assert answer.status_code == (202 if status == 202 else 422)
+    if status == 400:
+        assert answer.json()["results"][0]["status"] == "invalid"
+
+
+@pytest.mark.behaviour("6.7")
+def test_a_batch_has_no_callback_url_of_its_own(client: Client, event_type: EventType) -> None:
+    events = f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}'
+    answer = client.post("/api/v1/events", events, "application/json", headers={"CallbackURL": "http://127.0.0.1:9/"})
+
+    assert problem(answer) == (400, "invalid_metadata")
+
+
+@pytest.mark.behaviour("2.7", "7.1")
+def test_sync_events_are_refused_in_batches(client: Client) -> None:
+    factories.event_type(EVENT, EventKind.SYNC)
+
+    answer = batch(client, f'{{"events": [{{"event": "{EVENT}", "body": 1}}]}}')
+
+    assert problem(answer) == (422, "invalid_items")
+    assert answer.json()["results"][0]["code"] == "invalid_metadata"
+    assert "SYNC" in answer.json()["results"][0]["detail"]
+    assert stored_bodies() == []

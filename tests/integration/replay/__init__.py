@@ -1,0 +1,1 @@
+"""Replays, backfills and resubmitting."""

@@ -1,0 +1,412 @@
+"""Replays over the API and in the admin."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db.models.functions import Now
+from django.test import Client
+from django.urls import reverse
+
+from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.replay import replay_job
+from delivery.replay.replay_job import go_on
+from subscriptions.models import EventKind, Status, Subscription
+from tests.support import factories
+from tests.support.api import EVENT, JSON, client_of, client_of_admin, client_with, problem
+from tests.support.receiver import Receiver, answer
+from tests.support.replays import run_replays
+from tests.support.worker import publish_bodies, publish_numbered, wait_until_done, working
+
+pytestmark = pytest.mark.behaviour("5.8")
+
+REPLAYS = "/api/v1/replays"
+
+BODY = b'{\n "n": 1\r}'
+
+
+ALL = {"statuses": ["REJECTED", "FAILED"]}
+
+
+NEW = "/admin/delivery/replay/new/"
+
+
+@pytest.fixture
+def rejected_shop(storage: None, receiver: Receiver) -> Subscription:
+    """Return a subscription of which three deliveries were rejected."""
+    shop = factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+    receiver.on("/hook", answer(404))
+    publish_numbered(shop.event_type, 3)
+    with working():
+        wait_until_done()
+    return shop
+
+
+def ask(client: Client, **asked: Any) -> Any:
+    return client.post(REPLAYS, asked, content_type=JSON)
+
+
+def test_a_dry_run_counts_and_makes_nothing(rejected_shop: Subscription) -> None:
+    for asked in ({"subscription": rejected_shop.pk}, {"subscriber": "shop"}):
+        counted = ask(client_of(), **asked, dry_run=True)
+        assert (counted.status_code, counted.json()) == (
+            200,
+            {"count": 3, "by_status": {"REJECTED": 3}, "complete": True},
+        )
+    assert not Replay.objects.exists()
+
+
+def test_a_replay_is_accepted_watched_and_listed(rejected_shop: Subscription) -> None:
+    client = client_of(rejected_shop.subscriber)
+    asked = {
+        "event_type": EVENT,
+        "statuses": ["REJECTED"],
+        "from": "2026-01-01T00:00:00Z",
+        "to": "2100-01-01T00:00:00Z",
+    }
+    accepted = ask(client, subscription=rejected_shop.pk, pace=100_000, **asked)
+    assert accepted.status_code == 202
+    begun = accepted.json()
+    assert (begun["kind"], begun["state"], begun["total"], begun["filed"]) == ("REPLAY", "COUNTING", 0, 0)
+    assert begun["selection"] == {
+        "subscriber": "shop",
+        "subscriptions": [rejected_shop.pk],
+        "statuses": ["REJECTED"],
+        "event_type": EVENT,
+        "from": "2026-01-01T00:00:00+00:00",
+        "to": "2100-01-01T00:00:00+00:00",
+    }
+    Replay.objects.update(pace=None)
+    while go_on():
+        pass
+    done = client.get(accepted["Location"]).json()
+    assert (done["state"], done["filed"], done["skipped"]) == ("DONE", 3, 0)
+    assert client.get(REPLAYS, {"state": "DONE"}).json()["items"] == [done]
+    assert client.get(REPLAYS, {"state": "RUNNING"}).json()["items"] == []
+    assert Delivery.objects.filter(replay_id=done["id"]).count() == 3
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {},
+        {"subscription": "own", "subscriber": "shop"},
+        {"subscriber": "nobody"},
+        {"subscriber": "idle"},
+        {"subscription": 10**17},
+        {"subscription": "1"},
+        {"subscription": "own", "statuses": []},
+        {"subscription": "own", "statuses": ["PENDING"]},
+        {"subscription": "own", "statuses": ["REDUNDANT"]},
+        {"subscription": "own", "from": "2026-01-02T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+        {"subscription": "own", "from": "yesterday"},
+        {"subscription": "own", "from": "2026-01-02T00:00:00"},
+        {"subscription": "own", "to": "2026-01-02"},
+        {"subscription": "own", "pace": 0},
+        {"subscription": "own", "event_type": "Unknown"},
+        {"subscription": "own", "paces": 1},
+    ],
+)
+def test_what_makes_no_selection_is_refused(rejected_shop: Subscription, asked: dict[str, Any]) -> None:
+    factories.subscriber("idle")
+    own = {name: rejected_shop.pk if value == "own" else value for name, value in asked.items()}
+    assert problem(ask(client_of(), **own)) == (400, "invalid")
+    assert not Replay.objects.exists()
+
+
+def test_cancelling_twice_is_as_good_as_once_and_of_what_is_done_refused(rejected_shop: Subscription) -> None:
+    client = client_of(rejected_shop.subscriber)
+    address = ask(client, subscription=rejected_shop.pk)["Location"]
+    for _ in range(2):
+        cancelled = client.post(f"{address}/cancel", content_type=JSON)
+        assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
+    done = ask(client, subscription=rejected_shop.pk)["Location"]
+    while go_on():
+        pass
+    assert problem(client.post(f"{done}/cancel", content_type=JSON)) == (409, "finished")
+    assert client.post(f"{REPLAYS}/{10**17}/cancel", content_type=JSON).status_code == 404
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_subscriber_sees_and_makes_replays_of_its_own_only(rejected_shop: Subscription) -> None:
+    address = ask(client_of(), subscription=rejected_shop.pk)["Location"]
+    stranger = client_of(factories.subscription().subscriber)
+    assert stranger.get(address).status_code == stranger.post(f"{address}/cancel", content_type=JSON).status_code == 404
+    assert stranger.get(REPLAYS).json()["items"] == []
+    for asked in ({"subscription": rejected_shop.pk}, {"subscriber": "shop"}):
+        assert problem(ask(stranger, **asked)) == (400, "invalid")
+    publisher = client_of(factories.publisher())
+    assert (publisher.get(REPLAYS).status_code, ask(publisher, subscription=rejected_shop.pk).status_code) == (403, 403)
+    assert Client().get(REPLAYS).status_code == 401
+    assert client_of(rejected_shop.subscriber).get(address).status_code == 200
+    assert Replay.objects.get().state == "COUNTING"
+
+
+def test_a_selection_is_told_by_names_which_a_list_reads_at_once(
+    rejected_shop: Subscription, django_assert_max_num_queries: Any
+) -> None:
+    client = client_of()
+    for more in ({}, *[{"event_type": EVENT}] * 3):
+        ask(client, subscriber="shop", **more)
+    with django_assert_max_num_queries(6):
+        told = [one["selection"] for one in client.get(REPLAYS).json()["items"]]
+    named = [(one["subscriber"], one["event_type"], one["subscriptions"]) for one in told]
+    assert named == [*[("shop", EVENT, [rejected_shop.pk])] * 3, ("shop", None, [rejected_shop.pk])]
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_management_is_told_who_asked_for_it(rejected_shop: Subscription) -> None:
+    management, own = client_of(), client_with(factories.api_key(rejected_shop.subscriber, label="own")[1])
+    made = [ask(client, subscription=rejected_shop.pk).json() for client in (management, own)]
+    assert made[1]["created_by"] is None
+    cancelled = own.post(f"{REPLAYS}/{made[0]['id']}/cancel", content_type=JSON).json()
+    listed = [one["created_by"] for one in own.get(REPLAYS).json()["items"]]
+    assert [cancelled["created_by"], *listed] == [None] * 3
+    told = {one["id"]: one["created_by"] for one in management.get(REPLAYS).json()["items"]}
+    assert "own" in told[made[1]["id"]]
+    assert told[made[0]["id"]]
+
+
+@pytest.fixture
+def shop(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+@pytest.fixture
+def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
+    receiver.on("/hook", answer(404), answer(200))
+    publish_bodies(shop.event_type, BODY)
+    with working():
+        wait_until_done()
+    return Delivery.objects.get()
+
+
+def form_of(delivery: Delivery) -> str:
+    return reverse("admin:delivery_delivery_resubmission", args=[delivery.pk])
+
+
+def browser_of(*permissions: str) -> Client:
+    user = User.objects.create(username="somebody", is_staff=True)
+    user.user_permissions.add(*Permission.objects.filter(codename__in=permissions))
+    browser = Client()
+    browser.force_login(user)
+    return browser
+
+
+def test_one_is_resubmitted_from_its_page_as_it_was(rejected: Delivery) -> None:
+    admin, page = client_of_admin(), reverse("admin:delivery_delivery_change", args=[rejected.pk])
+    assert f"/{rejected.pk}/resubmit" in admin.get(page).content.decode()
+    shown = admin.get(form_of(rejected)).content.decode()
+    assert "&quot;n&quot;: 1" in shown
+    assert Delivery.objects.count() == 1
+    # As a browser sends it: other ends of lines, whatever they were.
+    sent = admin.post(form_of(rejected), {"body": '{\r\n "n": 1\r\n}'}, follow=True)
+    assert f"This delivery repeats {rejected.pk}." in sent.content.decode()
+    new = Delivery.objects.latest("id")
+    assert (new.resubmit_of, new.message_id) == (rejected.pk, rejected.message_id)
+    for one, other in ((rejected, new), (new, rejected)):
+        shown = admin.get(reverse("admin:delivery_delivery_change", args=[one.pk])).content.decode()
+        assert f"/admin/delivery/delivery/{other.pk}/change/" in shown
+    assert "resubmit" not in admin.get(reverse("admin:delivery_delivery_change", args=[new.pk])).content.decode()
+
+
+def test_an_edited_body_is_sent_and_a_wrong_one_refused(rejected: Delivery, receiver: Receiver) -> None:
+    admin = client_of_admin()
+    assert "The body is not JSON" in admin.post(form_of(rejected), {"body": "{"}).content.decode()
+    assert Delivery.objects.count() == 1
+    admin.post(form_of(rejected), {"body": "[\r\n2]"})
+    assert [bytes(one.body) for one in Message.objects.order_by("id")] == [BODY, b"[\n2]"]
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [BODY, b"[\n2]"]
+
+
+def test_what_is_no_text_is_sent_as_it_is(shop: Subscription, receiver: Receiver) -> None:
+    receiver.on("/bytes", answer(404))
+    binary = factories.event_type(content_type="image/png")
+    factories.subscription(shop.subscriber, binary, receiver.url("/bytes"))
+    publish_bodies(binary, b"\xff\xfe")
+    with working():
+        wait_until_done()
+    client_of_admin().post(form_of(Delivery.objects.get()), {"body": ""})
+    assert Message.objects.count() == 1
+    assert Delivery.objects.count() == 2
+
+
+def test_it_takes_the_permission_and_the_body_is_for_those_who_may_see_it(rejected: Delivery) -> None:
+    looker = browser_of("view_delivery")
+    assert looker.get(form_of(rejected)).status_code == looker.post(form_of(rejected), {"body": "3"}).status_code == 403
+    assert Delivery.objects.count() == 1
+    User.objects.all().delete()
+    sender = browser_of("view_delivery", "replay")
+    assert "&quot;n&quot;: 1" not in sender.get(form_of(rejected)).content.decode()
+    assert sender.post(form_of(rejected), {"body": ""}).status_code == 302
+    assert Message.objects.count() == 1
+    assert Delivery.objects.count() == 2
+
+
+def seal_in(page: str) -> str:
+    """Return what the page's button would confirm."""
+    (found,) = re.findall(r'name="counted" value="([^"]+)"', page)
+    return str(found)
+
+
+def begun(admin: Client, **asked: object) -> Replay:
+    """Count, and replay what was counted."""
+    counted = admin.post(NEW, {**asked, **ALL}).content.decode()
+    admin.post(NEW, {"counted": seal_in(counted)})
+    return Replay.objects.latest("id")
+
+
+def test_many_are_counted_first_and_made_again_once_that_is_confirmed(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    assert NEW in admin.get(reverse("admin:delivery_replay_changelist")).content.decode()
+    asked = {"subscriber": shop.subscriber_id, "pace": "5", **ALL}
+    counted = admin.post(NEW, asked).content.decode()
+    assert "1 delivery: 1 REJECTED." in counted
+    assert not Replay.objects.exists()
+    page = admin.post(NEW, {"counted": seal_in(counted)}, follow=True).content.decode()
+    assert "Begun." in page
+    assert "counting: 0 so far" in page
+    replay = Replay.objects.get()
+    assert (replay.pace, replay.created_by, replay.subscription_id) == (5, "admin", None)
+    replay.state, replay.total = ReplayState.RUNNING, 4
+    replay.filed = 1
+    replay.save()
+    for address in (reverse("admin:delivery_replay_changelist"), f"/admin/delivery/replay/{replay.pk}/change/"):
+        shown = admin.get(address).content.decode()
+        assert "1 of 4" in shown
+        assert "width: 25%" in shown
+
+
+def test_what_is_confirmed_is_what_was_counted_and_nothing_else(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    seal = seal_in(admin.post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
+    admin.post(NEW, {"counted": seal, "subscription": shop.pk, "statuses": ["DELIVERED"]})
+    assert Replay.objects.get().selection["statuses"] == ["FAILED", "REJECTED"]
+    for forged in ("", "x", seal[:-1]):
+        assert "count again" in admin.post(NEW, {"counted": forged}, follow=True).content.decode()
+    admin.post(NEW, {"subscription": shop.pk, **ALL, "confirmed": "yes"})
+    assert Replay.objects.count() == 1
+
+
+def test_where_nothing_was_found_nothing_is_offered(rejected: Delivery, shop: Subscription) -> None:
+    counted = client_of_admin().post(NEW, {"subscription": shop.pk, "statuses": ["EXPIRED"]}).content.decode()
+    assert "0 deliveries." in counted
+    assert "Replay them" not in counted
+
+
+def test_where_only_the_oldest_were_looked_at_it_is_offered_all_the_same(
+    rejected: Delivery, shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Delivery.objects.update(created_at=Now() - timedelta(hours=5))
+    receiver.on("/hook", answer(404))
+    publish_bodies(shop.event_type, b"2", b"3")
+    with working():
+        wait_until_done()
+    monkeypatch.setattr(replay_job, "COUNT_SLICE", 1)
+    monkeypatch.setattr(replay_job, "MOST_COUNTED", 1)
+    admin, since = client_of_admin(), datetime.now(UTC) - timedelta(hours=1)
+    asked = {"subscription": shop.pk, "begin": f"{since:%Y-%m-%d %H:%M}", **ALL}
+    counted = admin.post(NEW, asked).content.decode()
+    assert "0 or more deliveries." in counted
+    assert "a replay is of all" in counted
+    assert "Replay them" in counted
+    admin.post(NEW, {"counted": seal_in(counted)})
+    run_replays()
+    assert Replay.objects.get().filed == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"subscription": ""}, "Give a subscription or a subscriber."),
+        ({"subscriber": "own"}, "Give a subscription or a subscriber."),
+        ({"subscription": "", "subscriber": "idle"}, "It is sent nothing that could be sent again"),
+        ({"subscription": "0"}, "Select a valid choice."),
+        ({"subscription": "sync"}, "It is sent nothing that could be sent again"),
+        ({"event_type": "0"}, "Select a valid choice."),
+        ({"begin": "2026-01-02", "end": "2026-01-01"}, "not after the beginning"),
+        ({"statuses": []}, "required"),
+    ],
+)
+def test_what_makes_no_selection_is_said(shop: Subscription, asked: dict[str, str], text: str) -> None:
+    sync = factories.subscription(factories.subscriber("idle"), factories.event_type("Rate", kind=EventKind.SYNC))
+    ids = {"own": shop.subscriber_id, "idle": sync.subscriber_id, "sync": sync.pk}
+    given = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in asked.items()}
+    page = client_of_admin().post(NEW, {"subscription": shop.pk, **ALL, **given}).content.decode()
+    assert text in page
+    assert "Replay them" not in page
+
+
+def test_lists_and_pages_lead_to_a_replay_of_what_they_show(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    lists: list[tuple[str, dict[str, Any]]] = [
+        ("delivery", {"subscription__id__exact": shop.pk, "status__exact": "DELIVERED"}),
+        ("deadletter", {"subscription__id__exact": shop.pk, "reason": "REJECTED"}),
+    ]
+    for model, narrowed in lists:
+        address = f"/admin/delivery/{model}/"
+        action = f"{address}replay_these/"
+        assert (
+            f'href="{action}?{urlencode(narrowed)}"'.replace("&", "&amp;")
+            in admin.get(address, narrowed).content.decode()
+        )
+        form = admin.get(action, narrowed, follow=True).context["form"]
+        assert form.initial == {"subscription": str(shop.pk), "statuses": [[*narrowed.values()][1]]}
+    by_line: dict[str, Any] = {"line__id__exact": rejected.line_id, "status__exact": "PENDING"}
+    form = admin.get("/admin/delivery/delivery/replay_these/", by_line, follow=True).context["form"]
+    assert form.initial == {"subscriber": str(shop.subscriber_id)}
+    page = admin.get(reverse("admin:subscriptions_subscription_replay", args=[shop.pk]), follow=True)
+    assert page.context["form"].initial == {"subscription": str(shop.pk)}
+    sync = factories.subscription(event_type=factories.event_type("Rate", kind=EventKind.SYNC))
+    pages = {one.pk: reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (shop, sync)}
+    assert [f"/{pk}/replay/" in admin.get(page).content.decode() for pk, page in pages.items()] == [True, False]
+
+
+def test_one_under_way_is_cancelled_from_its_page(rejected: Delivery, shop: Subscription) -> None:
+    admin = client_of_admin()
+    replay = begun(admin, subscription=shop.pk)
+    page = reverse("admin:delivery_replay_change", args=[replay.pk])
+    assert f"/{replay.pk}/cancel" in admin.get(page).content.decode()
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    replay.refresh_from_db()
+    assert (replay.state, replay.reason) == ("CANCELLED", "cancelled in the admin")
+    assert f"/{replay.pk}/cancel" not in admin.get(page).content.decode()
+
+
+def test_whoever_may_only_look_begins_and_cancels_nothing(rejected: Delivery, shop: Subscription) -> None:
+    seal = seal_in(client_of_admin().post(NEW, {"subscription": shop.pk, **ALL}).content.decode())
+    looker = browser_of("view_replay", "view_delivery")
+    for model in ("replay", "delivery"):
+        assert "replay_these" not in looker.get(f"/admin/delivery/{model}/").content.decode()
+        assert NEW not in looker.get(f"/admin/delivery/{model}/").content.decode()
+    assert looker.post(NEW, {"counted": seal}).status_code == 403
+    assert not Replay.objects.exists()
+
+
+def test_a_new_subscription_is_backfilled_from_its_page_after_a_question(
+    rejected: Delivery, shop: Subscription
+) -> None:
+    admin = client_of_admin()
+    late = factories.subscription(event_type=shop.event_type, status=Status.INACTIVE)
+    address = reverse("admin:subscriptions_subscription_backfill", args=[late.pk])
+    pages = [reverse("admin:subscriptions_subscription_change", args=[one.pk]) for one in (late, shop)]
+    assert ["/backfill" in admin.get(page).content.decode() for page in pages] == [True, False]
+    assert "There are 1 to look at" in admin.get(address).content.decode()
+    assert not Replay.objects.exists()
+    begun = admin.post(address, follow=True).content.decode()
+    replay = Replay.objects.get()
+    assert (replay.kind, replay.state, replay.created_by) == ("BACKFILL", "COUNTING", "admin")
+    assert f"/{replay.pk}/cancel" in begun
+    again = admin.post(address, follow=True).content.decode()
+    assert "It is being backfilled." in again
+    admin.post(reverse("admin:delivery_replay_cancel", args=[replay.pk]), {"_form_submitted": "on"})
+    late.refresh_from_db()
+    assert (late.status, late.paused_by) == (Status.INACTIVE, "")
+    looker = browser_of("view_subscription", "change_subscription")
+    assert looker.post(address).status_code == 403
+    assert Replay.objects.count() == 1

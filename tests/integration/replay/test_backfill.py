@@ -1,0 +1,510 @@
+"""Backfills: what was published before a subscription, once and in order (contract 5.8)."""
+
+import itertools
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import Error, connection
+from django.test import Client
+
+from broker_project.core.db import forget_connection
+from delivery.models import Delivery, Message, Replay, ReplayState
+from delivery.pause import pause, resume
+from delivery.replay import backfill_job
+from delivery.replay.backfill_job import begin, go_on
+from delivery.replay.missed import published_before
+from delivery.replay.replay_job import cancel
+from subscriptions.models import EventKind, EventType, PausedBy, Status, Subscription
+from tests.support import factories
+from tests.support.api import JSON, client_of, problem
+from tests.support.backfills import bodies_of, new, run_backfill, start_backfill, state_of
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.replays import some_time_later
+from tests.support.worker import (
+    inactivate,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+pytestmark = pytest.mark.behaviour("5.8")
+
+
+@pytest.fixture
+def kind(storage: None) -> EventType:
+    return factories.event_type("Shop.Order")
+
+
+def test_what_is_kept_comes_first_and_then_what_is_published_meanwhile(kind: EventType, receiver: Receiver) -> None:
+    old = publish_numbered(kind, 10)
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    live = publish_numbered(kind, 5, first=10)
+    with working():
+        wait_until(lambda: state_of(backfill) == ReplayState.DONE)
+        wait_until_done()
+    assert receiver.bodies("/new") == [*old, *live]
+    assert [request.sequence for request in receiver.of("/new")] == [*range(1, 16)]
+    backfill.refresh_from_db()
+    one.refresh_from_db()
+    assert (backfill.total, backfill.filed) == (10, 10)
+    assert (one.status, one.paused_since, one.is_sending) == (Status.ACTIVE, None, True)
+
+
+def test_nothing_is_sent_before_all_is_lined_up(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(kind, 10)
+    monkeypatch.setattr(backfill_job, "SLICE", 3)
+    one = new(kind, receiver)
+    start_backfill(one)
+    publish_bodies(kind, b"live")
+    for _ in range(4):
+        go_on()
+    assert statuses(one) == ["PENDING"] * 7
+    one.refresh_from_db()
+    assert (one.paused_by, one.is_sending) == ("BACKFILL", False)
+
+
+def test_whoever_published_without_seeing_it_is_waited_for(
+    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    old = publish_numbered(kind, 3)
+    elsewhere.execute("SELECT 1")  # has begun, and may have looked who wants what
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    live = publish_numbered(kind, 2, first=3)
+    for _ in range(5):
+        go_on()
+    assert (state_of(backfill), bodies_of(one)) == (ReplayState.WAITING, live)
+    elsewhere.execute(
+        "INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
+        " deliveries_count)"
+        " VALUES (%s, 'late', 4, 'application/json', '[]', 'UNROUTED', 0)",
+        [kind.pk],
+    )
+    elsewhere.commit()
+    run_backfill(backfill)
+    assert bodies_of(one) == [*old, b"late", *live]
+
+
+def test_publishers_at_full_speed_leave_neither_a_gap_nor_a_double(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backfill_job, "SLICE", 7)
+    numbers, enough = itertools.count(), threading.Event()
+    published: list[bytes] = []
+
+    def go_on_publishing() -> None:
+        try:
+            while not enough.is_set():
+                body = b"%d" % next(numbers)
+                publish_bodies(kind, body)
+                published.append(body)
+        finally:
+            forget_connection()
+
+    publishers = [threading.Thread(target=go_on_publishing) for _ in range(3)]
+    for publisher in publishers:
+        publisher.start()
+    try:
+        wait_until(lambda: len(published) > 30)
+        one = new(kind, receiver)
+        run_backfill(start_backfill(one))
+        more = len(published) + 10
+        wait_until(lambda: len(published) > more)
+    finally:
+        enough.set()
+        for publisher in publishers:
+            publisher.join()
+    assert sorted(bodies_of(one)) == sorted(published)
+    order = [*Delivery.objects.filter(subscription=one).order_by("id").values_list("message", flat=True)]
+    backfilled = [*Delivery.objects.filter(replay_id__isnull=False).order_by("id").values_list("message", flat=True)]
+    assert order[: len(backfilled)] == backfilled == sorted(one for one in backfilled if one)
+
+
+def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = publish_numbered(kind, 10)
+    monkeypatch.setattr(backfill_job, "SLICE", 4)
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    go_on()
+    go_on()
+    for _ in range(2):
+        with monkeypatch.context() as broken:
+            # The last statement of the slice: its deliveries have been made by then.
+            broken.setattr(backfill_job, "MOVE", "SELECT 1 / 0, %(id)s")
+            with pytest.raises(Error):
+                go_on()
+        some_time_later()
+        go_on()
+    run_backfill(backfill)
+    assert bodies_of(one) == old
+
+
+def test_filters_are_asked_and_one_that_fails_holds_its_delivery(kind: EventType, receiver: Receiver) -> None:
+    publish_bodies(kind, b'{"n": 1}', b'{"n": -1}', b'{"n": 1e200000}')
+    publish_bodies(kind, b'{"n": 2}', filter_string="blue")
+    one = new(kind, receiver, filter="$$->'Body'->'n' > '0'")
+    run_backfill(start_backfill(one))
+    assert statuses(one) == ["PENDING", "HELD", "PENDING"]
+    blue = new(kind, receiver, header_filter_string="blue")
+    run_backfill(start_backfill(blue))
+    assert bodies_of(blue) == [b'{"n": 2}']
+
+
+def test_a_pattern_reaches_all_its_event_types_and_a_moment_cuts_off_what_is_older(
+    kind: EventType, receiver: Receiver
+) -> None:
+    publish_bodies(kind, b"1")
+    publish_bodies(factories.event_type("Other.Event"), b"2")
+    publish_bodies(factories.event_type("Shop.Cart"), b"3")
+    everything = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
+    run_backfill(start_backfill(everything))
+    assert bodies_of(everything) == [b"1", b"3"]
+    late = new(kind, receiver)
+    run_backfill(start_backfill(late, since=datetime.now(UTC) + timedelta(hours=1)))
+    assert bodies_of(late) == []
+
+
+def test_only_a_new_inactive_subscription_to_a_topic_is_filled(kind: EventType, receiver: Receiver) -> None:
+    def asked(one: Subscription) -> tuple[int, str]:
+        return problem(ask(client_of(), one))
+
+    assert asked(new(kind, receiver, status=Status.ACTIVE)) == (409, "not_inactive")
+    idle = factories.subscriber(status=Status.INACTIVE)
+    assert asked(new(kind, receiver, subscriber=idle)) == (409, "not_inactive")
+    assert asked(new(factories.event_type(kind=EventKind.QUEUE), receiver)) == (400, "not_backfilled")
+    used = new(kind, receiver, status=Status.ACTIVE)
+    publish_bodies(kind, b"1")
+    inactivate(used)
+    assert asked(used) == (409, "not_new")
+    assert not Replay.objects.exists()
+
+
+def test_cancelling_leaves_it_inactive_with_nothing(kind: EventType, receiver: Receiver) -> None:
+    publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    publish_bodies(kind, b"live")
+    for _ in range(3):
+        go_on()
+    for _ in range(2):
+        cancel(backfill.pk, reason="unwanted")
+    assert state_of(backfill) == ReplayState.CANCELLING
+    run_backfill(backfill)
+    one.refresh_from_db()
+    assert (one.status, one.paused_by, state_of(backfill)) == (Status.INACTIVE, "", ReplayState.CANCELLED)
+    assert statuses(one) == ["CANCELLED"] * 4
+
+
+def test_ids_that_run_out_end_it_before_anything_is_sent(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(kind, 3)
+    monkeypatch.setattr(backfill_job, "UNDER_WAY", -1)
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    run_backfill(backfill)
+    one.refresh_from_db()
+    assert (state_of(backfill), one.status, one.paused_by) == (ReplayState.FAILED, Status.INACTIVE, "")
+    assert {*statuses(one)} == {"CANCELLED"}
+
+
+def ask(client: Client, one: Subscription, **asked: Any) -> Any:
+    return client.post(f"/api/v1/subscriptions/{one.pk}/backfill", asked, content_type=JSON)
+
+
+@pytest.mark.behaviour("1.2")
+def test_it_is_counted_begun_and_watched_over_the_api(kind: EventType, receiver: Receiver) -> None:
+    publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    client = client_of(one.subscriber)
+    assert ask(client, one, dry_run=True).json() == {"count": 3, "complete": True}
+    assert ask(client, one, since="2100-01-01T00:00:00Z", dry_run=True).json() == {"count": 0, "complete": True}
+    assert "with its zone" in str(ask(client, one, since="2100-01-01T00:00:00", dry_run=True).json()["errors"])
+    assert ask(client_of(factories.subscriber()), one).status_code == 404
+    assert ask(client_of(factories.publisher()), one).status_code == 403
+    begun = ask(client, one)
+    assert (begun.status_code, begun.json()["state"], begun.json()["total"]) == (202, "COUNTING", 0)
+    run_backfill(Replay.objects.get())
+    assert client.get(begun["Location"]).json()["state"] == "DONE"
+    assert client.get(f"/api/v1/subscriptions/{one.pk}").json()["status"] == "ACTIVE"
+    assert Message.objects.count() == 3
+
+
+def activate(subscription: Subscription) -> None:
+    Subscription.objects.filter(pk=subscription.pk).update(status=Status.ACTIVE)
+
+
+def test_the_first_message_of_a_day_is_not_made_twice(kind: EventType, receiver: Receiver) -> None:
+    with connection.cursor() as cursor:  # as when a day has just begun: that id is given out next
+        cursor.execute("SELECT setval('delivery_message_id_seq', last_value + 1, false) FROM delivery_message_id_seq")
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    publish_bodies(kind, b"live")
+    run_backfill(backfill)
+    assert bodies_of(one) == [b"live"]
+
+
+def test_whoever_still_publishes_from_before_it_was_inactive_is_not_repeated(
+    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    one = new(kind, receiver, status=Status.ACTIVE)
+    elsewhere.execute(
+        "WITH m AS (INSERT INTO delivery_message (event_type_id, body, size, content_type, headers, outcome,"
+        " deliveries_count) VALUES (%s, 'late', 4, 'application/json', '[]', 'ROUTED', 1) RETURNING id)"
+        " INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
+        " SELECT id, %s, %s, 'PENDING', 4 FROM m",
+        [kind.pk, line_of(one.subscriber).pk, one.pk],
+    )
+    inactivate(one)
+    backfill = start_backfill(one)
+    publish_bodies(kind, b"live")
+    elsewhere.commit()
+    run_backfill(backfill)
+    assert bodies_of(one) == [b"late", b"live"]
+
+
+def test_what_was_sent_again_to_somebody_is_not_for_others(kind: EventType, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(404))
+    factories.subscription(event_type=kind, endpoint=receiver.url("/hook"))
+    publish_bodies(kind, b"true")
+    with working():
+        wait_until_done()
+    address = f"/api/v1/deliveries/{Delivery.objects.get().pk}/resubmit"
+    edited = client_of(factories.subscriber()).post(address, {"body": "false"}, content_type=JSON)
+    assert edited.status_code == 404
+    assert client_of().post(address, {"body": "false"}, content_type=JSON).status_code == 201
+    one = new(kind, receiver)
+    backfill = start_backfill(one)
+    run_backfill(backfill)
+    backfill.refresh_from_db()
+    assert (bodies_of(one), backfill.total) == ([b"true"], 1)
+
+
+def test_what_was_published_again_comes_once(kind: EventType, receiver: Receiver) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    assert client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).status_code == 202
+    one = new(kind, receiver)
+    run_backfill(start_backfill(one))
+    assert bodies_of(one) == [b"1"]
+
+
+@pytest.mark.behaviour("2.14")
+@pytest.mark.parametrize("fields", [{}, {"event_pattern": "Shop.*"}])
+def test_what_it_may_be_about_to_send_is_not_published_again(
+    kind: EventType, receiver: Receiver, fields: dict[str, str]
+) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    one = new(kind, receiver, **fields)
+    backfill = start_backfill(one)
+    assert Subscription.objects.get(pk=one.pk).status == Status.ACTIVE
+    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
+    run_backfill(backfill)
+    assert bodies_of(one) == [b"1"]
+
+
+@pytest.mark.behaviour("2.14")
+def test_of_what_it_sent_no_copy_is_published_again_either(kind: EventType, receiver: Receiver) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    copy = client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON).json()["id"]
+    one = new(kind, receiver)
+    run_backfill(start_backfill(one))
+    assert problem(client_of().post(f"/api/v1/messages/{copy}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
+    assert bodies_of(one) == [b"1"]
+
+
+@pytest.mark.behaviour("2.14")
+def test_what_somebody_got_by_it_is_not_published_again(kind: EventType, receiver: Receiver) -> None:
+    (lost,) = publish_bodies(kind, b"1")
+    one = new(kind, receiver)
+    run_backfill(start_backfill(one))
+    assert problem(client_of().post(f"/api/v1/messages/{lost.id}/resubmit", content_type=JSON)) == (
+        409,
+        "not_resubmittable",
+    )
+    assert Message.objects.count() == 1
+    (explained,) = client_of().get(f"/api/v1/messages/{lost.id}/explanation").json()["subscriptions"]
+    assert (explained["subscription_id"], explained["qualifies"]) == (one.pk, True)
+
+
+def test_it_is_counted_and_given_ids_a_slice_at_a_time(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = publish_numbered(kind, 10)
+    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
+    monkeypatch.setattr(backfill_job, "UNDER_WAY", 0)
+    one = new(kind, receiver)
+    backfill = begin(one.pk, since=None, created_by="test")
+    totals = []
+    while state_of(backfill) == ReplayState.COUNTING:
+        assert not Subscription.objects.get(pk=one.pk).is_sending
+        go_on()
+        backfill.refresh_from_db()
+        totals.append(backfill.total)
+    assert totals == [3, 6, 9, 10]
+    run_backfill(backfill)
+    assert bodies_of(one) == old
+
+
+def test_only_the_oldest_of_very_many_are_counted_for_whoever_waits(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(kind, 10)
+    monkeypatch.setattr(backfill_job, "COUNT_SLICE", 3)
+    monkeypatch.setattr(backfill_job, "MOST_COUNTED", 6)
+    counted = client_of().post(
+        f"/api/v1/subscriptions/{new(kind, receiver).pk}/backfill", {"dry_run": True}, content_type=JSON
+    )
+    assert counted.json() == {"count": 6, "complete": False}
+
+
+def test_many_event_types_are_looked_at_in_the_order_of_publishing(
+    kind: EventType, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds = [factories.event_type(f"Shop.Kind{number}") for number in range(5)]
+    bodies = [publish_bodies(kinds[n % 5 if n > 30 else 0], b"%d" % n) and b"%d" % n for n in range(60)]
+    monkeypatch.setattr(backfill_job, "SLICE", 10)
+    one = factories.subscription(event_pattern="Shop.*", endpoint=receiver.url("/new"), status=Status.INACTIVE)
+    run_backfill(start_backfill(one))
+    assert bodies_of(one) == bodies
+
+
+def test_it_begins_where_the_moment_asked_for_is(kind: EventType) -> None:
+    publish_numbered(kind, 20)
+    messages = [*Message.objects.order_by("id")]
+    then = messages[0].published_at - timedelta(days=3)
+    Message.objects.filter(pk__lte=messages[9].pk).update(published_at=then)
+    assert messages[9].pk <= published_before(then + timedelta(days=1)) < messages[10].pk
+    assert published_before(then - timedelta(days=1)) < messages[0].pk
+    assert published_before(None) == 0
+
+
+def test_a_second_one_is_refused_while_the_first_is_under_way(kind: EventType, receiver: Receiver) -> None:
+    one = new(kind, receiver)
+    begin(one.pk, since=None, created_by="test")
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    assert problem(refused) == (409, "not_inactive")
+
+
+def test_it_is_not_resumed_from_the_moment_it_was_asked_for(kind: EventType, receiver: Receiver) -> None:
+    one = new(kind, receiver)
+    assert client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON).status_code == 200
+    begin(one.pk, since=None, created_by="test")
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/resume", {}, content_type=JSON)
+    assert problem(refused) == (409, "backfilling")
+
+
+def test_a_pause_by_hand_is_ended_by_hand_before_it(kind: EventType, receiver: Receiver) -> None:
+    publish_numbered(kind, 1)
+    one = new(kind, receiver)
+    pause([one.pk], reason="not yet")
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    assert problem(refused) == (409, "still_paused")
+    resume([one.pk])
+    backfill = begin(one.pk, since=None, created_by="test")
+    pause([one.pk], reason="not yet")
+    run_backfill(backfill)
+    one.refresh_from_db()
+    assert (state_of(backfill), one.paused_by, one.status) == (ReplayState.FAILED, PausedBy.HAND, Status.INACTIVE)
+
+
+def test_one_that_was_activated_meanwhile_is_left_alone(kind: EventType, receiver: Receiver) -> None:
+    publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    backfill = begin(one.pk, since=None, created_by="test")
+    activate(one)
+    publish_bodies(kind, b"live")
+    run_backfill(backfill)
+    one.refresh_from_db()
+    assert (state_of(backfill), one.status, one.is_sending) == (ReplayState.FAILED, Status.ACTIVE, True)
+    assert bodies_of(one) == [b"live"]
+
+
+def test_what_was_ended_is_tried_again_as_if_it_had_never_been(kind: EventType, receiver: Receiver) -> None:
+    old = publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    ended = start_backfill(one)
+    publish_bodies(kind, b"live")
+    while state_of(ended) != ReplayState.FILING:
+        go_on()
+    go_on()
+    cancel(ended.pk, reason="unwanted")
+    run_backfill(ended)
+    assert statuses(one) == ["CANCELLED"] * 4
+    run_backfill(start_backfill(one))
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/new") == [*old, b"live"]
+    inactivate(one)
+    refused = client_of().post(f"/api/v1/subscriptions/{one.pk}/backfill", {}, content_type=JSON)
+    assert problem(refused) == (409, "not_new")
+
+
+def test_whoever_published_while_it_was_ended_is_waited_for_too(
+    kind: EventType, receiver: Receiver, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    ended = start_backfill(one)
+    while state_of(ended) != ReplayState.FILING:
+        go_on()
+    elsewhere.execute(
+        "INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)"
+        " SELECT max(id), %s, %s, 'PENDING', 4 FROM delivery_message",
+        [line_of(one.subscriber).pk, one.pk],
+    )
+    cancel(ended.pk, reason="unwanted")
+    for _ in range(5):
+        go_on()
+    assert state_of(ended) == ReplayState.CANCELLING
+    elsewhere.commit()
+    run_backfill(ended)
+    assert statuses(one) == ["CANCELLED"]
+
+
+def test_whoever_activates_it_before_all_is_cancelled_gets_what_is_published_since_alone(
+    kind: EventType, receiver: Receiver
+) -> None:
+    publish_numbered(kind, 3)
+    one = new(kind, receiver)
+    ended = start_backfill(one)
+    while state_of(ended) != ReplayState.FILING:
+        go_on()
+    go_on()
+    cancel(ended.pk, reason="unwanted")
+    activate(one)
+    publish_bodies(kind, b"since")
+    with working():
+        while Replay.objects.filter(pk=ended.pk, finished_at=None).exists():
+            go_on()
+        wait_until_done()
+    one.refresh_from_db()
+    assert (state_of(ended), one.status, one.is_sending) == (ReplayState.CANCELLED, Status.ACTIVE, True)
+    assert receiver.bodies("/new") == [b"since"]
+
+
+@pytest.mark.behaviour("1.8")
+def test_its_subscription_is_not_deleted_under_it(kind: EventType, receiver: Receiver) -> None:
+    one = new(kind, receiver)
+    backfill = begin(one.pk, since=None, created_by="test")
+    address = f"/api/v1/subscriptions/{one.pk}"
+    refused = client_of().delete(address, headers={"If-Match": "*"})
+    assert (problem(refused), "under way" in refused.json()["detail"]) == ((409, "still_in_use"), True)
+    cancel(backfill.pk, reason="unwanted")
+    assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204

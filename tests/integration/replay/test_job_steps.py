@@ -1,0 +1,194 @@
+"""The steps of a replay, and what each reads."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.db import Error, connection
+from django.db.models.functions import Now
+
+from delivery.maintenance.partitions import first_id, open_days, today
+from delivery.maintenance.retention import drop_past_days
+from delivery.models import Delivery, Replay, ReplayState
+from delivery.replay import job_steps, replay_job
+from delivery.replay.replay_job import MatchedDelivery, begin, count, go_on
+from subscriptions.models import Subscription
+from tests.support import factories
+from tests.support.api import EVENT, client_of, problem
+from tests.support.receiver import Receiver
+from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
+
+pytestmark = pytest.mark.behaviour("5.8")
+
+KEEP_DAYS = 3
+
+
+@pytest.fixture
+def shop(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+def test_it_is_counted_a_slice_at_a_time(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 25)
+    monkeypatch.setattr(replay_job, "COUNT_SLICE", 10)
+    replay = begin(of(shop), pace=None, subscription_id=None, created_by="test")
+    totals = []
+    while Replay.objects.filter(state=ReplayState.COUNTING).exists():
+        go_on()
+        replay.refresh_from_db()
+        totals.append(replay.total)
+    assert (totals, repeated()) == ([10, 20, 25], [])
+    monkeypatch.setattr(replay_job, "MOST_COUNTED", 20)
+    assert count(of(shop)) == ({"REJECTED": 20}, False)
+
+
+def test_what_is_not_wanted_costs_nothing_of_its_pace(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 20)
+    Delivery.objects.update(created_at=Now() - dt.timedelta(hours=5))
+    wanted = ended(shop, receiver, 4)[20:]
+    monkeypatch.setattr(replay_job, "SLICE", 5)
+    start_replay(of(shop, begin=dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)), pace=1)
+    Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
+    run_replays()
+    assert repeated() == [one.pk for one in wanted[:2]]
+
+
+def test_a_slow_one_looks_not_far_ahead(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 30)
+    looked_at: list[int] = []
+    real_next_of = replay_job.next_of
+
+    def next_of(*arguments: Any, **options: Any) -> list[MatchedDelivery]:
+        met = real_next_of(*arguments, **options)
+        looked_at.append(len(met))
+        return met
+
+    monkeypatch.setattr(replay_job, "next_of", next_of)
+    monkeypatch.setattr(replay_job, "LOOK_AHEAD", 1)
+    start_replay(of(shop), pace=1)
+    Replay.objects.update(sliced_at=Now() - dt.timedelta(hours=1))
+    assert go_on() == 1
+    assert (looked_at, repeated()) == ([10], [one.pk for one in old[:2]])
+
+
+def test_a_pace_is_never_ahead_of_its_time(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 30)
+    replay = start_replay(of(shop), pace=50)
+    began = replay.sliced_at
+    assert began
+    while len(repeated()) < 30:
+        go_on()
+        replay.refresh_from_db()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            (now,) = cursor.fetchone()
+        assert replay.sliced_at
+        assert began + dt.timedelta(seconds=len(repeated()) / 50) <= replay.sliced_at <= now
+
+
+def test_one_that_fails_goes_behind_the_others_and_ends_after_some_tries(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 3)
+    bad, good = (
+        begin(of(shop, statuses=[status]), pace=None, subscription_id=None, created_by="test")
+        for status in ("REJECTED", "FAILED")
+    )
+    Replay.objects.update(state=ReplayState.RUNNING, sliced_at=Now())
+    Replay.objects.filter(pk=bad.pk).update(updated_at=Now() - dt.timedelta(hours=1))
+    with monkeypatch.context() as broken:
+        broken.setattr(replay_job, "MOVE", "SELECT 1 / (%(filed)s - 3), %(id)s")
+        with pytest.raises(Error):
+            go_on()
+        assert Replay.objects.get(pk=bad.pk).reason == "it failed: division by zero"
+        assert go_on() == 1, "the other has its turn"
+        Replay.objects.filter(pk=good.pk).update(state=ReplayState.DONE, finished_at=Now())
+        for _ in range(job_steps.TRIES - 1):
+            some_time_later()
+            with pytest.raises(Error):
+                go_on()
+        some_time_later()
+        assert go_on() == 0
+    bad.refresh_from_db()
+    assert (bad.state, bad.reason) == (ReplayState.FAILED, "it failed 10 times: division by zero")
+    assert (repeated(), len(old)) == ([], 3)
+
+
+def test_one_that_gets_on_has_not_failed(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 3)
+    replay = start_replay(of(shop))
+    with monkeypatch.context() as broken:
+        broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
+        with pytest.raises(Error):
+            go_on()
+    some_time_later()
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.failures, replay.reason) == (ReplayState.DONE, 3, 0, "")
+
+
+def test_one_that_has_just_failed_again_waits(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 1)
+    start_replay(of(shop))
+    Replay.objects.update(failures=job_steps.TRIES - 1, updated_at=Now())
+    assert (go_on(), repeated()) == (0, [])
+    some_time_later()
+    run_replays()
+    assert len(repeated()) == 1
+
+
+def test_what_fails_of_something_else_than_the_database_is_noted_and_holds_up_no_other(
+    shop: Subscription, receiver: Receiver
+) -> None:
+    ended(shop, receiver, 3)
+    bad, good = (begin(of(shop), pace=None, subscription_id=None, created_by="test") for _ in range(2))
+    Replay.objects.update(state=ReplayState.RUNNING, sliced_at=Now())
+    Replay.objects.filter(pk=bad.pk).update(selection={}, updated_at=Now() - dt.timedelta(hours=1))
+    with pytest.raises(KeyError):
+        go_on()
+    assert go_on() == 1
+    assert len(repeated()) == 3
+    for replay in (bad, good):
+        replay.refresh_from_db()
+    assert (bad.failures, bad.reason, good.filed) == (1, "it failed: 'from'", 3)
+
+
+@pytest.mark.behaviour("11.4")
+def test_a_day_that_is_dropped_between_two_slices_is_said(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = today() - dt.timedelta(days=KEEP_DAYS + 2)
+    for days in range(KEEP_DAYS + 3):
+        open_days(past + dt.timedelta(days=days), ahead=7)
+    old = ended(shop, receiver, 6)
+    gone = [one.pk for one in old[2:4]]
+    for number, pk in enumerate(gone):
+        new = first_id(past) + number
+        Delivery.objects.filter(pk=pk).update(closed_on=past, id=new)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
+    replay = start_replay(of(shop))
+    assert replay.total == 6
+    assert past in drop_past_days(today(), keep_days=KEEP_DAYS)
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.skipped, replay.reason[:1]) == (ReplayState.DONE, 4, 0, "2")
+
+
+@pytest.mark.behaviour("1.8")
+def test_its_subscription_is_not_deleted_under_it(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 1)
+    replay = begin(of(shop), pace=None, subscription_id=shop.pk, created_by="test")
+    address = f"/api/v1/subscriptions/{shop.pk}"
+    assert problem(client_of().delete(address, headers={"If-Match": "*"})) == (409, "still_in_use")
+    replay_job.cancel(replay.pk, reason="unwanted")
+    assert client_of().delete(address, headers={"If-Match": "*"}).status_code == 204

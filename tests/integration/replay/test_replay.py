@@ -1,0 +1,408 @@
+"""Replays: which deliveries, in what order, how fast, and what they leave out (contract 5.8)."""
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import Error
+from django.db.models.functions import Now
+from django.utils import timezone
+
+from broker_project.core.db import forget_connection
+from delivery.maintenance import periodic
+from delivery.maintenance.maintainer import maintain
+from delivery.models import Callback, Delivery, Message, Replay, ReplayState, VolatileCount
+from delivery.operations import cancel_deliveries_of
+from delivery.replay import replay_job
+from delivery.replay.eligibility import REPLAYABLE
+from delivery.replay.replay_job import ReplayFinished, begin, cancel, count, go_on
+from delivery.replay.resubmit import Edit, NotResubmittable, resubmit
+from subscriptions.models import EventKind, Subscription
+from tests.support import factories
+from tests.support.api import EVENT, JSON, client_of, problem
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.replays import ended, of, repeated, run_replays, some_time_later, start_replay
+from tests.support.worker import SENDERS, inactivate, publish_bodies, statuses, unfinished, wait_until_done, working
+
+pytestmark = pytest.mark.behaviour("5.8")
+
+Group = tuple[Delivery, Delivery]
+
+
+@pytest.fixture
+def shop(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+def test_all_that_came_to_nothing_is_made_again_in_its_order(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 20)
+    assert count(of(shop)).by_status == {"REJECTED": 20}
+    replay = start_replay(of(shop))
+    assert (replay.total, repeated()) == (20, [])
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.skipped, replay.reason) == (ReplayState.DONE, 20, 0, "")
+    assert repeated() == [one.pk for one in old]
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b"%d" % n for n in range(20)] * 2
+    assert [one.sequence for one in receiver.of("/hook")] == [*range(1, 41)]
+    assert statuses(shop) == ["REJECTED"] * 20 + ["DELIVERED"] * 20
+
+
+def test_what_was_delivered_is_made_again_if_asked_for(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 3, 200)
+    start_replay(of(shop))
+    run_replays()
+    assert repeated() == []
+    start_replay(of(shop, statuses=REPLAYABLE))
+    run_replays()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_what_it_makes_itself_is_no_part_of_it(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 3)
+    receiver.on("/hook", answer(404))
+    monkeypatch.setattr(replay_job, "SLICE", 2)
+    start_replay(of(shop))
+    go_on()
+    monkeypatch.setattr(periodic, "CHORES", {})  # nobody else goes on with it
+    with working():
+        wait_until_done()
+    assert statuses(shop) == ["REJECTED"] * 5
+    run_replays()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_several_subscriptions_are_made_again_in_the_order_of_publishing(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/hook"))
+    ended(shop, receiver, 10)
+    monkeypatch.setattr(replay_job, "SLICE", 3)
+    start_replay(of(shop, other))
+    run_replays()
+    assert len(repeated()) == 20
+    assert repeated() == sorted(one for one in repeated() if one)
+
+
+def test_only_what_was_asked_for_is_made_again(shop: Subscription, receiver: Receiver) -> None:
+    everything = factories.subscription(shop.subscriber, event_pattern="Shop.*", endpoint=receiver.url("/hook"))
+    cart = factories.event_type("Shop.Cart")
+    ended(shop, receiver, 2)
+    receiver.on("/hook", answer(404))
+    publish_bodies(cart, b"cart")
+    with working():
+        wait_until_done()
+    stranger = factories.subscription(event_type=shop.event_type)
+    both = (shop, everything)
+    assert count(of(*both)).total == 5
+    assert count(of(*both, event_type_id=cart.pk)).total == 1
+    assert count(of(*both, event_type_id=shop.event_type_id)).total == 4
+    assert count(of(*both, statuses=["FAILED"])).by_status == {}
+    assert count(of(stranger)).total == 0
+    now = datetime.now(UTC)
+    day = timedelta(days=1)
+    assert [count(of(*both, begin=now + n * day)).total for n in (-1, 1)] == [5, 0]
+    assert [count(of(*both, end=now + n * day)).total for n in (-1, 1)] == [0, 5]
+    start_replay(of(*both, event_type_id=cart.pk))
+    run_replays()
+    assert [one.subscription_id for one in Delivery.objects.filter(replay_id__isnull=False)] == [everything.pk]
+
+
+def test_what_cannot_be_sent_is_passed_over_and_counted(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 4)
+    idle = factories.subscription(shop.subscriber, shop.event_type, receiver.url("/idle"))
+    receiver.on("/idle", answer(404))
+    publish_bodies(shop.event_type, b"5")
+    with working():
+        wait_until_done()
+    inactivate(idle)
+    Message.objects.filter(pk=old[1].message_id or 0).delete()
+    replay = start_replay(of(shop, idle))
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.total, replay.filed, replay.skipped) == (5, 3, 2)
+
+
+def test_a_queue_delivery_that_another_endpoint_took_is_not_done_twice(storage: None, receiver: Receiver) -> None:
+    queue = factories.event_type(kind=EventKind.QUEUE)
+    one, two = (factories.subscription(event_type=queue, endpoint=receiver.url(f"/{n}")) for n in (1, 2))
+    receiver.on("/1", answer(404))
+    receiver.on("/2", answer(404), answer(200))
+    publish_bodies(queue, b"1", b"2", b"3")
+    with working():
+        wait_until_done()
+    ends = Counter([*statuses(one), *statuses(two)])
+    assert ends["DELIVERED"] == 2
+    refused = Message.objects.exclude(pk__in=Delivery.objects.filter(status="DELIVERED").values("message")).get()
+    replay = start_replay(of(one, two))
+    run_replays()
+    replay.refresh_from_db()
+    made = Delivery.objects.filter(replay_id=replay.pk)
+    assert [*made.values_list("message", flat=True)] == [refused.pk], "one endpoint is asked for it, not both"
+    assert (replay.filed, replay.skipped) == (1, ends["REJECTED"] - 1)
+
+
+def test_a_slice_that_fails_halfway_leaves_neither_a_gap_nor_a_double(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 10)
+    replay = start_replay(of(shop))
+    monkeypatch.setattr(replay_job, "SLICE", 4)
+    for _ in range(2):
+        go_on()
+        with monkeypatch.context() as broken:
+            # The last statement of the slice: its deliveries have been made by then.
+            broken.setattr(replay_job, "MOVE", "SELECT 1 / 0, %(id)s")
+            with pytest.raises(Error):
+                go_on()
+        some_time_later()
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed) == (ReplayState.DONE, 10)
+    assert repeated() == [one.pk for one in old]
+
+
+def test_several_workers_share_a_replay_and_keep_its_order(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 60)
+    monkeypatch.setattr(replay_job, "SLICE", 2)
+    replay = start_replay(of(shop))
+
+    def work() -> None:
+        try:
+            while Replay.objects.filter(pk=replay.pk, finished_at=None).exists():
+                go_on()
+        finally:
+            forget_connection()
+
+    with ThreadPoolExecutor(4) as threads:
+        for working_on_it in [threads.submit(work) for _ in range(4)]:
+            working_on_it.result()
+    assert repeated() == [one.pk for one in old]
+
+
+def test_a_pace_is_kept_and_what_stood_still_for_long_is_not_made_up_for(
+    shop: Subscription, receiver: Receiver
+) -> None:
+    ended(shop, receiver, 25)
+    replay = start_replay(of(shop), pace=5)
+    for made in (10, 20):
+        Replay.objects.update(sliced_at=Now() - timedelta(hours=1))
+        began = timezone.now()
+        go_on()
+        assert len(repeated()) == made, "two seconds are made up for, and no more"
+        replay.refresh_from_db()
+        assert replay.sliced_at
+        assert began <= replay.sliced_at <= timezone.now(), "what they were worth is used up"
+    Replay.objects.update(sliced_at=Now() + timedelta(hours=1))
+    assert (go_on(), len(repeated())) == (0, 20)
+
+
+def test_cancelling_ends_it_and_leaves_what_is_made(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(shop, receiver, 10)
+    monkeypatch.setattr(replay_job, "SLICE", 4)
+    replay = start_replay(of(shop))
+    go_on()
+    for _ in range(2):
+        cancel(replay.pk, reason="unwanted")
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.state, replay.filed, replay.reason, unfinished()) == (ReplayState.CANCELLED, 4, "unwanted", 4)
+    cancel_deliveries_of(shop.pk, reason="unwanted")
+    done = start_replay(of(shop))
+    run_replays()
+    with pytest.raises(ReplayFinished, match="DONE"):
+        cancel(done.pk, reason="too late")
+
+
+def test_workers_do_it_by_themselves(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 5)
+    replay = start_replay(of(shop))
+    with working():
+        wait_until_replayed(replay)
+        wait_until_done()
+    assert len(receiver.of("/hook")) == 10
+
+
+def wait_until_replayed(replay: Replay) -> None:
+    wait_until(lambda: Replay.objects.filter(pk=replay.pk, state=ReplayState.DONE).exists())
+
+
+@pytest.mark.behaviour("11.4")
+def test_what_ended_is_forgotten_with_the_deliveries_of_its_time(shop: Subscription) -> None:
+    ended_ago = {"old": 15, "recent": 13}
+    for name, days in ended_ago.items():
+        one = start_replay(of(shop))
+        at = Now() - timedelta(days=days)
+        Replay.objects.filter(pk=one.pk).update(state=ReplayState.DONE, finished_at=at, created_by=name)
+        VolatileCount.objects.create(
+            hour=timezone.now() - timedelta(days=days),
+            event_type_id=shop.event_type_id or 0,
+            accepted=days,
+        )
+    running = start_replay(of(shop))
+    Replay.objects.filter(pk=running.pk).update(created_at=Now() - timedelta(days=99), created_by="running")
+    maintain(keep_days=14)
+    assert {*Replay.objects.values_list("created_by", flat=True)} == {"recent", "running"}
+    assert [one.accepted for one in VolatileCount.objects.all()] == [13]
+
+
+def again(delivery: Delivery, body: bytes | None = None) -> Delivery:
+    made = resubmit(delivery.pk, edit=Edit(body) if body else None, most_bytes=1_000, senders=SENDERS)
+    return Delivery.objects.get(pk=made)
+
+
+def test_one_that_fails_does_not_double_the_next(shop: Subscription, receiver: Receiver) -> None:
+    old = ended(shop, receiver, 3)
+    receiver.on("/hook", answer(404))
+    for _ in range(3):
+        assert start_replay(of(shop)).total == 3
+        run_replays()
+        with working():
+            wait_until_done()
+    assert len(repeated()) == 9
+    receiver.on("/hook", answer(200))
+    start_replay(of(shop))
+    run_replays()
+    with working():
+        wait_until_done()
+    assert statuses(shop) == ["REJECTED"] * 12 + ["DELIVERED"] * 3
+    assert count(of(shop)).total == 0, "each was taken in the end"
+    assert len({one.delivery_id for one in receiver.of("/hook")}) == 3 + 12
+    assert Delivery.objects.filter(pk__in=[one.pk for one in old], status="REJECTED").count() == 3
+
+
+def test_one_that_was_corrected_by_hand_is_not_sent_as_it_was(shop: Subscription, receiver: Receiver) -> None:
+    first, second = ended(shop, receiver, 2)
+    again(first, b"10")
+    start_replay(of(shop))
+    run_replays()
+    assert repeated() == [second.pk]
+
+
+def test_two_at_once_share_what_there_is(
+    shop: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = ended(shop, receiver, 40)
+    monkeypatch.setattr("delivery.replay.replay_job.SLICE", 3)
+    replays = [start_replay(of(shop)) for _ in range(2)]
+
+    def work() -> None:
+        try:
+            while Replay.objects.filter(finished_at=None).exists():
+                go_on()
+        finally:
+            forget_connection()
+
+    with ThreadPoolExecutor(4) as threads:
+        for working_on_it in [threads.submit(work) for _ in range(4)]:
+            working_on_it.result()
+    assert sorted(one or 0 for one in repeated()) == [one.pk for one in old]
+    done = [*Replay.objects.filter(pk__in=[one.pk for one in replays])]
+    assert sum(one.filed for one in done) == 40
+    assert any("made again by somebody" in one.reason for one in done)
+
+
+@pytest.fixture
+def refused(storage: None, receiver: Receiver) -> Group:
+    """Return the deliveries of a QUEUE job that neither of its two endpoints would have."""
+    queue = factories.event_type("Shop.Job", kind=EventKind.QUEUE)
+    for path in ("/1", "/2"):
+        factories.subscription(event_type=queue, endpoint=receiver.url(path))
+        receiver.on(path, answer(404), answer(200))
+    publish_bodies(queue, b"1", callback_url=receiver.url("/reply"))
+    with working():
+        wait_until_done()
+    first, second = Delivery.objects.filter(group_id__isnull=False).order_by("id")
+    return first, second
+
+
+def of_one(delivery: Delivery) -> Any:
+    assert delivery.subscription
+    return of(delivery.subscription)
+
+
+@pytest.mark.behaviour("6.4")
+def test_a_job_that_is_asked_for_again_has_one_taker(refused: Group, receiver: Receiver) -> None:
+    first, second = refused
+    repeats = again(first)
+    with pytest.raises(NotResubmittable, match="still to be asked"):
+        again(second)
+    with working():
+        wait_until_done()
+    assert Delivery.objects.get(pk=repeats.pk).status == "DELIVERED"
+    with pytest.raises(NotResubmittable, match="took the message"):
+        again(second)
+    answered = client_of().post(f"/api/v1/deliveries/{second.pk}/resubmit", {}, content_type=JSON)
+    assert problem(answered) == (409, "not_resubmittable")
+
+
+@pytest.mark.behaviour("6.4")
+def test_that_the_job_was_asked_for_with_another_body_changes_nothing(refused: Group) -> None:
+    first, second = refused
+    again(first, b"2")
+    with pytest.raises(NotResubmittable, match="still to be asked"):
+        again(second)
+    start_replay(of_one(second))
+    run_replays()
+    assert repeated() == []
+
+
+@pytest.mark.behaviour("6.4")
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_two_replays_of_one_job_have_one_taker(refused: Group, *, is_taken: bool) -> None:
+    first, second = refused
+    start_replay(of_one(first))
+    run_replays()
+    if is_taken:
+        deliver()
+    other = start_replay(of_one(second))
+    run_replays()
+    other.refresh_from_db()
+    assert (repeated(), other.total, other.filed, other.skipped) == ([first.pk], 1, 0, 1)
+
+
+def deliver() -> None:
+    with working():
+        wait_until_done()
+
+
+@pytest.mark.behaviour("6.4")
+def test_once_the_one_asked_again_has_refused_another_is_asked_and_still_replied_for(
+    refused: Group, receiver: Receiver
+) -> None:
+    first, second = refused
+    receiver.on("/1", answer(404))
+    receiver.on("/2", answer(404))
+    repeats = again(first)
+    deliver()
+    assert Callback.objects.get().group_id == repeats.pk
+    last = again(second)
+    assert Callback.objects.get().group_id == last.pk
+    deliver()
+    both = of(*Subscription.objects.order_by("pk"))
+    replay = start_replay(both)
+    run_replays()
+    replay.refresh_from_db()
+    assert (replay.total, replay.filed, replay.skipped) == (2, 1, 1), "one is asked, in the place of both"
+
+
+def test_what_answers_whoever_waits_is_not_replayed(shop: Subscription, receiver: Receiver) -> None:
+    ended(shop, receiver, 2)
+    asked = factories.subscription(
+        shop.subscriber, factories.event_type("Shop.Ask", kind=EventKind.SYNC), receiver.url("/ask")
+    )
+    both = client_of().post("/api/v1/replays", {"subscriber": "shop"}, content_type=JSON)
+    assert both.json()["selection"]["subscriptions"] == [shop.pk]
+    alone = client_of().post("/api/v1/replays", {"subscription": asked.pk}, content_type=JSON)
+    assert problem(alone) == (400, "invalid")
+    assert begin(of(shop), pace=None, subscription_id=None, created_by="").state == "COUNTING"

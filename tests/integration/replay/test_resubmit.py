@@ -1,0 +1,253 @@
+"""Resubmit a delivery, and publish a message again (contract 2.14, 5.8)."""
+
+import base64
+import contextlib
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import transaction
+from django.test import Client
+
+from delivery.maintenance.partitions import leaf_of, today
+from delivery.models import Delivery, Lane, Message, QueueGroup
+from delivery.publish.errors import PayloadTooLarge
+from delivery.replay.resubmit import Edit, NoLongerKept, resubmit
+from subscriptions.models import EventKind, Subscription
+from tests.support import factories
+from tests.support.api import EVENT, JSON, client_of, problem, publish
+from tests.support.receiver import Receiver, answer
+from tests.support.worker import SENDERS, inactivate, publish_bodies, statuses, wait_until_done, working
+
+LIST = "/api/v1/deliveries"
+MOST = 1_000_000
+
+
+@pytest.fixture
+def shop(storage: None, receiver: Receiver) -> Subscription:
+    return factories.subscription(factories.subscriber("shop"), factories.event_type(EVENT), receiver.url("/hook"))
+
+
+@pytest.fixture
+def rejected(shop: Subscription, receiver: Receiver) -> Delivery:
+    """One that the endpoint would not have; whatever comes next it takes."""
+    receiver.on("/hook", answer(404), answer(200))
+    publish_bodies(shop.event_type, b'{"n": 1}')
+    with working():
+        wait_until_done()
+    return Delivery.objects.get()
+
+
+def post_resubmit(client: Client, delivery: Delivery, **edit: Any) -> Any:
+    return client.post(f"{LIST}/{delivery.pk}/resubmit", edit, content_type=JSON)
+
+
+def everything_of(delivery: Delivery) -> dict[str, Any]:
+    return {**Delivery.objects.filter(pk=delivery.pk).values().get()}
+
+
+@pytest.mark.behaviour("5.8")
+def test_it_is_sent_again_as_a_new_delivery_that_names_the_old_one(
+    rejected: Delivery, shop: Subscription, receiver: Receiver
+) -> None:
+    old = everything_of(rejected)
+    answered = post_resubmit(client_of(shop.subscriber), rejected)
+    assert (answered.status_code, answered.json()["status"]) == (201, "PENDING")
+    new = Delivery.objects.get(pk=answered.json()["id"])
+    assert answered["Location"] == f"{LIST}/{new.pk}"
+    assert (new.resubmit_of, new.message_id, new.subscription_id) == (rejected.pk, rejected.message_id, shop.pk)
+    with working():
+        wait_until_done()
+    assert [one.body for one in receiver.of("/hook")] == [b'{"n": 1}'] * 2
+    assert [one.delivery_id for one in receiver.of("/hook")] == [rejected.pk, new.pk]
+    assert [one.sequence for one in receiver.of("/hook")] == [1, 2]
+    assert (everything_of(rejected), statuses(shop)) == (old, ["REJECTED", "DELIVERED"])
+    assert Delivery.objects.get(pk=new.pk).resubmit_of == rejected.pk
+
+
+@pytest.mark.behaviour("5.8")
+def test_it_goes_behind_what_waits(rejected: Delivery, shop: Subscription, receiver: Receiver) -> None:
+    publish_bodies(shop.event_type, b"2")
+    post_resubmit(client_of(), rejected)
+    publish_bodies(shop.event_type, b"3")
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook")[1:] == [b"2", b'{"n": 1}', b"3"]
+
+
+@pytest.mark.behaviour("5.8")
+def test_two_resubmits_are_two_deliveries(rejected: Delivery, receiver: Receiver) -> None:
+    first, second = (post_resubmit(client_of(), rejected).json()["id"] for _ in range(2))
+    assert first != second
+    with working():
+        wait_until_done()
+    assert len(receiver.of("/hook")) == 3
+
+
+@pytest.mark.behaviour("5.8")
+def test_an_edited_body_is_sent_and_stored_as_a_message_of_its_own(rejected: Delivery, receiver: Receiver) -> None:
+    answered = post_resubmit(client_of(), rejected, body='{"n": 2.0}')
+    assert answered.status_code == 201
+    copy = Message.objects.get(pk=answered.json()["message_id"])
+    assert (copy.copy_of, bytes(copy.body), copy.size, copy.publisher_id) == (
+        rejected.message_id,
+        b'{"n": 2.0}',
+        10,
+        None,
+    )
+    assert bytes(Message.objects.earliest("id").body) == b'{"n": 1}'
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/hook") == [b'{"n": 1}', b'{"n": 2.0}']
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("specversion", ["1.0", None])
+def test_an_edited_cloud_event_is_another_event(
+    shop: Subscription, receiver: Receiver, specversion: str | None
+) -> None:
+    receiver.on("/hook", answer(404), answer(404), answer(200))
+    version = {"ce-specversion": specversion} if specversion else {}
+    publish(client_of(), b"1", **version, ce_id="caf%C3%A9", ce_source="/till", ce_type=EVENT)
+    with working():
+        wait_until_done()
+        post_resubmit(client_of(), Delivery.objects.get())
+        wait_until_done()
+        post_resubmit(client_of(), Delivery.objects.latest("id"), body="2")
+        wait_until_done()
+    copy = Message.objects.latest("id")
+    same, edited = "caf%C3%A9", f"caf%C3%A9~{copy.pk}" if specversion else "caf%C3%A9"
+    assert [request.headers["ce-id"] for request in receiver.of("/hook")] == [same, same, edited]
+    assert {request.headers["ce-source"] for request in receiver.of("/hook")} == {"/till"}
+
+
+def test_an_edited_body_may_be_of_another_content_type(shop: Subscription, receiver: Receiver) -> None:
+    receiver.on("/hook", answer(404), answer(200))
+    publish_bodies(shop.event_type, b"1", headers=[("content-type", "application/json"), ("X-Trace", "t")])
+    with working():
+        wait_until_done()
+        edit = {"body_base64": base64.b64encode(b"2").decode(), "content_type": "application/json; v=2"}
+        assert post_resubmit(client_of(), Delivery.objects.get(), **edit).status_code == 201
+        wait_until_done()
+    last = receiver.of("/hook")[-1]
+    assert (last.body, last.headers["content-type"], last.headers["x-trace"]) == (b"2", "application/json; v=2", "t")
+
+
+@pytest.mark.behaviour("5.8")
+@pytest.mark.parametrize(
+    ("edit", "answered"),
+    [
+        ({"body": "{"}, (400, "malformed_payload")),
+        ({"body": '{"n": "one"}'}, (422, "schema_violated")),
+        ({"body": "1", "content_type": "text/plain"}, (415, "unsuitable_content_type")),
+        ({"body": "1", "body_base64": "MQ=="}, (400, "invalid")),
+        ({"body_base64": "%"}, (400, "invalid")),
+        ({"content_type": "application/json"}, (400, "invalid")),
+        ({"body": 1}, (400, "invalid")),
+        ({"bodies": "1"}, (400, "invalid")),
+    ],
+)
+def test_an_edited_body_is_judged_like_a_publish(
+    rejected: Delivery, shop: Subscription, edit: dict[str, Any], answered: tuple[int, str]
+) -> None:
+    assert shop.event_type
+    shop.event_type.schema = {"properties": {"n": {"type": "integer"}}}
+    shop.event_type.save()
+    assert problem(post_resubmit(client_of(), rejected, **edit)) == answered
+    assert (Delivery.objects.count(), Message.objects.count()) == (1, 1)
+
+
+@pytest.mark.behaviour("5.8")
+def test_a_body_that_is_too_large_is_refused(rejected: Delivery) -> None:
+    for body in (b'"1234567"', b'"12345678"'):
+        with contextlib.suppress(PayloadTooLarge):
+            resubmit(rejected.pk, edit=Edit(body), most_bytes=9, senders=SENDERS)
+    assert [bytes(one.body) for one in Message.objects.order_by("id")] == [b'{"n": 1}', b'"1234567"']
+
+
+@pytest.mark.behaviour("5.8")
+def test_what_is_not_over_or_has_been_taken_is_refused(shop: Subscription) -> None:
+    publish_bodies(shop.event_type, b"1")
+    waiting = Delivery.objects.get()
+    refused = post_resubmit(client_of(), waiting)
+    assert problem(refused) == (409, "not_resubmittable")
+    assert refused.json()["detail"].startswith("It is PENDING, and will be sent. Wait for that, or cancel all")
+    with working():
+        wait_until_done()
+    assert "a replay sends it again" in post_resubmit(client_of(), waiting).json()["detail"]
+
+
+@pytest.mark.behaviour("1.6", "5.8")
+@pytest.mark.parametrize("whole", [True, False])
+def test_nothing_is_made_for_whoever_is_inactive(rejected: Delivery, shop: Subscription, whole: bool) -> None:
+    inactivate(shop.subscriber if whole else shop)
+    refused = post_resubmit(client_of(), rejected)
+    assert (problem(refused), Delivery.objects.count()) == ((409, "not_resubmittable"), 1)
+    assert "INACTIVE: activate that first" in refused.json()["detail"]
+
+
+@pytest.mark.behaviour("5.8")
+def test_what_belongs_to_a_deleted_subscription_is_refused(rejected: Delivery, shop: Subscription) -> None:
+    shop.delete()
+    assert "deleted" in post_resubmit(client_of(), rejected).json()["detail"]
+
+
+@pytest.mark.behaviour("5.8", "11.4")
+def test_what_is_no_longer_kept_is_gone(rejected: Delivery) -> None:
+    Message.objects.all().delete()
+    assert problem(post_resubmit(client_of(), rejected)) == (410, "no_longer_kept")
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_whose_it_is_may_send_it_again(rejected: Delivery) -> None:
+    assert post_resubmit(client_of(factories.subscriber()), rejected).status_code == 404
+    assert post_resubmit(client_of(factories.publisher()), rejected).status_code == 403
+    assert post_resubmit(Client(), rejected).status_code == 401
+    assert Delivery.objects.count() == 1
+
+
+@pytest.mark.behaviour("5.8", "11.4")
+def test_the_day_of_its_message_is_not_dropped_meanwhile(
+    rejected: Delivery, elsewhere: "psycopg.Connection[Any]"
+) -> None:
+    elsewhere.execute("SET lock_timeout = '50ms'")
+    elsewhere.commit()
+    with transaction.atomic():
+        resubmit(rejected.pk, edit=None, most_bytes=MOST, senders=SENDERS)
+        # As whoever drops a day does, and whoever deletes the row alone.
+        for statement in (
+            b"LOCK TABLE ONLY %s IN EXCLUSIVE MODE" % leaf_of("delivery_message", today()).encode(),
+            b"DELETE FROM delivery_message",
+        ):
+            with pytest.raises(psycopg.errors.LockNotAvailable):
+                elsewhere.execute(statement)
+            elsewhere.rollback()
+
+
+@pytest.mark.behaviour("5.8")
+def test_what_fails_leaves_no_copy_behind(rejected: Delivery, shop: Subscription) -> None:
+    Message.objects.all().delete()
+    with pytest.raises(NoLongerKept):
+        resubmit(rejected.pk, edit=Edit(b"2"), most_bytes=MOST, senders=SENDERS)
+    assert not Message.objects.exists()
+
+
+@pytest.mark.behaviour("5.8", "6.3")
+def test_one_of_a_queue_is_a_group_by_itself(storage: None, receiver: Receiver) -> None:
+    queue = factories.event_type(kind=EventKind.QUEUE)
+    asked = factories.subscription(event_type=queue, endpoint=receiver.url("/job"))
+    receiver.on("/job", answer(404), answer(200))
+    publish_bodies(queue, b"1")
+    with working():
+        wait_until_done()
+    old = Delivery.objects.get()
+    new_id = post_resubmit(client_of(), old).json()["id"]
+    new, group = Delivery.objects.get(pk=new_id), QueueGroup.objects.get()
+    assert (new.group_id, group.pk, group.delivery_ids) == (new_id, new_id, [new_id])
+    assert new.line
+    assert new.line.lane == Lane.QUEUE
+    with working():
+        wait_until_done()
+    assert (statuses(asked), QueueGroup.objects.exists()) == (["REJECTED", "DELIVERED"], False)
+    assert receiver.bodies("/job") == [b"1", b"1"]

@@ -1,0 +1,1 @@
+"""The web process: health, browser headers, uploads, signals."""

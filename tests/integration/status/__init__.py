@@ -1,0 +1,1 @@
+"""How things stand: lines, queues, deliveries, dead letters, explanations."""

@@ -1,0 +1,172 @@
+"""What came to nothing, in one place: over the API, in the admin, and along an index (behaviour 5.3)."""
+
+import json
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from delivery.models import Message
+from delivery.status.dead_letters import ALL_WITH_STATUS, REASONS
+from subscriptions.models import Subscription
+from tests.support import factories
+from tests.support.api import client_of, problem
+from tests.support.query_plans import Explained
+from tests.support.worker import line_of
+
+pytestmark = pytest.mark.django_db
+
+URL = "/api/v1/dead-letters"
+LIST = "/admin/delivery/deadletter/"
+MANY_REDUNDANT = """
+INSERT INTO delivery_delivery (message_id, subscription_id, status, size, closed_on, finished_at)
+SELECT 1, %s, 'REDUNDANT', 1, current_date, now() FROM generate_series(1, 20000)
+"""
+FINAL = ("DELIVERED", "REDUNDANT", *REASONS)
+
+
+@pytest.fixture
+def subscription() -> Subscription:
+    return factories.subscription(factories.subscriber("shop"))
+
+
+@pytest.fixture
+def theirs() -> Subscription:
+    return factories.subscription(factories.subscriber("theirs"))
+
+
+@pytest.fixture
+def ended(subscription: Subscription, theirs: Subscription) -> dict[str, list[int]]:
+    """File two of each final status, one for each subscriber in turn; return their ids, the newest first."""
+    found: dict[str, list[int]] = {status: [] for status in FINAL}
+    for one in (subscription, theirs):
+        for status in FINAL:
+            found[status].insert(0, file(one, status))
+    return found
+
+
+def file(subscription: Subscription, status: str, message_id: int = 1) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """
+            INSERT INTO delivery_delivery (message_id, line_id, subscription_id, status, size, closed_on, finished_at)
+            VALUES (%s, %s, %s, %s, 1, current_date, now()) RETURNING id
+            """,
+            [message_id, line_of(subscription.subscriber).pk, subscription.pk, status],
+        )
+        return int(cursor.fetchone()[0])
+
+
+def listed(client: Client, **query: Any) -> list[int]:
+    """Return the ids of all pages, walked through two at a time."""
+    ids: list[int] = []
+    url, query = URL, {"limit": 2, **query}
+    while url:
+        page = client.get(url, query).json()
+        ids += [item["id"] for item in page["items"]]
+        url, query = page["next"], {}
+    return ids
+
+
+@pytest.mark.behaviour("5.3")
+def test_what_nobody_took_is_listed_newest_first_and_nothing_else(
+    management: Client, ended: dict[str, list[int]]
+) -> None:
+    dead = sorted((one for reason in REASONS for one in ended[reason]), reverse=True)
+    assert {*REASONS} == {"REJECTED", "3xxNOTSUPPORTED", "FAILED", "EXPIRED", "CANCELLED"}
+    assert listed(management) == dead
+    assert listed(management, subscriber="shop") == dead[5:]
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize("reason", REASONS)
+def test_dead_letters_are_found_by_how_they_ended(management: Client, ended: dict[str, list[int]], reason: str) -> None:
+    assert listed(management, reason=reason) == ended[reason]
+    assert listed(management, reason=reason, subscriber="theirs") == ended[reason][:1]
+
+
+@pytest.mark.behaviour("5.3", "1.9")
+def test_dead_letters_are_found_by_what_they_were_published_as(
+    management: Client, ended: dict[str, list[int]], subscription: Subscription
+) -> None:
+    placed, paid = (factories.event_type(f"Order.{name}") for name in ("Placed", "Paid"))
+    by_name = factories.subscription(subscription.subscriber, placed)
+    by_pattern = factories.subscription(subscription.subscriber, event_pattern="Order.*")
+    messages = [
+        Message.objects.create(event_type=one, body=b"1", size=1, content_type="text/plain", outcome="ROUTED").pk
+        for one in (placed, paid)
+    ]
+    own = [file(by_name, "FAILED", messages[0]), *(file(by_pattern, "REJECTED", one) for one in messages)]
+    assert listed(management, event_type="Order.Placed") == [own[1], own[0]]
+    assert listed(management, event_type="Order.Paid", subscriber="shop") == [own[2]]
+    assert listed(management, event_type="Order.Paid", subscriber="theirs") == []
+    assert listed(management, event_type="Order.Placed", reason="FAILED") == [own[0]]
+    assert listed(management, event_type="Unknown") == []
+
+
+@pytest.mark.behaviour("5.3", "1.2")
+def test_a_subscriber_sees_its_own(ended: dict[str, list[int]], theirs: Subscription) -> None:
+    own = client_of(theirs.subscriber)
+    assert listed(own) == sorted((ended[reason][0] for reason in REASONS), reverse=True)
+    assert listed(own, subscriber="shop") == []
+    assert own.get(f"{URL}/counts").json() == dict.fromkeys(REASONS, 1)
+
+
+@pytest.mark.behaviour("5.3", "2.14")
+def test_they_are_counted_by_how_they_ended_messages_to_nobody_among_them(
+    management: Client, ended: dict[str, list[int]]
+) -> None:
+    for outcome in ("DEAD_LETTERED", "UNROUTED"):
+        Message.objects.create(body=b"1", size=1, content_type="text/plain", outcome=outcome)
+    deliveries: dict[str, int] = dict.fromkeys(REASONS, 2)
+    assert management.get(f"{URL}/counts").json() == {**deliveries, "DEAD_LETTERED": 1}
+    elsewhere = management.get(URL, {"reason": "DEAD_LETTERED"})
+    assert (elsewhere.status_code, "messages?outcome=DEAD_LETTERED" in str(elsewhere.json()["errors"])) == (400, True)
+    (message,) = management.get("/api/v1/messages", {"outcome": "DEAD_LETTERED"}).json()["items"]
+    assert message["outcome"] == "DEAD_LETTERED"
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize("order", [{"before": "<", "direction": "DESC"}, {"before": ">", "direction": "ASC"}])
+def test_what_else_has_ended_is_not_looked_at(
+    ended: dict[str, list[int]], subscription: Subscription, order: dict[str, str]
+) -> None:
+    asked: dict[str, Any] = {"statuses": [*REASONS], "key": 0 if order["before"] == ">" else 2**62, "limit": 50}
+    with connection.cursor() as cursor:
+        cursor.execute(MANY_REDUNDANT, [subscription.pk])
+        cursor.execute("ANALYZE delivery_delivery")
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {ALL_WITH_STATUS.format(**order)}", asked)
+        ((answer,),) = cursor.fetchall()
+    plan = Explained(ALL_WITH_STATUS, (json.loads(answer) if isinstance(answer, str) else answer)[0])
+    assert (plan.searched, plan.rows_read) == ([], 2 * len(REASONS))
+
+
+@pytest.mark.parametrize("query", [{"reason": "DELIVERED"}, {"reason": "PENDING"}, {"cursor": "x"}, {"other": "1"}])
+def test_what_cannot_be_asked_for_is_refused(management: Client, query: dict[str, str]) -> None:
+    assert problem(management.get(URL, query))[0] == 400
+
+
+def test_publishers_see_none(client: Client) -> None:
+    assert [problem(client.get(url))[0] for url in (URL, f"{URL}/counts")] == [403, 403]
+
+
+@pytest.mark.behaviour("5.3")
+def test_the_admin_lists_them_by_how_they_ended(
+    admin: Client, ended: dict[str, list[int]], subscription: Subscription
+) -> None:
+    def shown(**query: Any) -> list[int]:
+        return [row.pk for row in admin.get(LIST, query).context["cl"].result_list]
+
+    dead = sorted((one for reason in REASONS for one in ended[reason]), reverse=True)
+    assert shown() == dead
+    assert shown(reason="FAILED") == ended["FAILED"]
+    assert shown(subscription__id__exact=subscription.pk) == dead[5:]
+    assert shown(q=f"dlv_{ended['FAILED'][0]}") == ended["FAILED"][:1]
+    assert shown(q=ended["DELIVERED"][0]) == []
+    page = admin.get(LIST).content.decode()
+    assert "FAILED (2)" in page
+    assert "DEAD_LETTERED: messages to nobody (0)" in page
+    to_nobody = admin.get(LIST, {"reason": "DEAD_LETTERED"})
+    assert to_nobody["Location"] == "/admin/delivery/message/?outcome__exact=DEAD_LETTERED"
+    assert f"/admin/delivery/delivery/{dead[0]}/change/" in page

@@ -1,0 +1,274 @@
+"""Why a message reaches a subscription or does not, over the API."""
+
+import base64
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from delivery.models import Message
+from delivery.status import explain_message
+from subscriptions.models import EventType, Status, Subscription
+from tests.support import factories
+from tests.support.api import JSON, Answer, client_of, publish
+
+pytestmark = pytest.mark.django_db
+
+OPEN = "$$->'Body'->>'state' = 'open'"
+URGENT = "$$->'Body'->'priority' < '3'"
+
+
+@pytest.fixture
+def subscription(event_type: EventType) -> Subscription:
+    return factories.subscription(event_type=event_type, filter=f"{OPEN} AND {URGENT}", header_filter_string="blue")
+
+
+def ask(client: Client, path: str, **fields: object) -> Answer:
+    return client.post(f"/api/v1/{path}", fields, content_type=JSON)
+
+
+def test_a_subscriptions_filters_are_tested_term_by_term(management: Client, subscription: Subscription) -> None:
+    path = f"subscriptions/{subscription.pk}/test-filter"
+    answer = ask(management, path, body='{"state": "open", "priority": 1.0}', filter_string="blue")
+    priority = {"path": "$$->'Body'->'priority'", "value": "1.0"}
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {
+            "qualifies": True,
+            "why": "The filter is true.",
+            "headers_left_out": [],
+            "header_filter": {"wanted": "blue", "given": "blue", "holds": True},
+            "filter": {
+                "result": "true",
+                "reason": "",
+                "terms": [
+                    {
+                        "text": OPEN,
+                        "result": "true",
+                        "values": [{"path": "$$->'Body'->>'state'", "value": "open"}],
+                        "reason": "",
+                    },
+                    {"text": URGENT, "result": "true", "values": [priority], "reason": ""},
+                ],
+            },
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "why", "results"),
+    [
+        ({"body": '{"state": "open", "priority": 1}'}, "The message has no FILTER_STRING.", ["true", "true"]),
+        (
+            {"body": '{"state": "open", "priority": 1}', "filter_string": "Blue"},
+            "Its FILTER_STRING is another one.",
+            ["true", "true"],
+        ),
+        (
+            {"body": '{"state": "shut", "priority": 1}', "headers": {"Filter_String": "blue"}},
+            "The filter is false.",
+            ["false", "true"],
+        ),
+        (
+            {"body": '{"state": "open"}', "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["true", "null"],
+        ),
+        (
+            {"body": '{"state": "open", "priority": 1e999999}', "filter_string": "blue"},
+            "The filter fails: the delivery is HELD.",
+            ["true", "failed"],
+        ),
+        (
+            {"body": "state=open", "content_type": "text/plain", "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["null", "null"],
+        ),
+        (
+            {"body_base64": base64.b64encode(b"\xff").decode(), "content_type": "text/plain", "filter_string": "blue"},
+            "The filter is null: something that it compares is not there.",
+            ["null", "null"],
+        ),
+    ],
+)
+def test_a_message_that_does_not_qualify_is_told_why(
+    management: Client, subscription: Subscription, message: dict[str, Any], why: str, results: list[str]
+) -> None:
+    told = ask(management, f"subscriptions/{subscription.pk}/test-filter", **message).json()
+    assert (told["qualifies"], told["why"]) == (False, why)
+    assert [term["result"] for term in told["filter"]["terms"]] == results
+
+
+def test_a_free_filter_is_tested_before_anybody_subscribes(management: Client) -> None:
+    answer = ask(
+        management, "filters/test", filter="$$->'Header'->'X-Team' ? 'blue'", headers={"x-team": "blue"}, body="1"
+    )
+    assert (answer.status_code, answer.json()["qualifies"], answer.json()["header_filter"]) == (200, True, None)
+
+
+@pytest.mark.behaviour("3.5")
+@pytest.mark.parametrize(
+    ("fields", "pointer", "detail"),
+    [
+        ({"filter": "$$->>'Body' = 5"}, "#/filter", "line 1, column 15"),
+        ({"filter": f"$$->>'Body' = '{'x' * 5 * 1024}'"}, "#/filter", "at most 4096 bytes"),
+        ({"filter": "(" * 100 + OPEN + ")" * 100}, "#/filter", "at most 20 deep"),
+        ({"filter": "$$->>'Body' = \u2018b\u2019"}, "#/filter", "line 1, column 15"),
+        ({"filter": "$$->>'\0' = 'b'"}, "#/filter", "line 1, column 7"),
+        ({"filter": 5}, "#/filter", "Give a text"),
+        ({"body_base64": "%"}, "#/body_base64", "not base64"),
+        ({"body": "{}", "body_base64": ""}, "#/body_base64", "one body"),
+        ({"body": "{}", "message_id": 1}, "#/message_id", "either"),
+        ({"message_id": "1"}, "#/message_id", "whole number"),
+        ({"headers": {"a": 5}}, "#/headers/a", "Give a text or a list of texts"),
+        ({"headers": {"a": ["b", 5]}}, "#/headers/a/1", "Give a text"),
+        ({"body": {"state": "open"}}, "#/body", r'as in "{\"state\": \"open\"}"'),
+        ({"filter": OPEN}, "#", "Give a message: a message_id, or a body"),
+        ({"body": "{state}"}, "#/body", "not JSON"),
+        ({"body": "x", "content_type": "application/cloudevents+json"}, "#/body", "not JSON"),
+        ({"body_base64": ""}, "#/body_base64", "empty"),
+        ({"what": 1}, "#/what", "no such field"),
+    ],
+)
+def test_what_cannot_be_tested_is_refused_with_the_place(
+    management: Client, fields: dict[str, object], pointer: str, detail: str
+) -> None:
+    answer = ask(management, "filters/test", **fields)
+    error = answer.json()["errors"][0]
+    assert (answer.status_code, error["pointer"], detail in error["detail"]) == (400, pointer, True)
+
+
+def test_a_stored_message_is_tested_by_whoever_may_see_it(
+    client: Client, management: Client, event_type: EventType
+) -> None:
+    theirs, other = factories.subscription(event_type=event_type), factories.subscription()
+    publish(client, b'{"state": "open"}')
+    tests = {"filter": OPEN, "message_id": Message.objects.get().pk}
+    clients = [management, client_of(theirs.subscriber), client_of(other.subscriber), client]
+    assert [ask(one, "filters/test", **tests).status_code for one in clients] == [200, 200, 404, 403]
+    assert ask(management, "filters/test", **tests).json()["qualifies"] is True
+    path = f"subscriptions/{other.pk}/test-filter"
+    assert [ask(one, path, body="1").status_code for one in clients] == [200, 404, 200, 403]
+
+
+@pytest.mark.parametrize("kept_away", ["another type", "inactive", "inactive subscriber", "pattern", "too late"])
+def test_what_would_not_be_delivered_never_qualifies(
+    client: Client, management: Client, event_type: EventType, kept_away: str
+) -> None:
+    made = {
+        "another type": lambda: factories.subscription(filter=OPEN),
+        "inactive": lambda: factories.subscription(event_type=event_type, status=Status.INACTIVE),
+        "inactive subscriber": lambda: factories.subscription(
+            factories.subscriber(status=Status.INACTIVE), event_type=event_type
+        ),
+        "pattern": lambda: factories.subscription(event_pattern="Elsewhere.*"),
+    }
+    early = made[kept_away]() if kept_away in made else None
+    publish(client, b'{"state": "open"}')
+    subscription = early or factories.subscription(event_type=event_type)
+    path = f"subscriptions/{subscription.pk}/test-filter"
+    message = Message.objects.get()
+    told = ask(management, path, message_id=message.pk).json()
+    why = {
+        "another type": f"The message is of {event_type.name}, the subscription is for {subscription.events}.",
+        "inactive": "The subscription is INACTIVE.",
+        "inactive subscriber": "The subscriber is INACTIVE.",
+        "pattern": f"The message is of {event_type.name}, the subscription is for Elsewhere.*.",
+        "too late": "The subscription was made after this message was published.",
+    }
+    assert (message.deliveries_count, told["qualifies"], told["why"]) == (0, False, why[kept_away])
+    assert (told["filter"] or {"result": "true"})["result"] == "true"
+    given = ask(management, path, body='{"state": "open"}').json()
+    assert given["qualifies"] is not kept_away.startswith("inactive")
+
+
+def test_what_a_publish_drops_no_filter_test_shows(management: Client) -> None:
+    headers = {"Authorization": "Bearer x", "cookie": "a=b", "X-Team": ["blue", "red"], "FILTER_STRING": "eu"}
+    for name in ("Authorization", "Cookie"):
+        told = ask(management, "filters/test", filter=f"$$->'Header' ? '{name}'", headers=headers, body="1").json()
+        assert (told["qualifies"], told["headers_left_out"]) == (False, ["Authorization", "cookie"])
+    second = ask(management, "filters/test", filter="$$->'Header'->'X-Team'->>1 = 'red'", headers=headers, body="1")
+    assert second.json()["qualifies"] is True
+
+
+@pytest.mark.behaviour("3.5")
+def test_a_broken_filter_is_refused_when_it_is_saved(management: Client, subscription: Subscription) -> None:
+    path = f"/api/v1/subscriptions/{subscription.pk}"
+    answer = management.patch(path, {"filter": "$$->>'Body' == 'b'"}, content_type=JSON)
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["pointer"], error["code"]) == (400, "#/filter", "filter")
+    assert "(line 1, column 14)" in error["detail"]
+    assert management.patch(path, {"filter": OPEN}, content_type=JSON).json()["filter"] == OPEN
+
+
+def test_management_sees_who_gets_a_message_and_why(client: Client, management: Client, event_type: EventType) -> None:
+    made = [
+        factories.subscription(event_type=event_type),
+        factories.subscription(event_type=event_type, filter=OPEN),
+        factories.subscription(event_type=event_type, filter=URGENT),
+        factories.subscription(event_type=event_type, header_filter_string="blue"),
+        factories.subscription(event_type=event_type, status=Status.INACTIVE),
+        factories.subscription(factories.subscriber(status=Status.INACTIVE), event_type),
+        factories.subscription(event_type=None, event_pattern="Shop.*"),
+    ]
+    factories.subscription()
+    publish(client, b'{"state": "open", "priority": 5}')
+    late = factories.subscription(event_type=event_type)
+    message = Message.objects.get()
+    told = management.get(f"/api/v1/messages/{message.pk}/explanation").json()
+    assert [(one["subscription_id"], one["qualifies"], one["why"]) for one in told["subscriptions"]] == [
+        (made[0].pk, True, "There is no filter."),
+        (made[1].pk, True, "The filter is true."),
+        (made[2].pk, False, "The filter is false."),
+        (made[3].pk, False, "The message has no FILTER_STRING."),
+        (made[4].pk, False, "The subscription is INACTIVE."),
+        (made[5].pk, False, "The subscriber is INACTIVE."),
+        (made[6].pk, True, "There is no filter."),
+        (late.pk, False, "The subscription was made after this message was published."),
+    ]
+    assert told["is_cut"] is False
+    assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
+
+
+@pytest.mark.behaviour("2.8")
+@pytest.mark.parametrize("destination", ["shop", "default"])
+def test_of_a_message_with_a_destination_the_first_that_wants_it_there_gets_it(
+    client: Client, management: Client, event_type: EventType, destination: str
+) -> None:
+    shop, other = factories.subscriber("shop"), factories.subscriber("other")
+    made = [
+        factories.subscription(shop, event_type, position=3),
+        factories.subscription(shop, event_type, position=1, filter="$$->'Body'->>'state' = 'closed'"),
+        factories.subscription(shop, event_type, position=2),
+        factories.subscription(other, event_type),
+    ]
+    publish(client, b'{"state": "open"}', Broker_Destination=destination)
+    message = Message.objects.get()
+    told = management.get(f"/api/v1/messages/{message.pk}/explanation").json()
+    elsewhere = {"shop": (False, "The message is for shop alone."), "default": (True, "There is no filter.")}
+    assert [(one["qualifies"], one["why"]) for one in told["subscriptions"]] == [
+        (False, f"Subscription {made[2].pk}, before it at its subscriber, takes it."),
+        (False, "The filter is false."),
+        (True, "There is no filter."),
+        elsewhere[destination],
+    ]
+    assert message.deliveries_count == sum(one["qualifies"] for one in told["subscriptions"])
+
+
+def test_a_publisher_is_not_told_of_subscriptions(client: Client, event_type: EventType) -> None:
+    factories.subscription(event_type=event_type)
+    publish(client)
+    assert client.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").status_code == 403
+
+
+def test_no_more_subscriptions_are_explained_than_one_can_read(
+    client: Client, management: Client, event_type: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explain_message, "EXPLAINED_AT_MOST", 2)
+    made = [factories.subscription(event_type=event_type) for _ in range(3)]
+    publish(client)
+    told = management.get(f"/api/v1/messages/{Message.objects.get().pk}/explanation").json()
+    assert ([one["subscription_id"] for one in told["subscriptions"]], told["is_cut"]) == (
+        [made[0].pk, made[1].pk],
+        True,
+    )

@@ -1,0 +1,432 @@
+"""How lines stand, over the API and in the admin."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils.dateparse import parse_datetime
+
+from delivery.dispatch.claim import claim
+from delivery.maintenance.expiry import expire_overdue
+from delivery.models import UNTIL_DUE, UNTIL_RELEASED, Attempt, Delivery, Line
+from delivery.operations import cancel_deliveries_of
+from delivery.status.line_status import COUNTED_AT_MOST, LineHold, LineState, LineStatus, line_statuses
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import WEBHOOK_ID_PREFIX
+from subscriptions.models import Subscription
+from tests.support.api import client_of
+from tests.support.factories import subscriber, subscription
+from tests.support.worker import inactivate, line_of, publish_numbered, retry_line_of
+
+LATER = datetime(2999, 1, 2, 3, 4, 5, tzinfo=UTC)
+SINCE = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LINES = "admin:delivery_line_changelist"
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription(subscriber("shop"))
+
+
+@pytest.fixture
+def line(wanted: Subscription) -> Line:
+    publish_numbered(wanted.event_type, 3)
+    return line_of(wanted.subscriber)
+
+
+@pytest.fixture
+def held(wanted: Subscription, line: Line) -> Line:
+    line.head_id = Delivery.objects.earliest("id").pk
+    line.held_since, line.due_at, line.held_reason = SINCE, LATER, "no answer"
+    line.held_stamp = wanted.version + wanted.subscriber.version
+    line.save()
+    return line
+
+
+def standing_of(line: Line) -> LineStatus:
+    return line_statuses([line.pk])[line.pk]
+
+
+def over_the_api(name: str = "shop") -> dict[str, Any]:
+    answer: dict[str, Any] = client_of().get(f"/api/v1/subscribers/{name}/line").json()
+    return answer
+
+
+def shown(admin: Client, line: Line) -> str:
+    return str(admin.get(reverse("admin:delivery_line_change", args=[line.pk])).content.decode())
+
+
+def test_a_line_without_work_is_at_rest(wanted: Subscription) -> None:
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.IDLE, None, 0, 0, None)
+
+
+def test_a_line_whose_work_nobody_has_taken_yet_is_waiting(line: Line) -> None:
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 0, None)
+
+
+def test_a_line_that_is_driven_is_sending_until_its_lease_runs_out(line: Line) -> None:
+    claim([line.pk], worker="w")
+    assert standing_of(line).state == LineState.SENDING
+    Line.objects.filter(pk=line.pk).update(lease_until=SINCE)
+    assert standing_of(line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("4.6")
+def test_a_line_whose_endpoint_fails_at_everything_says_what_was_set_aside_and_until_when(line: Line) -> None:
+    first, second, third = Delivery.objects.oldest_first()
+    for number, one in enumerate([second, first, third]):
+        Delivery.objects.filter(pk=one.pk).update(due_at=LATER + timedelta(hours=number))
+    assert standing_of(line) == LineStatus(LineState.DEFERRED, None, 3, 3, LATER)
+    assert {name: over_the_api()[name] for name in ("state", "waiting", "set_aside", "next_try_at")} == {
+        "state": "DEFERRED",
+        "waiting": 3,
+        "set_aside": 3,
+        "next_try_at": None,
+    }
+    assert parse_datetime(over_the_api()["set_aside_due_at"]) == LATER
+    Delivery.objects.filter(pk=first.pk).update(due_at=SINCE)
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 3, 3, SINCE)
+
+
+@pytest.mark.behaviour("1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_a_line_whose_work_is_all_inactive_says_so(wanted: Subscription, line: Line, whose: str) -> None:
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(due_at=LATER)
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert standing_of(line) == LineStatus(LineState.INACTIVE, None, 3, 1, None)
+
+
+def test_what_can_be_sent_is_seen_behind_a_large_inactive_backlog(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, COUNTED_AT_MOST + 1)
+    inactivate(wanted)
+    other = subscription(wanted.subscriber)
+    publish_numbered(other.event_type, 1)
+    assert standing_of(line_of(wanted.subscriber)) == LineStatus(LineState.WAITING, None, COUNTED_AT_MOST, 0, None)
+
+
+@pytest.mark.behaviour("4.7")
+@pytest.mark.parametrize("status", [DeliveryStatus.PENDING, DeliveryStatus.IN_FLIGHT])
+def test_a_held_line_says_since_when_why_and_when_it_tries_again(
+    admin: Client, held: Line, status: DeliveryStatus
+) -> None:
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(status=status)
+    assert standing_of(held) == LineStatus(LineState.HELD, LineHold(SINCE, "no answer", LATER), 3, 0, None)
+    answer = over_the_api()
+    assert (answer["state"], answer["held_reason"]) == ("HELD", "no answer")
+    assert [parse_datetime(answer[name]) for name in ("held_since", "next_try_at")] == [SINCE, LATER]
+    assert "no answer" in shown(admin, held)
+    assert "2999-01-02 03:04:05" in shown(admin, held)
+
+
+@pytest.mark.parametrize("what", ["subscription", "subscriber", "cancelled", "let go"])
+def test_a_hold_counts_only_while_its_head_can_be_sent(
+    admin: Client, wanted: Subscription, held: Line, what: str
+) -> None:
+    ends: dict[str, Callable[[], object]] = {
+        "subscription": lambda: inactivate(wanted),
+        "subscriber": lambda: inactivate(wanted.subscriber),
+        "cancelled": lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        "let go": lambda: Line.objects.update(due_at=None),
+    }
+    ends[what]()
+    states = {"cancelled": LineState.IDLE, "let go": LineState.WAITING}
+    assert (standing_of(held).state, standing_of(held).hold) == (states.get(what, LineState.INACTIVE), None)
+    answer = over_the_api()
+    assert [answer[name] for name in ("held_since", "held_reason", "next_try_at")] == [None, "", None]
+    assert "no answer" not in shown(admin, held)
+    assert "2999-01-02" not in shown(admin, held)
+
+
+def test_the_list_of_lines_tells_how_each_stands_in_one_query(admin: Client, held: Line) -> None:
+    waiting = subscription(subscriber("warehouse"))
+    publish_numbered(waiting.event_type, 2)
+    for _ in range(10):
+        subscriber()
+    with CaptureQueriesContext(connection) as queries:
+        answer = admin.get(reverse(LINES))
+    assert len(queries) <= 8
+    assert "no answer" in answer.content.decode()
+    found = {
+        held_only: admin.get(reverse(LINES), {"held": held_only, "lane__exact": "main"}) for held_only in ("yes", "no")
+    }
+    assert list(found["yes"].context["cl"].result_list) == [held]
+    assert len(found["no"].context["cl"].result_list) == 11
+
+
+def cancelled() -> list[str]:
+    return [*Delivery.objects.filter(status=DeliveryStatus.CANCELLED).values_list("reason", flat=True)]
+
+
+def test_unfinished_deliveries_are_cancelled_on_a_subscriptions_page_once_that_is_confirmed(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    page = reverse("admin:subscriptions_subscription_change", args=[wanted.pk])
+    address = reverse("admin:subscriptions_subscription_cancel", args=[wanted.pk])
+    assert address in admin.get(page).content.decode()
+    assert "Cancel all unfinished deliveries, 3 now?" in admin.get(address).content.decode()
+    assert cancelled() == []
+    answer = admin.post(address, {"confirmed": "yes"}, follow=True)
+    assert answer.redirect_chain == [(page, 302)]
+    assert "Cancelled 3 deliveries." in answer.content.decode()
+    assert cancelled() == ["cancelled in the admin"] * 3
+
+
+def test_unfinished_deliveries_of_many_subscriptions_are_cancelled_once_that_is_confirmed(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    other = subscription(event_type=wanted.event_type)
+    kept = subscription(event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 2)
+    chosen = {"action": "cancel_chosen", "_selected_action": [wanted.pk, other.pk]}
+    address = reverse("admin:subscriptions_subscription_changelist")
+    assert "deliveries, 7 now?" in admin.post(address, chosen).content.decode()
+    assert cancelled() == []
+    admin.post(address, {**chosen, "confirmed": "yes"})
+    assert len(cancelled()) == 7
+    assert set(Delivery.objects.open().values_list("subscription", flat=True)) == {kept.pk}
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_refused_deletion_names_the_action_that_helps(admin: Client, wanted: Subscription, line: Line) -> None:
+    address = reverse("admin:subscriptions_subscription_delete", args=[wanted.pk])
+    refused = admin.post(address, {"post": "yes"}, follow=True)
+    assert "Cancel unfinished deliveries" in str(next(iter(refused.context["messages"])))
+    admin.post(reverse("admin:subscriptions_subscription_cancel", args=[wanted.pk]), {"confirmed": "yes"})
+    admin.post(address, {"post": "yes"})
+    assert not Subscription.objects.exists()
+
+
+def test_only_an_unfinished_delivery_says_when_it_is_tried_again(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    head = Delivery.objects.earliest("id")
+    Delivery.objects.filter(pk=head.pk).update(due_at=LATER, reason="500 Internal Server Error")
+    deliveries = reverse("admin:delivery_delivery_changelist")
+    text = admin.get(deliveries).content.decode()
+    assert "500 Internal Server Error" in text
+    assert "2999-01-02 03:04:05" in text
+    api = client_of()
+    assert parse_datetime(api.get(f"/api/v1/deliveries/{head.pk}").json()["due_at"]) == LATER
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert "2999-01-02" not in admin.get(deliveries).content.decode()
+    assert api.get(f"/api/v1/deliveries/{head.pk}").json()["due_at"] is None
+
+
+def test_a_delivery_is_found_by_the_id_that_its_subscriber_received(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    answer = admin.get(reverse("admin:delivery_delivery_changelist"), {"q": f" {WEBHOOK_ID_PREFIX}{head.pk}"})
+    assert list(answer.context["cl"].result_list) == [head]
+
+
+def test_the_list_of_attempts_says_whose_endpoint_was_asked(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    Attempt.objects.create(delivery_id=head.pk, number=1, started_at=SINCE, duration_ms=1)
+    assert "shop" in admin.get(reverse("admin:delivery_attempt_changelist")).content.decode()
+
+
+def test_a_list_that_is_cut_says_so_and_is_never_shown_whole(admin: Client, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    address = reverse("admin:delivery_delivery_changelist")
+    whole = admin.get(address).content.decode()
+    publish_numbered(wanted.event_type, COUNTED_AT_MOST)
+    cut = admin.get(address).content.decode()
+    assert ["shown at most" in text for text in (whole, cut)] == [False, True]
+    assert ["Show all" in text for text in (whole, cut)] == [False, False]
+
+
+def test_pages_of_what_is_configured_lead_to_what_came_of_it(admin: Client, wanted: Subscription, line: Line) -> None:
+    text = admin.get(reverse("admin:subscriptions_subscriber_change", args=[wanted.subscriber_id])).content.decode()
+    assert reverse("admin:delivery_line_change", args=[line.pk]) in text
+    subscriptions = reverse("admin:subscriptions_subscription_changelist")
+    deliveries = reverse("admin:delivery_delivery_changelist")
+    assert f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}" in text
+    assert f"{deliveries}?line__id__exact={line.pk}" in text
+    assert admin.get(f"{subscriptions}?subscriber__id__exact={wanted.subscriber_id}").status_code == 200
+    text = admin.get(reverse("admin:subscriptions_subscription_change", args=[wanted.pk])).content.decode()
+    assert f"{deliveries}?subscription__id__exact={wanted.pk}" in text
+    found = admin.get(f"{deliveries}?subscription__id__exact={wanted.pk}")
+    assert len(found.context["cl"].result_list) == 3
+
+
+@pytest.fixture
+def retry_line(wanted: Subscription, line: Line) -> Line:
+    """Return the line in which the oldest of three waits to be tried again apart."""
+    apart = retry_line_of(wanted.subscriber)
+    Delivery.objects.filter(pk=Delivery.objects.earliest("id").pk).update(line=apart, due_at=LATER, attempts=1)
+    return apart
+
+
+def pause(wanted: Subscription, **fields: Any) -> None:
+    paused = {"paused_since": SINCE, "paused_by": "HAND", "paused_reason": "moving house"}
+    Subscription.objects.filter(pk=wanted.pk).update(**paused | fields)
+
+
+@pytest.mark.behaviour("5.3")
+def test_each_line_counts_what_waits_in_it_and_the_main_line_tells_of_what_is_tried_again_apart(
+    line: Line, retry_line: Line
+) -> None:
+    assert standing_of(line) == LineStatus(LineState.WAITING, None, 2, 0, None)
+    assert standing_of(retry_line) == LineStatus(LineState.DEFERRED, None, 1, 1, LATER)
+    told = over_the_api()
+    assert (told["state"], told["waiting"]) == ("WAITING", 2)
+    assert (told["retry"]["state"], told["retry"]["waiting"]) == ("DEFERRED", 1)
+    assert parse_datetime(told["retry"]["next_due_at"]) == LATER
+    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    assert standing_of(retry_line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("1.6")
+@pytest.mark.parametrize("due", [None, SINCE, UNTIL_DUE], ids=["fresh", "set aside", "delayed"])
+def test_a_line_whose_work_is_all_paused_says_so_and_who_paused_it_and_why(
+    wanted: Subscription, line: Line, due: datetime | None
+) -> None:
+    Delivery.objects.update(due_at=due)
+    pause(wanted)
+    assert (standing_of(line).state, standing_of(line).waiting) == (LineState.PAUSED, 3)
+    (told,) = over_the_api()["paused"]
+    assert parse_datetime(told.pop("paused_since")) == SINCE
+    assert told == {
+        "subscription_id": wanted.pk,
+        "paused_by": "HAND",
+        "paused_reason": "moving house",
+        "half_open": False,
+        "probe_due_at": None,
+    }
+
+
+@pytest.mark.behaviour("1.6")
+def test_a_line_of_which_something_can_be_sent_is_not_paused(wanted: Subscription, line: Line) -> None:
+    pause(wanted)
+    publish_numbered(subscription(wanted.subscriber).event_type, 1)
+    assert (standing_of(line).state, standing_of(line).waiting) == (LineState.WAITING, 4)
+    assert [one["subscription_id"] for one in over_the_api()["paused"]] == [wanted.pk]
+
+
+@pytest.mark.behaviour("1.6", "1.7")
+@pytest.mark.parametrize("whose", ["subscription", "subscriber"])
+def test_what_is_paused_and_inactive_is_inactive(wanted: Subscription, line: Line, whose: str) -> None:
+    pause(wanted)
+    inactivate(wanted if whose == "subscription" else wanted.subscriber)
+    assert standing_of(line).state == LineState.INACTIVE
+
+
+@pytest.mark.behaviour("5.6")
+def test_what_waits_apart_is_paused_while_its_subscription_is_tried_by_the_main_line(
+    wanted: Subscription, line: Line, retry_line: Line
+) -> None:
+    Delivery.objects.filter(line=retry_line).update(due_at=SINCE)
+    pause(wanted, half_open=True)
+    assert (standing_of(line).state, standing_of(retry_line).state) == (LineState.WAITING, LineState.PAUSED)
+    (told,) = over_the_api()["paused"]
+    assert told["half_open"]
+
+
+@pytest.mark.behaviour("2.13")
+def test_a_line_with_nothing_but_what_is_delayed_says_so_and_each_delivery_until_when(
+    wanted: Subscription, line: Line
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    Delivery.objects.update(due_at=UNTIL_DUE, not_before=LATER)
+    assert standing_of(line) == LineStatus(LineState.DELAYED, None, 4, 0, None, delayed=4)
+    assert (over_the_api()["state"], over_the_api()["delayed"]) == ("DELAYED", 4)
+    first = Delivery.objects.earliest("id")
+    told = client_of().get(f"/api/v1/deliveries/{first.pk}").json()
+    assert [parse_datetime(told[name]) for name in ("due_at", "not_before")] == [LATER, LATER]
+    Delivery.objects.filter(pk=first.pk).update(due_at=UNTIL_RELEASED, status=DeliveryStatus.HELD)
+    assert (standing_of(line).state, standing_of(line).awaiting_release) == (LineState.DELAYED, 1)
+    Delivery.objects.filter(pk=first.pk).update(due_at=None, status=DeliveryStatus.PENDING)
+    assert standing_of(line).state == LineState.WAITING
+
+
+@pytest.mark.behaviour("5.3")
+def test_the_list_of_lines_leaves_out_retry_lines_in_which_nothing_waits(
+    admin: Client, line: Line, retry_line: Line
+) -> None:
+    idle = retry_line_of(subscriber("warehouse"))
+    shown_lines = [*admin.get(reverse(LINES)).context["cl"].result_list]
+    assert (retry_line in shown_lines, idle in shown_lines, line in shown_lines) == (True, False, True)
+    assert {*admin.get(reverse(LINES), {"lane__exact": "retry"}).context["cl"].result_list} == {retry_line, idle}
+
+
+@pytest.mark.behaviour("5.3")
+def test_the_page_of_a_line_leads_to_the_other_and_that_of_a_retry_line_to_what_waits_there(
+    admin: Client, wanted: Subscription, line: Line, retry_line: Line
+) -> None:
+    pages = [shown(admin, line), shown(admin, retry_line)]
+    for one, other in ((0, retry_line), (1, line)):
+        assert reverse("admin:delivery_line_change", args=[other.pk]) in pages[one]
+    listed = f"{reverse('admin:delivery_delivery_changelist')}?line__id__exact={retry_line.pk}"
+    assert listed in pages[1]
+    publish_numbered(wanted.event_type, COUNTED_AT_MOST)
+    for narrowed in ("", "&status__exact=PENDING"):
+        found = [*admin.get(listed + narrowed).context["cl"].result_list]
+        assert found == [Delivery.objects.get(line=retry_line)]
+    assert [*admin.get(listed + "&status__exact=DELIVERED").context["cl"].result_list] == []
+
+
+@pytest.mark.behaviour("2.10", "5.3", "5.8")
+def test_a_delivery_tells_in_which_line_it_is_until_when_it_lives_and_what_it_repeats(
+    admin: Client, wanted: Subscription, line: Line
+) -> None:
+    first, second, _ = Delivery.objects.oldest_first()
+    told = {"expires_at": LATER, "resubmit_of": first.pk, "replay_id": 77}
+    Delivery.objects.filter(pk=second.pk).update(line=retry_line_of(wanted.subscriber), due_at=SINCE, **told)
+    ways = [client_of().get(f"/api/v1/deliveries/{one.pk}").json() for one in (first, second)]
+    names = ("lane", "not_before", "resubmit_of", "replay_id")
+    assert [[way[name] for name in names] for way in ways] == [["main", *[None] * 3], ["retry", None, first.pk, 77]]
+    assert parse_datetime(ways[1]["expires_at"]) == LATER
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[second.pk])).content.decode()
+    assert reverse("admin:delivery_delivery_change", args=[first.pk]) in page
+    assert reverse("admin:delivery_replay_change", args=[77]) in page
+    assert "2999-01-02 03:04:05" in page
+
+
+@pytest.mark.behaviour("5.2")
+@pytest.mark.parametrize(
+    ("of", "by_hand"),
+    [({"resubmit_of": 7}, [True, False]), ({"resubmit_of": 7, "replay_id": 8}, [False] * 2), ({}, [False] * 2)],
+    ids=["resubmitted", "replayed", "published"],
+)
+def test_an_attempt_tells_whether_somebody_had_it_sent(
+    admin: Client, line: Line, of: dict[str, int], by_hand: list[bool]
+) -> None:
+    head = Delivery.objects.earliest("id")
+    Delivery.objects.filter(pk=head.pk).update(**of)
+    for number in (1, 2):
+        Attempt.objects.create(delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1)
+    history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
+    assert [one["by_hand"] for one in history] == by_hand
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    assert ("1, by hand" in page, "2, by hand" in page) == (by_hand[0], False)
+
+
+@pytest.mark.behaviour("5.1", "5.2")
+def test_an_attempt_tells_what_followed_where_its_policy_is_another_than_teamforge(admin: Client, line: Line) -> None:
+    head = Delivery.objects.earliest("id")
+    for number, meaning in ((1, "retry_lane"), (2, None)):
+        Attempt.objects.create(
+            delivery_id=head.pk, number=number, started_at=SINCE, duration_ms=1, status_code=404, meaning=meaning
+        )
+    history = client_of().get(f"/api/v1/deliveries/{head.pk}").json()["history"]
+    assert [one["meaning"] for one in history] == ["retry_lane", None]
+    page = admin.get(reverse("admin:delivery_delivery_change", args=[head.pk])).content.decode()
+    assert page.count("tried again apart") == 1
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_a_number_lost_in_the_retry_line_is_told_by_the_history_of_the_line_that_gave_it(
+    wanted: Subscription, retry_line: Line, end: str
+) -> None:
+    Delivery.objects.filter(line=retry_line).update(sequence=7, unreceived=True, expires_at=SINCE)
+    if end == "expired":
+        expire_overdue()
+    else:
+        cancel_deliveries_of(wanted.pk, reason="enough")
+    told = [(event["kind"], event["sequence"], event["reason"]) for event in over_the_api()["history"]]
+    assert told == [("NUMBER_UNCERTAIN", 7, f"{end}; it may never have been sent")]

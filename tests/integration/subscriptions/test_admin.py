@@ -1,0 +1,318 @@
+"""Configuration in the admin, and the audit log of changes over the API."""
+
+import html
+import re
+from typing import Any, Final
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.urls import resolve
+
+from delivery.models import Delivery
+from subscriptions.api.resources import Noted
+from subscriptions.credentials.tokens import digest_of
+from subscriptions.models import ApiKey, EventType, Publisher, Scope, Status, Subscriber, Subscription
+from tests.support import factories
+from tests.support.api import Answer, client_with
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/admin/subscriptions"
+CONFIRMED = {"confirmed": "yes"}
+SERIAL = {"processing": "SERIAL", "concurrency": "1", "ack_seconds": "30"}
+
+JSON = "application/json"
+ANY = {"If-Match": "*"}
+
+
+STEPPING_IN: Final = {Scope.CONFIGURE, Scope.OPERATE, Scope.KEYS}
+PURGING: Final = "/api/v1/mailboxes/{name}/purge"
+SOME: Final = {"{id}": "4711", "{name}": "some", "{event_type}": "Some.Type", "{token}": "some"}
+
+
+def told(answer: Answer) -> str:
+    """Return the messages of the page that an answer leads to."""
+    return " ".join(str(message) for message in answer.context["messages"])
+
+
+def shown_once(answer: Answer) -> str:
+    """Return the secret that an answer shows, which it leaves nowhere else."""
+    (secret,) = re.findall(r'<code id="secret"[^>]*>([^<]+)</code>', answer.content.decode())
+    assert (answer.status_code, "no-store" in answer["Cache-Control"]) == (200, True)
+    kept = [*answer.cookies.values(), *(one.get_decoded() for one in Session.objects.all()), *LogEntry.objects.values()]
+    assert secret not in str(kept)
+    return html.unescape(secret)
+
+
+def run_chosen(client: Client, model: str, action: str, pks: list[int], **more: str) -> Answer:
+    return client.post(f"{ROOT}/{model}/", {"action": action, "_selected_action": pks, **more}, follow=True)
+
+
+def test_an_event_type_keeps_name_and_kind_while_its_description_changes(admin: Client) -> None:
+    made = factories.event_type("Order.Paid", description="old")
+    form = {"name": "Other", "kind": "QUEUE", "content_type": "text/plain", "description": "new", "sample": ""}
+    admin.post(f"{ROOT}/eventtype/{made.pk}/change/", form)
+    now = EventType.objects.configured().get()
+    assert (now.name, now.kind, now.description, now.content_type, now.version) == (
+        "Order.Paid",
+        "TOPIC",
+        "new",
+        "text/plain",
+        2,
+    )
+
+
+def test_a_stale_form_undoes_nothing_it_did_not_change(admin: Client) -> None:
+    made = factories.subscriber("shop")
+    form = {"name": "shop", "description": "new", "headers": "{}", "max_queued_to_send": "500", **SERIAL}
+    admin.get(f"{ROOT}/subscriber/{made.pk}/change/")
+    Subscriber.objects.update(status=Status.INACTIVE)
+    admin.post(f"{ROOT}/subscriber/{made.pk}/change/", form)
+    now = Subscriber.objects.get()
+    assert (now.description, now.status, now.version) == ("new", "INACTIVE", 3)
+
+
+def test_an_action_on_one_asks_first_and_runs_by_post_only(admin: Client) -> None:
+    made = factories.subscription()
+    address = f"{ROOT}/subscription/{made.pk}/inactivate/"
+    asked = admin.get(address, headers={"HX-Request": "true"})
+    assert b"published meanwhile never reach it" in asked.content
+    assert Subscription.objects.get().status == "ACTIVE"
+    done = admin.post(address, {"_form_submitted": "on"}, follow=True)
+    assert (Subscription.objects.get().status, told(done)) == ("INACTIVE", "Is INACTIVE now.")
+    assert LogEntry.objects.get().get_change_message() == "Is INACTIVE now."
+
+
+def test_a_dialog_opened_on_its_own_leads_to_the_page_of_its_record(admin: Client) -> None:
+    made = factories.subscription()
+    page = f"{ROOT}/subscription/{made.pk}/"
+    assert admin.get(f"{page}inactivate/").headers["Location"] == f"{page}change/"
+
+
+def test_a_name_stands_as_it_is_on_the_way_to_its_page(admin: Client) -> None:
+    made = factories.subscription(factories.subscriber("warehouse"), factories.event_type("Order.Paid"))
+    head = admin.get(f"{ROOT}/subscription/{made.pk}/change/").text.partition('id="content"')[0]
+    assert re.search(r">\s*warehouse ← Order.Paid\s*</a", head)
+    assert re.search(r">\s*UTC\s*<", head), "the zone of all times"
+
+
+def test_an_action_on_many_asks_first(admin: Client) -> None:
+    pks = [factories.subscription().pk for _ in range(2)]
+    asked = run_chosen(admin, "subscription", "inactivate_chosen", pks)
+    assert asked.context["title"].startswith("Inactivate these?")
+    assert set(Subscription.objects.values_list("status", flat=True)) == {"ACTIVE"}
+    done = run_chosen(admin, "subscription", "inactivate_chosen", pks, confirmed="yes")
+    assert (set(Subscription.objects.values_list("status", flat=True)), told(done)) == ({"INACTIVE"}, "Done for 2.")
+
+
+@pytest.mark.parametrize("action", ["inactivate", "rotate_secret"])
+def test_whoever_may_only_view_changes_nothing(client: Client, action: str) -> None:
+    made = factories.subscription()
+    viewer = User.objects.create(username="viewer", is_staff=True)
+    viewer.user_permissions.set(Permission.objects.filter(codename="view_subscription"))
+    client.force_login(viewer)
+    assert client.get(f"{ROOT}/subscription/{made.pk}/change/").status_code == 200
+    assert client.post(f"{ROOT}/subscription/{made.pk}/{action}/", {"_form_submitted": "on"}).status_code == 403
+    assert Subscription.objects.get().version == 1
+
+
+def test_a_signing_secret_is_shown_when_it_is_made_and_never_again(admin: Client) -> None:
+    shop, paid = factories.subscriber("shop"), factories.event_type("Order.Paid")
+    form = {"subscriber": shop.pk, "event_type": paid.pk, "endpoint": "http://shop.example/", "headers": "{}"}
+    added = admin.post(
+        f"{ROOT}/subscription/add/",
+        {
+            **form,
+            "header_filter_string": "",
+            "position": 0,
+            "status": "ACTIVE",
+            "output": "AS_PUBLISHED",
+            "delivery_mode": "PUSH",
+        },
+    )
+    made = Subscription.objects.get()
+    assert shown_once(added) == made.signing_secret
+    address = f"{ROOT}/subscription/{made.pk}/rotate_secret/"
+    assert b"Rotate the signing secret?" in admin.get(address).content
+    rotated = admin.post(address, {**CONFIRMED, "hours": 24})
+    secret = Subscription.objects.get().signing_secret
+    assert secret != made.signing_secret
+    assert shown_once(rotated) == secret
+    for page in (f"{ROOT}/subscription/", f"{ROOT}/subscription/{made.pk}/change/"):
+        assert b"whsec_" not in admin.get(page).content
+    assert "whsec_" not in "".join(entry.change_message for entry in LogEntry.objects.all())
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_is_shown_when_it_is_issued_and_never_again(admin: Client) -> None:
+    till = factories.publisher("till")
+    form = {"kind": "PUBLISHER", "publisher": till.pk, "subscriber": "", "label": "rack 3"}
+    issued = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_0": "", "expires_at_1": ""})
+    token = shown_once(issued)
+    key = ApiKey.objects.get(digest=digest_of(token))
+    assert (key.publisher, key.label, key.prefix) == (till, "rack 3", token[:12])
+    for page in (f"{ROOT}/apikey/", f"{ROOT}/apikey/{key.pk}/change/"):
+        assert token.encode() not in admin.get(page).content
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "expiry", "wrong"),
+    [
+        ("PUBLISHER", "", "", "publisher"),
+        ("SUBSCRIBER", "publisher", "", "publisher"),
+        ("MANAGEMENT", "publisher", "", "publisher"),
+        ("MANAGEMENT", "", "2020-01-01", "expires_at"),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_issued(admin: Client, kind: str, owner: str, expiry: str, wrong: str) -> None:
+    pk = factories.publisher("till").pk
+    form = {"kind": kind, "publisher": pk if owner else "", "subscriber": "", "label": "", "expires_at_0": expiry}
+    answer = admin.post(f"{ROOT}/apikey/add/", {**form, "expires_at_1": "00:00:00" if expiry else ""})
+    assert wrong in answer.context["adminform"].form.errors
+    assert ApiKey.objects.count() == 0
+
+
+def test_a_key_is_revoked_and_never_deleted(admin: Client) -> None:
+    key, _ = factories.api_key()
+    admin.post(f"{ROOT}/apikey/{key.pk}/revoke/", {"_form_submitted": "on"})
+    key.refresh_from_db()
+    assert (key.revoked_at is not None, key.version) == (True, 2)
+    assert admin.post(f"{ROOT}/apikey/{key.pk}/delete/", {"post": "yes"}).status_code == 403
+
+
+@pytest.mark.behaviour("1.8")
+def test_a_subscription_with_unfinished_deliveries_is_not_deleted_and_says_what_to_do(admin: Client) -> None:
+    made = factories.subscription()
+    pending = Delivery.objects.create(subscription=made, size=2)
+    refused = admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"}, follow=True)
+    assert told(refused).startswith("Not deleted. It has unfinished deliveries;")
+    pending.delete()
+    admin.post(f"{ROOT}/subscription/{made.pk}/delete/", {"post": "yes"})
+    assert Subscription.objects.count() == 0
+
+
+def test_an_event_type_that_limits_a_publisher_is_not_deleted(admin: Client) -> None:
+    made = factories.event_type("Order.Paid")
+    factories.publisher("till", event_types=[made])
+    refused = admin.post(f"{ROOT}/eventtype/{made.pk}/delete/", {"post": "yes"}, follow=True)
+    assert told(refused) == "Not deleted. till may publish it by name; take it off their lists first."
+
+
+def test_a_subscriber_is_deleted_with_its_keys_and_line(admin: Client) -> None:
+    made = factories.subscriber()
+    factories.api_key(made)
+    admin.post(f"{ROOT}/subscriber/{made.pk}/delete/", {"post": "yes"})
+    assert (Subscriber.objects.count(), ApiKey.objects.count()) == (0, 0)
+
+
+def test_a_publishers_event_types_change_with_its_version(admin: Client) -> None:
+    made, paid = factories.publisher("till"), factories.event_type("Order.Paid")
+    admin.post(f"{ROOT}/publisher/{made.pk}/change/", {"name": "till", "description": "", "event_types": [paid.pk]})
+    now = Publisher.objects.get()
+    assert (list(now.event_types.all()), now.version) == ([paid], 2)
+
+
+def test_what_people_wrote_is_shown_as_text(admin: Client) -> None:
+    factories.event_type("Order.Paid", description="<script>alert(1)</script>")
+    assert b"<script>alert(1)" not in admin.get(f"{ROOT}/eventtype/").content
+
+
+@pytest.mark.parametrize(
+    ("page", "title"),
+    [
+        ("/admin/analytics/run/", "Runs"),
+        ("/admin/analytics/run/summaries/", "Summaries"),
+        ("/admin/delivery/message/filter-lab/", "Filter lab"),
+        ("/admin/subscriptions/subscriber/add/", "Subscribers"),
+        ("/admin/", None),
+    ],
+)
+def test_the_side_bar_marks_the_page_one_is_on(admin: Client, page: str, title: str | None) -> None:
+    bar = admin.get(page).context["sidebar_navigation"]
+    marked = [item["title"] for group in bar for item in group["items"] if item["active"]]
+    assert marked == [title] * bool(title)
+
+
+def audit_entries(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    events = [record.msg for record in caplog.records if isinstance(record.msg, dict)]
+    kept = ("key", "method", "path", "fields", "made")
+    return [
+        {name: event[name] for name in kept if name in event} for event in events if event["event"] == "api.changed"
+    ]
+
+
+def test_who_changed_what_is_told_without_what_it_says(caplog: pytest.LogCaptureFixture) -> None:
+    key, token = factories.api_key()
+    client = client_with(token)
+    with caplog.at_level("INFO"):
+        made = {"name": "shop", "headers": {"Authorization": "Bearer hidden"}}
+        assert client.post("/api/v1/subscribers", made, JSON).status_code == 201
+        assert client.patch("/api/v1/subscribers/shop", {"description": "x"}, JSON, headers=ANY).status_code == 200
+        assert client.post("/api/v1/subscribers/shop/inactivate", content_type=JSON, headers=ANY).status_code == 200
+        assert client.delete("/api/v1/subscribers/shop", headers=ANY).status_code == 204
+    by = {"key": key.prefix}
+    assert audit_entries(caplog) == [
+        {**by, "method": "POST", "path": "/api/v1/subscribers", "fields": ["headers", "name"], "made": "shop"},
+        {**by, "method": "PATCH", "path": "/api/v1/subscribers/shop", "fields": ["description"]},
+        {**by, "method": "POST", "path": "/api/v1/subscribers/shop/inactivate", "fields": []},
+        {**by, "method": "DELETE", "path": "/api/v1/subscribers/shop", "fields": []},
+    ]
+    assert "hidden" not in caplog.text
+    assert token not in caplog.text
+
+
+def test_what_is_read_or_refused_is_not_told(caplog: pytest.LogCaptureFixture, management: Client) -> None:
+    with caplog.at_level("INFO"):
+        management.get("/api/v1/subscribers")
+        assert management.post("/api/v1/subscribers", {"nonsense": 1}, JSON).status_code == 400
+        assert Client().post("/api/v1/subscribers", {"name": "shop"}, JSON).status_code == 401
+    assert audit_entries(caplog) == []
+
+
+def is_told(path: str) -> bool:
+    for name, value in SOME.items():
+        path = path.replace(name, value)
+    view: Any = resolve(path).func
+    return issubclass(view.cls, Noted)
+
+
+def test_every_operation_that_changes_something_is_told_and_no_other() -> None:
+    operations = {
+        (method, path): {scope for one in operation.get("security", ()) for scope in one["apiKey"]}
+        for path, methods in Client().get("/api/v1/openapi.json").json()["paths"].items()
+        for method, operation in methods.items()
+        if method != "get"
+    }
+    wanted = {one for one, scopes in operations.items() if scopes & STEPPING_IN or one[1] == PURGING}
+    assert len(wanted) > 30
+    assert {one for one in operations if is_told(one[1])} == wanted
+
+
+def test_stepping_in_is_told_with_what_it_made_and_a_dry_run_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    key, token = factories.api_key()
+    client, one = client_with(token), factories.subscription()
+    asked = {"subscription": one.pk}
+    with caplog.at_level("INFO"):
+        assert client.post("/api/v1/replays", {**asked, "dry_run": True}, JSON).status_code == 200
+        answer = client.post("/api/v1/replays", {**asked, "dry_run": False}, JSON)
+        assert client.post("/api/v1/event-type-file?dry_run=true", {"event_types": []}, JSON).status_code == 200
+        assert client.post(f"/api/v1/subscriptions/{one.pk}/pause", {"reason": "hidden"}, JSON).status_code == 200
+        assert client.post(f"/api/v1/subscriptions/{one.pk}/cancel-deliveries", content_type=JSON).status_code == 200
+    by = {"key": key.prefix, "method": "POST"}
+    assert audit_entries(caplog) == [
+        {**by, "path": "/api/v1/replays", "fields": ["dry_run", "subscription"], "made": str(answer.json()["id"])},
+        {**by, "path": f"/api/v1/subscriptions/{one.pk}/pause", "fields": ["reason"]},
+        {**by, "path": f"/api/v1/subscriptions/{one.pk}/cancel-deliveries", "fields": []},
+    ]
+    assert "hidden" not in caplog.text
+
+
+def test_publishing_and_trying_are_not_told(caplog: pytest.LogCaptureFixture, management: Client) -> None:
+    event_type = factories.event_type()
+    with caplog.at_level("INFO"):
+        assert management.post(f"/api/v1/events/{event_type.name}", {"a": 1}, JSON).status_code == 202
+        assert management.post("/api/v1/scripts/test", {}, JSON).status_code == 400
+    assert audit_entries(caplog) == []

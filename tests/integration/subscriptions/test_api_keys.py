@@ -1,0 +1,221 @@
+"""API keys over the API and on the command line."""
+
+import datetime as dt
+import io
+import re
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from subscriptions.credentials.authenticate import key_for
+from subscriptions.models import ApiKey, KeyKind
+from tests.support import factories
+from tests.support.api import client_of, client_with
+from tests.support.factories import publisher, subscriber
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/api/v1/api-keys"
+HIDDEN = "\n\r\t\x1b\x00\x7f\x85\u061c\u200b\u200f\u2028\u202e\u2066\u2069\ufeff"
+
+
+@pytest.mark.behaviour("1.2")
+def test_a_token_is_shown_once_and_works() -> None:
+    factories.publisher("till")
+    client = client_of()
+    made = client.post(
+        ROOT, {"kind": "PUBLISHER", "publisher": "till", "label": "rack 3"}, content_type="application/json"
+    )
+    body = made.json()
+    assert made.status_code == 201
+    assert {name: body[name] for name in ("kind", "publisher", "subscriber", "label", "revoked_at")} == {
+        "kind": "PUBLISHER",
+        "publisher": "till",
+        "subscriber": None,
+        "label": "rack 3",
+        "revoked_at": None,
+    }
+    read, listed = client.get(made["Location"]), client.get(ROOT)
+    assert client_with(body["token"]).get("/api/v1/publishers/till").status_code == 200
+    assert read.json() == {name: value for name, value in body.items() if name != "token"}
+    assert body["token"].encode() not in read.content + listed.content
+
+
+def test_a_revoked_key_opens_nothing_and_stays_listed() -> None:
+    client, (key, token) = client_of(), factories.api_key(factories.subscriber())
+    answer = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    assert (answer.status_code, answer["ETag"]) == (200, '"2"')
+    assert client_with(token).get("/api/v1/subscribers").status_code == 401
+    again = client.post(f"{ROOT}/{key.pk}/revoke", content_type="application/json")
+    assert (again.status_code, again.json()) == (200, answer.json())
+
+
+@pytest.mark.parametrize(
+    ("body", "pointers"),
+    [
+        ({}, ["#/kind"]),
+        ({"kind": "ROOT"}, ["#/kind"]),
+        ({"kind": "PUBLISHER"}, ["#/publisher"]),
+        ({"kind": "SUBSCRIBER"}, ["#/subscriber"]),
+        ({"kind": "SUBSCRIBER", "publisher": "till"}, ["#/publisher"]),
+        ({"kind": "MANAGEMENT", "publisher": "till"}, ["#/publisher"]),
+        ({"kind": "PUBLISHER", "publisher": "nobody"}, ["#/publisher"]),
+        ({"kind": "PUBLISHER", "publisher": None}, ["#/publisher"]),
+        ({"kind": "MANAGEMENT", "expires_at": "2020-01-01T00:00:00Z"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": "tomorrow"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": "9000-01-01T00:00:00Z"}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "expires_at": 1800000000}, ["#/expires_at"]),
+        ({"kind": "MANAGEMENT", "token": "brk_mine"}, ["#/token"]),
+        ({"kind": "MANAGEMENT", "prefix": "brk_"}, ["#/prefix"]),
+        ({"kind": "MANAGEMENT", "label": "x" * 256}, ["#/label"]),
+    ],
+)
+def test_a_key_that_makes_no_sense_is_not_issued(body: dict[str, object], pointers: list[str]) -> None:
+    factories.publisher("till")
+    client = client_of()
+    before = ApiKey.objects.count()
+    answer = client.post(ROOT, body, content_type="application/json")
+    assert (answer.status_code, [error["pointer"] for error in answer.json()["errors"]]) == (400, pointers)
+    assert ApiKey.objects.count() == before
+
+
+def test_a_key_may_expire() -> None:
+    end = (timezone.now() + dt.timedelta(days=30)).replace(microsecond=0)
+    made = client_of().post(
+        ROOT, {"kind": "MANAGEMENT", "expires_at": end.isoformat()}, content_type="application/json"
+    )
+    assert (made.status_code, made.json()["expires_at"]) == (201, end.isoformat().replace("+00:00", "Z"))
+
+
+@pytest.mark.behaviour("1.2")
+def test_only_management_issues_keys() -> None:
+    clients = [client_of(factories.publisher("till")), client_of(factories.subscriber())]
+    answers = [client.post(ROOT, {"kind": "MANAGEMENT"}, content_type="application/json") for client in clients]
+    assert [answer.status_code for answer in answers] == [403, 403]
+    assert [client.get(ROOT).status_code for client in clients] == [403, 403]
+
+
+def test_a_key_is_found_by_the_beginning_of_its_token() -> None:
+    client, (key, token) = client_of(), factories.api_key(factories.subscriber())
+    found = client.get(ROOT, {"prefix": token[:12]}).json()
+    assert ([item["id"] for item in found["items"]], found["next"], found["previous"]) == ([key.pk], None, None)
+    assert client.get(ROOT, {"prefix": "brk_nobodys0"}).json()["items"] == []
+
+
+@pytest.mark.parametrize("prefix", ["", "brk_", "brk_nobodys", "brk_nobodys00"])
+def test_a_beginning_has_twelve_characters(prefix: str) -> None:
+    answer = client_of().get(ROOT, {"prefix": prefix})
+    assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (400, "prefix")
+
+
+def test_keys_of_one_beginning_are_listed_a_page_at_a_time() -> None:
+    client = client_of()
+    alike = [factories.api_key()[0].pk for _ in range(3)]
+    ApiKey.objects.filter(pk__in=alike).update(prefix="brk_alike000")
+    first = client.get(f"{ROOT}?prefix=brk_alike000&limit=2").json()
+    second = client.get(first["next"]).json()
+    assert [[item["id"] for item in page["items"]] for page in (first, second)] == [alike[:2], alike[2:]]
+
+
+@pytest.mark.parametrize("character", HIDDEN, ids=ascii)
+def test_a_label_has_nothing_in_it_that_is_not_seen(character: str) -> None:
+    client = client_of()
+    answer = client.post(ROOT, {"kind": "MANAGEMENT", "label": f"a{character}b"}, content_type="application/json")
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"]) == (400, "#/label")
+    assert ApiKey.objects.count() == 1
+
+
+@pytest.mark.parametrize("label", ["", "till 3, Zürich", "קופה 3", "收银台", "👩‍🔧 bench"])
+def test_a_label_is_in_any_writing(label: str) -> None:
+    answer = client_of().post(ROOT, {"kind": "MANAGEMENT", "label": label}, content_type="application/json")
+    assert (answer.status_code, answer.json()["label"]) == (201, label)
+
+
+def created(*arguments: str) -> str:
+    output = io.StringIO()
+    call_command("create_api_key", *arguments, stdout=output)
+    return output.getvalue().strip()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [
+        ((), KeyKind.MANAGEMENT),
+        (("--publisher", "shop"), KeyKind.PUBLISHER),
+        (("--subscriber", "mail"), KeyKind.SUBSCRIBER),
+    ],
+)
+def test_a_key_is_issued_and_its_token_printed_alone(arguments: tuple[str, ...], kind: KeyKind) -> None:
+    publisher("shop")
+    subscriber("mail")
+    key = key_for(created(*arguments, "--label", "first"), now=timezone.now())
+    assert key is not None
+    assert (key.kind, key.label) == (kind, "first")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scopes"),
+    [
+        ((), ["publish", "read", "configure", "receive", "operate"]),
+        (("--scope", "all"), ["publish", "read", "configure", "receive", "operate", "keys"]),
+        (("--scope", "read", "--scope", "publish"), ["publish", "read"]),
+        (("--publisher", "shop", "--scope", "publish"), ["publish"]),
+        (("--subscriber", "mail", "--scope", "all"), ["read", "configure", "receive", "operate"]),
+    ],
+)
+def test_a_key_opens_what_is_asked_for(arguments: tuple[str, ...], scopes: list[str]) -> None:
+    publisher("shop")
+    subscriber("mail")
+    key = key_for(created(*arguments), now=timezone.now())
+    assert key is not None
+    assert key.scopes == scopes
+
+
+def test_a_scope_that_its_kind_has_not_is_said() -> None:
+    publisher("shop")
+    with pytest.raises(CommandError, match="A PUBLISHER key has one or more of the scopes publish, read, operate"):
+        created("--publisher", "shop", "--scope", "keys")
+
+
+@pytest.mark.parametrize("owner", ["publisher", "subscriber"])
+def test_an_owner_that_does_not_exist_is_said(owner: str) -> None:
+    with pytest.raises(CommandError, match=f"There is no {owner} nobody"):
+        created(f"--{owner}", "nobody")
+
+
+def test_a_key_is_given_an_end_and_a_limit() -> None:
+    created("--expires-at", "2027-06-30T02:00:00+02:00", "--requests-per-minute", "30")
+    assert ApiKey.objects.values_list("expires_at", "requests_per_minute").get() == (
+        dt.datetime(2027, 6, 30, tzinfo=dt.UTC),
+        30,
+    )
+
+
+def test_a_key_is_given_so_many_days() -> None:
+    created("--days", "90")
+    key = ApiKey.objects.get()
+    assert key.expires_at == key.created_at + dt.timedelta(days=90)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--expires-at", "tomorrow"), "'tomorrow' is no time with its zone, such as 2027-06-30T00:00:00Z"),
+        (("--expires-at", "2027-06-30T00:00:00"), "is no time with its zone"),
+        (("--expires-at", "2020-01-01T00:00:00Z"), "--expires-at: This time has passed already"),
+        (("--expires-at", "9000-01-01T00:00:00Z"), "--expires-at: This is more than a hundred years away"),
+        (("--expires-at", "2027-06-30T00:00:00Z", "--days", "3"), "not allowed with argument"),
+        (("--days", "0"), "--days: a key lives from 1 to 36525 days"),
+        (("--days", "99999999999"), "--days: a key lives from 1 to 36525 days"),
+        (("--days", "few"), "invalid int value: 'few'"),
+        (("--requests-per-minute", "0"), "--requests-per-minute: Ensure this value is greater than or equal to 1"),
+        (("--requests-per-minute", "9999999999"), "--requests-per-minute: Ensure this value is less than or equal to"),
+        (("--label", "cba\u202e"), "--label: A label is one line"),
+        (("--label", "x" * 256), "--label: Ensure this value has at most 255 characters"),
+    ],
+)
+def test_what_makes_no_sense_is_said_with_its_option(arguments: tuple[str, ...], told: str) -> None:
+    with pytest.raises(CommandError, match=re.escape(told)):
+        created(*arguments)
+    assert not ApiKey.objects.exists()

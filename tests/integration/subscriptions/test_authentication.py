@@ -1,0 +1,198 @@
+"""Who may call the API, with which tokens, and how often."""
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import time_machine
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from subscriptions.api import rate_limits
+from subscriptions.credentials import issue
+from subscriptions.models import ApiKey
+from tests.support import factories
+from tests.support.api import Answer, client_of, client_with
+from tests.support.factories import api_key
+
+pytestmark = pytest.mark.django_db
+
+SOME_LIST = "/api/v1/event-types"
+MORNING = dt.datetime(2026, 11, 20, 9, 0, tzinfo=dt.UTC)
+
+ADDRESS = "/api/v1/event-types"
+
+
+def test_without_a_key_everything_is_refused_with_a_challenge() -> None:
+    answer = Client().get(SOME_LIST)
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+    assert answer["Content-Type"] == "application/problem+json"
+    assert answer.json() == {
+        "type": "urn:broker:unauthenticated",
+        "code": "unauthenticated",
+        "title": "Unauthenticated",
+        "status": 401,
+        "detail": "Authentication credentials were not provided.",
+    }
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer brk_unknown",
+        "Basic YTpi",
+        "brk_unknown",
+        "Bearer \xff\x00",
+        "Bearer " + "x" * 9000,
+    ],
+)
+def test_what_is_no_key_opens_nothing(header: str) -> None:
+    answer = Client(headers={"Authorization": header}).get(SOME_LIST)
+    assert (answer.status_code, answer["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_the_scheme_is_read_in_any_case() -> None:
+    _, token = factories.api_key()
+    assert Client(headers={"Authorization": f"bearer {token}"}).get(SOME_LIST).status_code == 200
+
+
+@pytest.mark.behaviour("1.2")
+def test_several_keys_live_at_once_and_one_is_revoked_alone() -> None:
+    owner = factories.publisher()
+    (old, old_token), (_, new_token) = factories.api_key(owner), factories.api_key(owner)
+    assert [client_with(token).get(SOME_LIST).status_code for token in (old_token, new_token)] == [200, 200]
+    issue.revoke(ApiKey.objects.filter(pk=old.pk), now=timezone.now())
+    assert [client_with(token).get(SOME_LIST).status_code for token in (old_token, new_token)] == [401, 200]
+
+
+def test_a_key_ends_when_it_expires() -> None:
+    with time_machine.travel(MORNING, tick=False) as clock:
+        _, token = factories.api_key(expires_at=MORNING + dt.timedelta(hours=1))
+        clock.shift(dt.timedelta(minutes=59))
+        assert client_with(token).get(SOME_LIST).status_code == 200
+        clock.shift(dt.timedelta(minutes=1))
+        assert client_with(token).get(SOME_LIST).status_code == 401
+
+
+def test_last_use_is_noted_once_a_minute_and_raises_no_version() -> None:
+    with time_machine.travel(MORNING, tick=False) as clock:
+        key, token = factories.api_key()
+        seen = []
+        for _ in range(4):
+            client_with(token).get(SOME_LIST)
+            key.refresh_from_db()
+            seen.append((key.last_used_at, key.version))
+            clock.shift(dt.timedelta(seconds=30))
+    later = MORNING + dt.timedelta(minutes=1)
+    assert seen == [(MORNING, 1), (MORNING, 1), (later, 1), (later, 1)]
+
+
+def test_authentication_asks_nothing_through_the_orm(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    _, token = factories.api_key()
+    client_with(token).get(SOME_LIST)
+    with django_assert_num_queries(1):  # the list itself; the key is found by a prepared statement
+        client_with(token).get(SOME_LIST)
+
+
+def test_only_the_hash_of_a_token_is_stored() -> None:
+    key, token = factories.api_key()
+    stored = ApiKey.objects.filter(pk=key.pk).values().get()
+    assert token not in str({**stored, "digest": bytes(stored["digest"])})
+    assert token.startswith(stored["prefix"])
+
+
+def client_limited_to(number: int | None) -> Client:
+    key, token = api_key()
+    ApiKey.objects.filter(pk=key.pk).update(requests_per_minute=number)
+    return client_with(token)
+
+
+def is_rate_limited(answer: Answer) -> bool:
+    return (answer.status_code, answer.json()["code"]) == (429, "too_many_requests")
+
+
+@pytest.mark.parametrize("limit", [1, 3, 20])
+def test_a_key_may_send_as_many_as_it_says(limit: int) -> None:
+    client = client_limited_to(limit)
+    assert [client.get(ADDRESS).status_code for _ in range(limit)] == [200] * limit
+    answer = client.get(ADDRESS)
+    assert is_rate_limited(answer)
+    assert 1 <= int(answer["Retry-After"]) <= 60 // limit
+    assert answer.json()["detail"] == f"This key may send {limit} requests a minute."
+
+
+def test_a_key_is_told_how_it_stands_whatever_it_is_answered() -> None:
+    client = client_limited_to(3)
+    paths = (ADDRESS, f"{ADDRESS}/None", ADDRESS, ADDRESS)
+    answers = [client.get(path) for path in paths]
+    assert [answer.status_code for answer in answers] == [200, 404, 200, 429]
+    assert {answer["RateLimit-Policy"] for answer in answers} == {'"default";q=3;w=60'}
+    assert [answer["RateLimit"].partition(";t=")[0] for answer in answers] == [
+        *('"default";r=2', '"default";r=1', '"default";r=0', '"default";r=0')
+    ]
+
+
+def test_the_setting_is_for_keys_that_say_nothing(settings: Any) -> None:
+    assert "RateLimit" not in client_limited_to(None).get(ADDRESS)
+    settings.REQUESTS_PER_MINUTE = 2
+    assert client_limited_to(None).get(ADDRESS)["RateLimit"] == '"default";r=1;t=30'
+    assert client_limited_to(7).get(ADDRESS)["RateLimit-Policy"] == '"default";q=7;w=60'
+
+
+def test_each_key_is_counted_for_itself() -> None:
+    first, second = client_limited_to(1), client_limited_to(1)
+    assert [client.get(ADDRESS).status_code for client in (first, second, first, second)] == [200, 200, 429, 429]
+
+
+def test_wrong_keys_are_looked_up_so_often_from_one_address(settings: Any) -> None:
+    settings.FAILURES_PER_MINUTE = 2
+    wrong, none = client_with("brk_wrong"), Client()
+    assert [client.get(ADDRESS).status_code for client in (wrong, none, wrong, none)] == [401, 401, 429, 429]
+    assert is_rate_limited(wrong.get(ADDRESS))
+    assert wrong.get(ADDRESS, REMOTE_ADDR="192.0.2.7").status_code == 401
+
+
+def test_failures_of_others_at_the_same_address_do_not_shut_out_who_was_let_in_before(
+    settings: Any,
+) -> None:
+    settings.FAILURES_PER_MINUTE = 1
+    known, new = client_of(), client_of()
+    assert known.get(ADDRESS).status_code == 200
+    assert client_with("brk_wrong").get(ADDRESS).status_code == 401
+    assert [client.get(ADDRESS).status_code for client in (known, new)] == [200, 429]
+
+
+def test_a_key_that_is_revoked_is_a_wrong_one_like_any_other(settings: Any) -> None:
+    settings.FAILURES_PER_MINUTE = 1
+    key, token = api_key()
+    client = client_with(token)
+    assert client.get(ADDRESS).status_code == 200
+    ApiKey.objects.filter(pk=key.pk).update(revoked_at="2026-01-01T00:00:00Z")
+    assert [client.get(ADDRESS).status_code for _ in range(2)] == [401, 429]
+
+
+def test_tokens_of_callbacks_are_looked_up_so_often_from_one_address(settings: Any) -> None:
+    settings.FAILURES_PER_MINUTE = 2
+    answers = [Client().post(f"/api/v1/callbacks/{n}x", b"", content_type="text/plain") for n in range(3)]
+    assert [answer.status_code for answer in answers] == [404, 404, 429]
+    assert Client().get(ADDRESS).status_code == 401
+
+
+def test_a_key_is_issued_with_its_limit() -> None:
+    management = client_of()
+    for given, status in ((5, 201), (None, 201), (0, 400), (-1, 400), ("5", 400), (1.5, 400), (True, 400)):
+        body = {"kind": "MANAGEMENT", "requests_per_minute": given}
+        answer = management.post("/api/v1/api-keys", body, content_type="application/json")
+        assert answer.status_code == status, given
+        if status == 201:
+            assert answer.json()["requests_per_minute"] == given
+
+
+def test_nothing_is_remembered_of_those_without_a_limit() -> None:
+    client = client_limited_to(None)
+    assert [client.get(ADDRESS).status_code for _ in range(3)] == [200] * 3
+    assert not rate_limits._keys._spent

@@ -1,0 +1,109 @@
+"""Endpoints, monitors and callbacks to which nothing is sent are refused when they are saved or published."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from broker_project.core.egress import EgressPolicy, networks_in
+from delivery.models import Message
+from subscriptions.models import EventType, Subscription
+from tests.support import factories
+from tests.support.api import client_of, job_type, problem, publish_job
+
+pytestmark = pytest.mark.django_db
+
+ROOT = "/api/v1/subscriptions"
+PAGE = "/admin/subscriptions/subscription"
+JSON = "application/json"
+FIELDS = ["endpoint", "monitor_url"]
+INNER = [
+    "http://169.254.169.254/latest/",
+    "http://127.0.0.1:8000/",
+    "http://localhost/",
+    "http://10.1.2.3/",
+    "https://[::1]/",
+    "http://[::ffff:127.0.0.1]/",
+    "http://[fd00:ec2::254]/",
+]
+DISGUISED = [
+    "http://0x7f.1/",
+    "http://2130706433/",
+    "http://a.example:99999/",
+    "http://a_b.example/",
+    "http://a.example\n.b/",
+]
+
+
+@pytest.fixture(autouse=True)
+def _only_the_internet(settings: Any) -> None:
+    settings.REACH = EgressPolicy()
+
+
+@pytest.fixture
+def made() -> Subscription:
+    return factories.subscription(endpoint="https://shop.example/hook")
+
+
+def new(**fields: str) -> dict[str, str]:
+    return {"subscriber": "shop", "event_type": "Order.Paid", "endpoint": "https://shop.example/hook", **fields}
+
+
+@pytest.mark.behaviour("1.5")
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("url", INNER + DISGUISED)
+def test_over_the_api_with_the_field(made: Subscription, field: str, url: str) -> None:
+    factories.subscriber("shop")
+    factories.event_type("Order.Paid")
+    client = client_of()
+    for answer in (
+        client.post(ROOT, new(**{field: url}), content_type=JSON),
+        client.patch(f"{ROOT}/{made.pk}", {field: url}, content_type=JSON),
+    ):
+        assert problem(answer) == (400, "invalid")
+        assert [error["pointer"] for error in answer.json()["errors"]] == [f"#/{field}"]
+    made.refresh_from_db()
+    assert (Subscription.objects.count(), made.version) == (1, 1)
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("url", [INNER[0], DISGUISED[0]])
+def test_in_the_admin_beside_the_field(admin: Client, made: Subscription, field: str, url: str) -> None:
+    form = {"endpoint": made.endpoint, "headers": "{}", "position": "0", "output": "AS_PUBLISHED"}
+    answer = admin.post(f"{PAGE}/{made.pk}/change/", {**form, "delivery_mode": "PUSH", field: url})
+    assert (answer.status_code, [*answer.context["adminform"].form.errors]) == (200, [field])
+    made.refresh_from_db()
+    assert made.version == 1
+
+
+def test_who_changes_something_else_of_one_that_is_so_already_may(admin: Client) -> None:
+    made = factories.subscription(endpoint="http://127.0.0.1:9/hook")
+    form = {"endpoint": made.endpoint, "headers": "{}", "position": "7", "output": "AS_PUBLISHED"}
+    assert admin.post(f"{PAGE}/{made.pk}/change/", {**form, "delivery_mode": "PUSH"}).status_code == 302
+    made.refresh_from_db()
+    assert made.position == 7
+    assert client_of().patch(f"{ROOT}/{made.pk}", {"position": 8}, content_type=JSON).status_code == 200
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_what_ends_in_a_line_end_is_taken_without_it_or_refused(line_end: str, made: Subscription) -> None:
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": f"https://a.example/{line_end}"}, content_type=JSON)
+    made.refresh_from_db()
+    assert (answer.status_code, made.endpoint) in {
+        (200, "https://a.example/"),
+        (400, "https://shop.example/hook"),
+    }
+
+
+@pytest.mark.behaviour("6.7")
+@pytest.mark.parametrize("url", INNER + DISGUISED[:4])
+def test_callbacks_that_no_reply_could_reach(client: Client, event_type: EventType, url: str) -> None:
+    job_type()
+    assert problem(publish_job(client_of(), url)) == (400, "unsuitable_callback")
+    assert not Message.objects.exists()
+
+
+def test_what_a_setting_allows_is_taken(made: Subscription, settings: Any) -> None:
+    settings.REACH = EgressPolicy(networks_in("10.1.0.0/16"))
+    answer = client_of().patch(f"{ROOT}/{made.pk}", {"endpoint": INNER[3]}, content_type=JSON)
+    assert (answer.status_code, answer.json()["endpoint"]) == (200, INNER[3])

@@ -1,0 +1,366 @@
+"""Retry policies: over the API, in the admin, installed, and guarded by the database."""
+
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.db import IntegrityError, connection, models, transaction
+from django.db.models import ProtectedError
+from django.test import Client
+from django.utils import timezone
+
+from subscriptions.models import (
+    EventType,
+    PausedBy,
+    Processing,
+    RetryPolicy,
+    Status,
+    StatusChange,
+    Subscriber,
+    Subscription,
+)
+from subscriptions.presets import install
+from subscriptions.retry_policies import PRESETS, Action, OnExhausted
+from tests.support import factories
+from tests.support.api import Answer, client_of
+
+pytestmark = pytest.mark.django_db
+
+RETRY_POLICIES = "/api/v1/retry-policies"
+JSON = "application/json"
+
+PAUSED = {"paused_since": timezone.now(), "paused_by": PausedBy.HAND}
+
+ADMIN_RETRY_POLICIES = "/admin/subscriptions/retrypolicy"
+
+
+def pointers(answer: Answer) -> set[str]:
+    assert answer.status_code == 400
+    return {error["pointer"] for error in answer.json()["errors"]}
+
+
+@pytest.mark.behaviour("5.1")
+def test_every_key_reads_the_presets() -> None:
+    for owner in (None, factories.publisher(), factories.subscriber()):
+        assert {one["name"] for one in client_of(owner).get(RETRY_POLICIES).json()["items"]} == PRESETS.keys()
+    patient = client_of().get(f"{RETRY_POLICIES}/Standard-Webhooks").json()
+    assert (patient["max_retries"], patient["on_exhausted"], patient["is_preset"]) == (8, "FAIL", True)
+    assert patient["schedule"] == [300, 1800, 7200, 18000, 36000, 50400, 72000, 86400]
+
+
+@pytest.mark.behaviour("5.1")
+def test_management_makes_changes_and_deletes_one_by_version() -> None:
+    terms = {"on_server_error": "RETRY_LANE", "schedule": [1, 2.5], "max_retries": 2, "on_exhausted": "SUSPEND"}
+    made = client_of().post(RETRY_POLICIES, {"name": "mine", **terms}, content_type=JSON)
+    assert (made.status_code, made["Location"], made["ETag"]) == (201, f"{RETRY_POLICIES}/mine", '"1"')
+    assert {**made.json(), **terms} == made.json()
+    changed = client_of().patch(made["Location"], {"jitter": 0.5}, content_type=JSON, headers={"If-Match": '"1"'})
+    assert (changed.status_code, changed.json()["jitter"], changed["ETag"]) == (200, 0.5, '"2"')
+    stale = client_of().delete(made["Location"], headers={"If-Match": '"1"'})
+    assert (stale.status_code, client_of().delete(made["Location"]).status_code) == (412, 204)
+
+
+def test_other_keys_change_nothing() -> None:
+    address = f"{RETRY_POLICIES}/{factories.retry_policy().name}"
+    for client in (client_of(factories.publisher()), client_of(factories.subscriber())):
+        assert client.post(RETRY_POLICIES, {"name": "mine"}, content_type=JSON).status_code == 403
+        assert client.patch(address, {"jitter": 0}, content_type=JSON).status_code == 403
+        assert client.delete(address).status_code == 403
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_stays_as_it_is(name: str) -> None:
+    address = f"{RETRY_POLICIES}/{name}"
+    answers = [client_of().patch(address, {"jitter": 0.3}, content_type=JSON), client_of().delete(address)]
+    assert [(answer.status_code, answer.json()["code"]) for answer in answers] == [(409, "preset")] * 2
+    assert RetryPolicy.objects.get(name=name).version == 1
+
+
+def test_a_name_is_given_once_and_a_policy_that_is_followed_stays() -> None:
+    policy = factories.retry_policy("mine")
+    follower = factories.subscription(retry_policy=policy)
+    taken = client_of().post(RETRY_POLICIES, {"name": "mine"}, content_type=JSON)
+    used = client_of().delete(f"{RETRY_POLICIES}/mine")
+    assert [(one.status_code, one.json()["code"]) for one in (taken, used)] == [
+        (409, "name_taken"),
+        (409, "still_in_use"),
+    ]
+    assert f"choose another policy for subscription {follower.pk} ({follower}) first" in used.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "at"),
+    [
+        ({}, {"#/name"}),
+        ({"name": "two words"}, {"#/name"}),
+        ({"name": "a", "is_preset": True}, {"#/is_preset"}),
+        ({"name": "a", "on_redirect": "IGNORE"}, {"#/on_redirect"}),
+        ({"name": "a", "jitter": "0.1"}, {"#/jitter"}),
+        ({"name": "a", "jitter": True}, {"#/jitter"}),
+        ({"name": "a", "factor": [2]}, {"#/factor"}),
+        ({"name": "a", "schedule": {}}, {"#/schedule"}),
+        ({"name": "a", "schedule": ["1"]}, {"#/schedule/0"}),
+        ({"name": "a", "max_retries": 2.0}, {"#/max_retries"}),
+        ({"name": "a", "respect_retry_after": 1}, {"#/respect_retry_after"}),
+        ({"name": "a", "on_exhausted": "FAIL"}, {"#/max_retries"}),
+        ({"name": "a", "max_retries": 1}, {"#/on_exhausted"}),
+        ({"name": "a", "initial_delay_seconds": 0, "factor": 0}, {"#/initial_delay_seconds", "#/factor"}),
+    ],
+)
+def test_what_is_no_policy_is_refused_at_its_field(body: dict[str, Any], at: set[str]) -> None:
+    assert pointers(client_of().post(RETRY_POLICIES, body, content_type=JSON)) == at
+
+
+def test_a_change_after_which_the_terms_do_not_go_together_is_refused() -> None:
+    factories.retry_policy("mine", max_retries=2, on_exhausted="FAIL")
+    address = f"{RETRY_POLICIES}/mine"
+    assert pointers(client_of().patch(address, {"on_exhausted": "NEVER"}, content_type=JSON)) == {"#/on_exhausted"}
+    both = {"on_exhausted": "NEVER", "max_retries": None}
+    assert client_of().patch(address, both, content_type=JSON).json()["max_retries"] is None
+
+
+def versions(*records: models.Model) -> list[int]:
+    for record in records:
+        record.refresh_from_db(fields=["version"])
+    return [record.version for record in records]  # type: ignore[attr-defined]
+
+
+def refused(change: Any) -> str:
+    """Return which rule of the database a change breaks."""
+    with pytest.raises(IntegrityError) as error, transaction.atomic():
+        change()
+    return str(error.value)
+
+
+@pytest.mark.behaviour("5.1")
+def test_four_policies_come_installed() -> None:
+    installed = RetryPolicy.objects.filter(is_preset=True)
+    assert {policy.name: policy.terms for policy in installed} == PRESETS
+
+
+@pytest.mark.behaviour("5.7")
+def test_the_brokers_own_event_types_come_installed() -> None:
+    own = EventType.objects.exclude(pk__in=EventType.objects.configured()).values_list("name", "kind")
+    assert {*own} == {
+        ("Broker.Delivery.Rejected", "TOPIC"),
+        ("Broker.Delivery.Failed", "TOPIC"),
+        ("Broker.Line.Paused", "TOPIC"),
+        ("Broker.Line.Resumed", "TOPIC"),
+    }
+
+
+def test_installing_again_adds_what_is_missing_and_leaves_the_rest() -> None:
+    EventType.objects.get(name="Broker.Line.Paused").delete()
+    EventType.objects.filter(name="Broker.Line.Resumed").update(description="ours")
+    install(apps)
+    paused, resumed = (EventType.objects.get(name=f"Broker.Line.{what}") for what in ("Paused", "Resumed"))
+    assert (paused.version, resumed.description, resumed.version) == (1, "ours", 2)
+    assert RetryPolicy.objects.count() == len(PRESETS)
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    "change", [{"initial_delay_seconds": 2.0}, {"description": "x"}, {"is_preset": False}, {"name": "Mine"}]
+)
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_database_changes_no_preset(name: str, change: dict[str, Any]) -> None:
+    assert "fixed after creation" in refused(lambda: RetryPolicy.objects.filter(name=name).update(**change))
+    policy = RetryPolicy.objects.get(name=name)
+    assert (policy.terms, policy.is_preset, policy.version) == (PRESETS[name], True, 1)
+
+
+def test_the_database_deletes_no_preset_and_makes_none_of_another() -> None:
+    assert "fixed after creation" in refused(lambda: RetryPolicy.objects.get(name="Workfront").delete())
+    mine = RetryPolicy.objects.filter(pk=factories.retry_policy().pk)
+    assert "fixed after creation" in refused(lambda: mine.update(is_preset=True))
+    assert mine.delete() == (1, {"subscriptions.RetryPolicy": 1})
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_change_of_a_policy_raises_the_versions_of_its_subscriptions_and_of_no_others() -> None:
+    policy, other = factories.retry_policy(), factories.retry_policy()
+    following = [factories.subscription(retry_policy=policy) for _ in range(2)]
+    rest = [factories.subscription(retry_policy=other), factories.subscription()]
+    RetryPolicy.objects.filter(pk=policy.pk).update(max_retries=3, on_exhausted=OnExhausted.FAIL)
+    assert versions(policy, *following) == [2, 2, 2]
+    assert versions(other, *rest) == [1, 1, 1]
+
+
+def test_a_policy_that_is_followed_stays() -> None:
+    policy = factories.retry_policy()
+    made = factories.subscription(retry_policy=policy)
+    with pytest.raises(ProtectedError):
+        policy.delete()
+    made.delete()
+    policy.delete()
+
+
+@pytest.mark.parametrize(
+    ("terms", "rule"),
+    [
+        ({"name": "two words"}, "retry_policy_name"),
+        ({"on_no_answer": "PANIC"}, "retry_policy_actions"),
+        ({"on_exhausted": "NEVER", "max_retries": 3}, "retry_policy_end"),
+        ({"on_exhausted": "FAIL", "max_retries": None}, "retry_policy_end"),
+        ({"on_exhausted": "SHRUG", "max_retries": 3}, "retry_policy_end"),
+        ({"on_exhausted": "FAIL", "max_retries": 1_001}, "retry_policy_end"),
+        ({"initial_delay_seconds": 0.0}, "retry_policy_numbers"),
+        ({"max_delay_seconds": float("nan")}, "retry_policy_numbers"),
+        ({"factor": float("inf")}, "retry_policy_numbers"),
+        ({"jitter": 0.6}, "retry_policy_numbers"),
+        ({"probe_seconds": 0.5}, "retry_policy_numbers"),
+    ],
+)
+def test_the_database_stores_no_policy_that_cannot_be_followed(terms: dict[str, Any], rule: str) -> None:
+    assert rule in refused(lambda: factories.retry_policy(**terms))
+
+
+def test_a_policy_of_ones_own_says_what_teamforge_says_where_nothing_else_is_said() -> None:
+    assert RetryPolicy.objects.get(pk=factories.retry_policy().pk).terms == PRESETS["TeamForge"]
+    mine = factories.retry_policy(on_server_error=Action.END, schedule=[1, 2.5])
+    assert RetryPolicy.objects.get(pk=mine.pk).terms.schedule == (1.0, 2.5)
+
+
+@pytest.mark.behaviour("1.6")
+@pytest.mark.parametrize(
+    ("status", "pause", "is_sending"),
+    [
+        (Status.ACTIVE, {}, True),
+        (Status.INACTIVE, {}, False),
+        (Status.ACTIVE, PAUSED, False),
+        (Status.INACTIVE, PAUSED, False),
+        (Status.ACTIVE, PAUSED | {"half_open": True}, True),
+        (Status.INACTIVE, PAUSED | {"half_open": True}, False),
+    ],
+)
+def test_what_is_active_is_sending_unless_paused_and_not_on_trial(
+    status: Status, pause: dict[str, Any], is_sending: bool
+) -> None:
+    made = factories.subscription()
+    Subscription.objects.update(status=status, **pause)
+    made.refresh_from_db()
+    assert (made.is_sending, made.version) == (is_sending, 2)
+
+
+@pytest.mark.behaviour("1.6")
+def test_the_beginning_and_the_end_of_a_pause_are_noted_and_a_trial_is_not() -> None:
+    made = factories.subscription()
+    for change in (PAUSED, {"half_open": True}, {"paused_reason": "why"}):
+        Subscription.objects.update(**change)
+    assert [*StatusChange.objects.values_list("subscription_id", "status")] == [(made.pk, Status.ACTIVE)]
+    over: dict[str, Any] = {"paused_since": None, "paused_by": "", "paused_reason": "", "half_open": False}
+    Subscription.objects.update(**over)
+    assert StatusChange.objects.filter(subscription_id=made.pk, subscriber_id=made.subscriber_id).count() == 2
+
+
+@pytest.mark.behaviour("4.13")
+def test_whether_deliveries_are_sent_in_order_is_noted_when_it_changes() -> None:
+    made = factories.subscription()
+    changes: list[dict[str, Any]] = [
+        {"processing": Processing.CONCURRENT},
+        {"concurrency": 3},
+        {"processing": Processing.SERIAL, "concurrency": 1},
+    ]
+    for change in changes:
+        Subscriber.objects.update(**change)
+    noted = (made.subscriber_id, None, Status.ACTIVE)
+    assert [*StatusChange.objects.values_list("subscriber_id", "subscription_id", "status")] == [noted, noted]
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"paused_since": timezone.now()}, "subscription_pause"),
+        ({"paused_by": PausedBy.POLICY}, "subscription_pause"),
+        ({"half_open": True}, "subscription_pause"),
+        ({"probe_due_at": timezone.now()}, "subscription_pause"),
+        (PAUSED | {"paused_by": "CHANCE"}, "subscription_pause"),
+        ({"rate_limit": 0.0}, "subscription_rate_limit"),
+        ({"rate_limit": 10_001.0}, "subscription_rate_limit"),
+        ({"rate_limit": float("nan")}, "subscription_rate_limit"),
+        ({"output": "XML"}, "subscription_output"),
+    ],
+)
+def test_the_database_refuses_half_a_pause_and_what_cannot_be_sent_so(change: dict[str, Any], rule: str) -> None:
+    made = factories.subscription()
+    assert rule in refused(lambda: Subscription.objects.update(**change))
+    assert versions(made) == [1]
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        ({"processing": "RANDOM"}, "subscriber_processing"),
+        ({"concurrency": 0}, "subscriber_concurrency"),
+        ({"concurrency": 257}, "subscriber_concurrency"),
+    ],
+)
+def test_a_subscriber_takes_one_to_256_at_a_time(change: dict[str, Any], rule: str) -> None:
+    made = factories.subscriber()
+    assert (made.processing, made.concurrency) == (Processing.SERIAL, 1)
+    assert rule in refused(lambda: type(made).objects.update(**change))
+
+
+def test_rows_that_say_nothing_of_all_this_are_as_they_always_were() -> None:
+    made = factories.subscription()
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "INSERT INTO subscriptions_subscription (subscriber_id, event_type_id, event_pattern, endpoint, headers,"
+            " header_filter_string, filter, filter_term, script, signing_secret, position, status)"
+            " SELECT subscriber_id, event_type_id, event_pattern, endpoint, headers, header_filter_string, filter,"
+            " filter_term, script, signing_secret, position, status FROM subscriptions_subscription"
+        )
+    names = ("retry_policy", "rate_limit", "output", "monitor_url", "paused_since", "paused_by", "is_sending")
+    assert Subscription.objects.exclude(pk=made.pk).values_list(*names).get() == (
+        *(None, None, "AS_PUBLISHED", "", None, "", True),
+    )
+
+
+TERMS = {
+    **{f"on_{what}": "HOLD" for what in ("redirect", "throttled", "client_error")},
+    **{f"on_{what}": "RETRY_LANE" for what in ("unavailable", "server_error", "no_answer")},
+    "initial_delay_seconds": "2",
+    "factor": "1",
+    "max_delay_seconds": "60",
+    "jitter": "0",
+    "schedule": "1, 2.5",
+    "max_retries": "2",
+    "on_exhausted": "FAIL",
+    "probe_seconds": "60",
+}
+
+
+@pytest.mark.behaviour("5.1")
+def test_one_is_made_and_changed(admin: Client) -> None:
+    admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS})
+    made = RetryPolicy.objects.get(is_preset=False)
+    assert (made.name, made.schedule, made.max_retries, made.on_no_answer) == ("mine", [1, 2.5], 2, "RETRY_LANE")
+    form = {"name": "mine", **TERMS, "initial-schedule": "1.0,2.5", "schedule": ""}
+    admin.post(f"{ADMIN_RETRY_POLICIES}/{made.pk}/change/", form)
+    made.refresh_from_db()
+    assert (made.schedule, made.version) == ([], 2)
+
+
+def test_terms_that_do_not_go_together_are_said_at_their_field(admin: Client) -> None:
+    answer = admin.post(f"{ADMIN_RETRY_POLICIES}/add/", {"name": "mine", **TERMS, "max_retries": ""})
+    assert answer.context["adminform"].form.errors.keys() == {"max_retries"}
+    assert RetryPolicy.objects.count() == len(PRESETS)
+
+
+@pytest.mark.behaviour("5.1")
+def test_presets_can_be_looked_at_only(admin: Client) -> None:
+    preset = RetryPolicy.objects.get(name="Workfront")
+    assert b"retry policies" in admin.get(f"{ADMIN_RETRY_POLICIES}/").content
+    assert b'name="initial_delay_seconds"' not in admin.get(f"{ADMIN_RETRY_POLICIES}/{preset.pk}/change/").content
+    assert admin.post(f"{ADMIN_RETRY_POLICIES}/{preset.pk}/change/", {"name": "mine", **TERMS}).status_code == 403
+    assert admin.post(f"{ADMIN_RETRY_POLICIES}/{preset.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert RetryPolicy.objects.get(pk=preset.pk).version == 1
+
+
+def test_a_policy_that_is_followed_is_not_deleted(admin: Client) -> None:
+    policy = factories.retry_policy()
+    factories.subscription(retry_policy=policy)
+    admin.post(f"{ADMIN_RETRY_POLICIES}/{policy.pk}/delete/", {"post": "yes"})
+    assert RetryPolicy.objects.filter(pk=policy.pk).exists()

@@ -1,0 +1,353 @@
+"""What the scopes of a key allow, and which scopes a key may pass on."""
+
+import datetime as dt
+from typing import Any, Final
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+from django.test import RequestFactory
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
+from rest_framework.views import APIView
+
+from subscriptions.api.permissions import AnyKey, KeyPermission, needed_by
+from subscriptions.api.resources import ReadOrWrite
+from subscriptions.credentials.scopes import OPENED
+from subscriptions.models import ApiKey, KeyKind, Scope
+from tests.support import factories
+from tests.support.api import Answer, api_document, client_of, client_with
+
+pytestmark = [pytest.mark.django_db, pytest.mark.behaviour("1.2")]
+
+API_ROOT: Final = "/api/v1/"
+
+
+DOCUMENT: Final = api_document()["paths"]
+
+
+LOOKING: Final = (KeyPermission, ReadOrWrite)
+BY_TOKEN: Final = {"post callbacks/{token}"}
+
+API_KEYS: Final = "/api/v1/api-keys"
+JSON: Final = "application/json"
+
+
+HOUR: Final = dt.timedelta(hours=1)
+
+TABLE: Final[dict[Scope, str]] = {
+    Scope.PUBLISH: "post events, post events/{event_type}",
+    Scope.READ: """
+        get callbacks, get callbacks/{id}, get dead-letters, get dead-letters/counts, get deliveries,
+        get deliveries/{id}, get event-type-file, get event-types, get event-types/{name}, post filters/test,
+        get mailboxes/{name}/status, get messages, get messages/{id}, get messages/{id}/explanation, get publishers,
+        get publishers/{name}, get replays, get replays/{id}, get retry-policies, get retry-policies/{name},
+        post scripts/test, get senders, get subscribers, get subscribers/{name}, get subscribers/{name}/line,
+        get subscriptions, get subscriptions/{id}, post subscriptions/{id}/test-filter,
+        post subscriptions/{id}/test-script, get summaries, get summaries/{name}, get summaries/{name}.{suffix},
+        get summary-runs, get summary-runs/{id}
+    """,
+    Scope.CONFIGURE: """
+        post event-type-file, post event-types, patch event-types/{name}, delete event-types/{name}, post publishers,
+        patch publishers/{name}, delete publishers/{name}, post retry-policies, patch retry-policies/{name},
+        delete retry-policies/{name}, post subscribers, patch subscribers/{name}, delete subscribers/{name},
+        post subscribers/{name}/activate, post subscribers/{name}/inactivate, post subscriptions,
+        patch subscriptions/{id}, delete subscriptions/{id}, post subscriptions/{id}/activate,
+        post subscriptions/{id}/inactivate, post subscriptions/{id}/rotate-secret,
+        post subscriptions/{id}/end-overlap
+    """,
+    Scope.RECEIVE: """
+        post mailboxes/{name}/next, post mailboxes/{name}/ack, post mailboxes/{name}/nack, post mailboxes/{name}/extend,
+        post mailboxes/{name}/purge
+    """,
+    Scope.OPERATE: """
+        post deliveries/{id}/release, post deliveries/{id}/resubmit, post messages/{id}/resubmit, post replays,
+        post replays/{id}/cancel, post subscribers/{name}/pause, post subscribers/{name}/resume,
+        post subscriptions/{id}/backfill, post subscriptions/{id}/cancel-deliveries, post subscriptions/{id}/pause,
+        post subscriptions/{id}/resume, post subscriptions/{id}/send-test-event, post summary-runs
+    """,
+    Scope.KEYS: """
+        get api-keys, post api-keys, get api-keys/{id}, post api-keys/{id}/revoke, post api-keys/{id}/rotate
+    """,
+}
+"""Which operations take which scope, as docs/reference/api-keys.md says it in words."""
+WANTED: Final = {operation.strip(): scope for scope, text in TABLE.items() for operation in text.split(",")}
+
+DOCUMENTED: Final = {
+    f"{method} {path.removeprefix(API_ROOT)}": operation["security"][0]["apiKey"][0]
+    for path, operations in DOCUMENT.items()
+    for method, operation in operations.items()
+    if "security" in operation
+}
+
+
+def ask(token: str, operation: str) -> Answer:
+    """Call an operation on what is not there, with a body that says nothing."""
+    method, path = operation.split()
+    for name, value in {"{id}": "4711", "{name}": "nobody", "{event_type}": "No.Such", "{suffix}": "csv"}.items():
+        path = path.replace(name, value)
+    body = "" if method == "get" else "{}"
+    return client_with(token).generic(method.upper(), API_ROOT + path, body, "application/json")
+
+
+def test_the_table_has_every_operation_and_says_what_the_document_says() -> None:
+    assert {operation: str(scope) for operation, scope in WANTED.items()} == DOCUMENTED
+    everything = {
+        f"{method} {path.removeprefix(API_ROOT)}" for path, operations in DOCUMENT.items() for method in operations
+    }
+    assert everything - DOCUMENTED.keys() == BY_TOKEN
+
+
+@pytest.mark.parametrize("operation", sorted(WANTED))
+def test_an_operation_opens_to_its_scope_and_to_no_other(operation: str) -> None:
+    needed = WANTED[operation]
+    _, without = factories.api_key(scopes=[scope for scope in Scope if scope != needed])
+    _, alone = factories.api_key(scopes=[needed])
+    refused = ask(without, operation)
+    assert (refused.status_code, refused.json()["code"], refused.json()["scope"]) == (403, "missing_scope", needed)
+    assert refused["WWW-Authenticate"] == f'Bearer error="insufficient_scope", scope="{needed}"'
+    assert ask(alone, operation).status_code not in {401, 403}
+
+
+@pytest.mark.parametrize("kind", [KeyKind.PUBLISHER, KeyKind.SUBSCRIBER])
+def test_keys_of_owners_are_narrowed_likewise(kind: KeyKind) -> None:
+    owner = factories.publisher() if kind == KeyKind.PUBLISHER else factories.subscriber()
+    by_kind = {scope: factories.api_key(owner, scopes=[scope])[1] for scope in OPENED[kind]}
+    _, whole = factories.api_key(owner)
+    for operation, needed in WANTED.items():
+        is_open = ask(whole, operation).status_code != 403
+        opening = {scope for scope, token in by_kind.items() if ask(token, operation).status_code != 403}
+        assert opening == ({needed} if is_open else set()), operation
+
+
+@pytest.mark.parametrize(
+    ("kind", "operation", "told"),
+    [
+        (KeyKind.PUBLISHER, "post event-types", "This takes a management key."),
+        (KeyKind.PUBLISHER, "post subscriptions", "This takes a subscriber's key or a management key."),
+        (KeyKind.PUBLISHER, "get deliveries", "This takes a subscriber's key or a management key."),
+        (KeyKind.SUBSCRIBER, "post events", "This takes a publisher's key or a management key."),
+        (KeyKind.SUBSCRIBER, "patch subscribers/{name}", "This takes a management key."),
+        (KeyKind.SUBSCRIBER, "get summaries", "This takes a management key."),
+        (KeyKind.SUBSCRIBER, "get api-keys", "This takes a management key."),
+    ],
+)
+def test_a_key_of_another_kind_is_told_whose_are_taken(kind: KeyKind, operation: str, told: str) -> None:
+    owner = factories.publisher("nobody") if kind == KeyKind.PUBLISHER else factories.subscriber("nobody")
+    refused = ask(factories.api_key(owner)[1], operation)
+    assert (refused.status_code, refused.json()["code"], refused.json()["detail"]) == (403, "forbidden", told)
+
+
+def views(resolver: URLResolver | None = None) -> list[type[APIView]]:
+    """Return the classes of all views that are served by DRF."""
+    found: list[type[APIView]] = []
+    for one in (resolver or get_resolver()).url_patterns:
+        if isinstance(one, URLResolver):
+            found += views(one)
+        elif isinstance(one, URLPattern) and hasattr(one.callback, "cls"):
+            found.append(one.callback.cls)
+    return found
+
+
+def test_no_view_forgets_to_look_at_scopes() -> None:
+    ours = {view for view in views() if not view.__module__.startswith("drf_spectacular")}
+    careless = {
+        view.__name__
+        for view in ours
+        if not any(isinstance(one, type) and issubclass(one, LOOKING) for one in view.permission_classes)
+    }
+    assert careless == {"Reply"}, "whose address is the key"
+
+
+def test_a_view_that_does_not_say_what_it_takes_serves_nobody() -> None:
+    class Careless(APIView):
+        permission_classes = [AnyKey]  # noqa: RUF012
+
+        def get(self, request: object) -> None:
+            """Answer nothing."""
+
+    request = RequestFactory().get("/", headers={"Authorization": f"Bearer {factories.api_key()[1]}"})
+    with pytest.raises(ImproperlyConfigured, match=r"Careless does not say in `needs` which scope GET takes\."):
+        Careless.as_view()(request)
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "TRACE"])
+def test_what_a_view_has_not_is_no_matter_of_scopes(method: str) -> None:
+    _, token = factories.api_key(scopes=[Scope.PUBLISH])
+    assert client_with(token).generic(method, f"{API_ROOT}deliveries").status_code == 405
+    view = APIView()
+    assert needed_by(view, method) is None
+
+
+def test_head_takes_what_get_takes() -> None:
+    _, token = factories.api_key(scopes=[Scope.PUBLISH])
+    assert client_with(token).head(f"{API_ROOT}deliveries").status_code == 403
+    assert client_of().head(f"{API_ROOT}deliveries").status_code == 200
+
+
+def issued(token: str, **asked: object) -> Answer:
+    return client_with(token).post(API_KEYS, {"kind": "MANAGEMENT", **asked}, content_type=JSON)
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "status"),
+    [
+        (["keys"], ["keys"], 201),
+        (["keys"], ["read"], 403),
+        (["keys"], None, 403),
+        (["keys", "read"], ["keys", "read"], 201),
+        (["keys", "read"], ["keys", "read", "configure"], 403),
+        (["publish", "read", "configure", "receive", "operate"], ["read"], 403),
+        ([*Scope.values], None, 201),
+    ],
+)
+def test_a_key_issues_none_that_opens_more(own: list[str], asked: list[str] | None, status: int) -> None:
+    _, token = factories.api_key(scopes=own)
+    answer = issued(token, **({} if asked is None else {"scopes": asked}))
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_which_scopes_it_cannot_pass_on() -> None:
+    factories.publisher("till")
+    _, token = factories.api_key(scopes=["keys", "read"])
+    answer = issued(token, kind="PUBLISHER", publisher="till")
+    assert answer.json() == {
+        "type": "urn:broker:beyond_issuer",
+        "code": "beyond_issuer",
+        "title": "Beyond the issuer",
+        "status": 403,
+        "detail": "Nobody passes on a scope that they have not: publish, operate.",
+    }
+
+
+def test_nor_does_it_rotate_one_that_opens_more() -> None:
+    wide, _ = factories.api_key()
+    narrow, token = factories.api_key(scopes=["keys"])
+    client = client_with(token)
+    refused = client.post(f"{API_KEYS}/{wide.pk}/rotate", content_type=JSON)
+    assert (refused.status_code, refused.json()["code"]) == (403, "beyond_issuer")
+    wide.refresh_from_db()
+    assert wide.retires_at is None
+    assert client.post(f"{API_KEYS}/{narrow.pk}/rotate", content_type=JSON).status_code == 201
+    assert client.post(f"{API_KEYS}/{wide.pk}/revoke", content_type=JSON).status_code == 200, "that opens nothing"
+
+
+def test_without_asking_a_key_has_all_of_its_kind_but_may_issue_none() -> None:
+    factories.publisher("till")
+    factories.subscriber("shop")
+    client = client_of()
+    owners = {"PUBLISHER": {"publisher": "till"}, "SUBSCRIBER": {"subscriber": "shop"}, "MANAGEMENT": {}}
+    answers = [client.post(API_KEYS, {"kind": kind, **owner}, content_type=JSON) for kind, owner in owners.items()]
+    assert [answer.json()["scopes"] for answer in answers] == [
+        ["publish", "read", "operate"],
+        ["read", "configure", "receive", "operate"],
+        ["publish", "read", "configure", "receive", "operate"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "scopes",
+    [[], ["root"], ["keys"], ["publish", "configure"], "publish", None, [None], {"publish": True}],
+)
+def test_scopes_that_a_kind_has_not_are_refused(scopes: object) -> None:
+    factories.publisher("till")
+    before = (client := client_of()) and ApiKey.objects.count()
+    answer = client.post(API_KEYS, {"kind": "PUBLISHER", "publisher": "till", "scopes": scopes}, content_type=JSON)
+    assert (answer.status_code, answer.json()["errors"][0]["pointer"][:8]) == (400, "#/scopes")
+    assert ApiKey.objects.count() == before
+
+
+def test_scopes_are_told_once_each_and_in_one_order() -> None:
+    answer = client_of().post(
+        API_KEYS, {"kind": "MANAGEMENT", "scopes": ["read", "publish", "read"]}, content_type=JSON
+    )
+    assert answer.json()["scopes"] == ["publish", "read"]
+
+
+def test_who_issued_a_key_is_noted() -> None:
+    key, token = factories.api_key()
+    assert issued(token).json()["issued_by"] == f"key {key.prefix}…"
+
+
+@pytest.mark.parametrize(("hours", "status"), [(None, 403), (2, 403), (1, 201), (0.5, 201)])
+def test_a_key_issues_none_that_outlives_it(hours: float | None, status: int) -> None:
+    now = timezone.now()
+    _, token = factories.api_key(scopes=["keys"], expires_at=now + HOUR)
+    answer = issued(token, scopes=["keys"], expires_at=hours and (now + hours * HOUR).isoformat())
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_until_when_it_may_issue() -> None:
+    ends_at = (timezone.now() + HOUR).replace(microsecond=0)
+    _, token = factories.api_key(scopes=["keys"], expires_at=ends_at)
+    refused = issued(token, scopes=["keys"]).json()
+    assert (refused["code"], refused["detail"]) == (
+        "beyond_issuer",
+        f"A key ends no later than the one that issues it, at {ends_at.isoformat()}.",
+    )
+
+
+def test_nor_is_it_followed_by_one_that_does_so() -> None:
+    now = timezone.now()
+    own, token = factories.api_key(scopes=["keys"], expires_at=now + HOUR)
+    endless, _ = factories.api_key(scopes=["keys"])
+    brief, _ = factories.api_key(scopes=["keys"], expires_at=now + HOUR / 2)
+    client = client_with(token)
+    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for key in (own, endless, brief)]
+    assert [answer.status_code for answer in answers] == [403, 403, 201]
+    assert not ApiKey.objects.filter(pk__in=[own.pk, endless.pk], retires_at__isnull=False).exists()
+
+
+def test_an_overlap_does_not_count_since_the_answer_may_have_been_lost() -> None:
+    key, token = factories.api_key()
+    answers = [client_with(token).post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [201, 201]
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "asked", "status"),
+    [
+        (5, 0, None, 403),
+        (5, 0, 100_000, 403),
+        (5, 0, 6, 403),
+        (5, 0, 5, 201),
+        (5, 0, 1, 201),
+        (None, 0, None, 201),
+        (None, 0, 100_000, 201),
+        (None, 600, None, 201),
+        (None, 600, 601, 403),
+        (None, 600, 600, 201),
+        (5, 5, None, 201),
+        (5, 6, None, 403),
+        (1_000, 600, 1_000, 201),
+    ],
+)
+def test_a_key_issues_none_that_may_send_more(
+    own: int | None, default: int, asked: int | None, status: int, settings: Any
+) -> None:
+    settings.REQUESTS_PER_MINUTE = default
+    _, token = factories.api_key(scopes=["keys"], requests_per_minute=own)
+    answer = issued(token, scopes=["keys"], requests_per_minute=asked)
+    assert answer.status_code == status
+    assert ApiKey.objects.count() == (2 if status == 201 else 1)
+
+
+def test_it_is_told_how_many_requests_it_may_pass_on() -> None:
+    _, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
+    refused = issued(token, scopes=["keys"]).json()
+    assert (refused["code"], refused["detail"]) == (
+        "beyond_issuer",
+        "A key may send no more than the one that issues it: 5 requests a minute.",
+    )
+
+
+def test_nor_does_it_rotate_one_that_may_and_a_successor_has_the_same_limit() -> None:
+    own, token = factories.api_key(scopes=["keys"], requests_per_minute=5)
+    faster, _ = factories.api_key(scopes=["keys"], requests_per_minute=6)
+    unlimited, _ = factories.api_key(scopes=["keys"])
+    client = client_with(token)
+    answers = [client.post(f"{API_KEYS}/{key.pk}/rotate", content_type=JSON) for key in (faster, unlimited, own)]
+    assert [answer.status_code for answer in answers] == [403, 403, 201]
+    assert answers[-1].json()["requests_per_minute"] == 5
+    assert not ApiKey.objects.filter(pk__in=[faster.pk, unlimited.pk], retires_at__isnull=False).exists()

@@ -1,0 +1,452 @@
+"""Signing secrets and the secret key: rotated while deliveries go on, and never stored in the clear."""
+
+import json
+import secrets
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.db import connection
+from django.db.models.functions import Now
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from psycopg import sql
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from broker_project.accounts.models import SecondFactor
+from broker_project.core.keyring import CannotBeOpened
+from delivery.callbacks.address import callback_terms
+from delivery.maintenance.maintainer import maintain
+from delivery.models import Callback
+from delivery.statuses import DeliveryStatus
+from subscriptions.credentials import secret_key_rotation
+from subscriptions.credentials.rotate_secrets import rotate_secret
+from subscriptions.credentials.secret_key_rotation import reseal, sealed_columns
+from subscriptions.models import EventKind, FormerSecret, Publisher, RetryPolicy, Subscriber, Subscription
+from tests.support import factories
+from tests.support.api import JOB, JSON, PATH, Answer, address_of, client_of, problem, publish, publish_job
+from tests.support.receiver import Received, Receiver, answer, wait_until
+from tests.support.worker import Worker, publish_numbered, statuses, wait_until_done, wait_until_held
+
+DAY = timedelta(days=1)
+
+HEADERS = {"X-Token": "secret 4711"}
+
+TABLES = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return factories.subscription(endpoint=receiver.url("/a"))
+
+
+def rotated(one: Subscription, client: Client | None = None, **asked: Any) -> Answer:
+    return (client or client_of()).post(f"/api/v1/subscriptions/{one.pk}/rotate-secret", asked, content_type=JSON)
+
+
+def new_secret(one: Subscription, **asked: Any) -> str:
+    return str(rotated(one, **asked).json()["signing_secret"])
+
+
+def sent_now(receiver: Receiver, one: Subscription) -> Received:
+    """Return the request with a message that is published now."""
+    before = len(receiver.log)
+    publish_numbered(one.event_type, 1)
+    wait_until_done()
+    (sent,) = receiver.log[before:]
+    return sent
+
+
+def verifies(sent: Received, secret: str) -> bool:
+    try:
+        Webhook(secret).verify(sent.body, dict(sent.headers), json_parse=False)
+    except WebhookVerificationError:
+        return False
+    return True
+
+
+def known_by(sent: Received, *secrets: str) -> list[bool]:
+    return [verifies(sent, secret) for secret in secrets]
+
+
+def signatures_of(sent: Received) -> int:
+    return len(sent.headers["webhook-signature"].split(" "))
+
+
+def test_who_knows_either_secret_verifies_while_both_sign(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    former = wanted.signing_secret
+    assert known_by(sent_now(receiver, wanted), former) == [True]
+    secret = new_secret(wanted)
+    during = sent_now(receiver, wanted)
+    assert (known_by(during, former, secret), signatures_of(during)) == ([True, True], 2)
+    assert not verifies(during, factories.subscription().signing_secret)
+
+
+@pytest.mark.behaviour("4.9")
+def test_without_an_overlap_only_the_new_one_signs_at_once(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    first = wanted.signing_secret
+    second = new_secret(wanted)
+    third = new_secret(wanted, overlap_seconds=0)
+    after = sent_now(receiver, wanted)
+    assert (known_by(after, first, second, third), signatures_of(after)) == ([False, False, True], 1)
+    assert not FormerSecret.objects.exists()
+
+
+def test_the_former_one_stops_signing_in_the_very_second_that_was_said(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    former = wanted.signing_secret
+    answered = rotated(wanted, overlap_seconds=1).json()
+    ends_at = datetime.fromisoformat(answered["overlap_ends_at"]).timestamp()
+    sent_now(receiver, wanted)
+    wait_until(lambda: publish_numbered(wanted.event_type, 1) and signatures_of(receiver.log[-1]) == 1)
+    wait_until_done()
+    times = [int(sent.headers["webhook-timestamp"]) for sent in receiver.log]
+    assert min(times) < ends_at <= max(times)
+    assert [verifies(sent, former) for sent in receiver.log] == [at < ends_at for at in times]
+    assert all(verifies(sent, answered["signing_secret"]) for sent in receiver.log)
+
+
+def test_whoever_has_not_heard_of_the_new_one_rotates_again_and_breaks_nothing(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    known = wanted.signing_secret
+    lost = new_secret(wanted)
+    secret = new_secret(wanted)
+    assert known_by(sent_now(receiver, wanted), known, lost, secret) == [True, True, True]
+
+
+def test_an_overlap_can_be_ended_early(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    former, secret = wanted.signing_secret, new_secret(wanted)
+    assert known_by(sent_now(receiver, wanted), former, secret) == [True, True]
+    ended = client_of().post(f"/api/v1/subscriptions/{wanted.pk}/end-overlap", content_type=JSON)
+    assert (ended.status_code, ended.json()["overlap_ends_at"]) == (200, None)
+    assert known_by(sent_now(receiver, wanted), former, secret) == [False, True]
+
+
+@pytest.mark.django_db
+def test_an_overlap_is_a_day_long_unless_somebody_says_otherwise() -> None:
+    made = factories.subscription()
+    periods: list[tuple[dict[str, Any], timedelta]] = [({}, DAY), ({"overlap_seconds": 604_800}, 7 * DAY)]
+    for asked, length in periods:
+        ends_at = datetime.fromisoformat(rotated(made, **asked).json()["overlap_ends_at"])
+        assert abs(ends_at - datetime.now(UTC) - length) < timedelta(minutes=1)
+    shorter = rotated(made, overlap_seconds=60).json()["overlap_ends_at"]
+    assert datetime.fromisoformat(shorter) == ends_at, "one of the former signs until then"
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seconds", [-1, 604_801, "60", None, 1.5, True])
+def test_other_overlaps_are_refused(seconds: object) -> None:
+    made = factories.subscription()
+    assert problem(rotated(made, overlap_seconds=seconds))[0] == 400
+    assert Subscription.objects.get().signing_secret == made.signing_secret
+
+
+@pytest.mark.django_db
+def test_more_than_three_former_secrets_are_refused_until_the_overlap_is_ended() -> None:
+    made = factories.subscription()
+    secrets = [new_secret(made) for _ in range(3)]
+    assert problem(rotated(made)) == (409, "too_many_secrets")
+    assert Subscription.objects.get().signing_secret == secrets[-1]
+    assert rotated(made, overlap_seconds=0).status_code == 200
+    assert rotated(made).status_code == 200
+
+
+@pytest.mark.django_db
+def test_what_is_over_does_not_count_and_is_forgotten(storage: None) -> None:
+    made = factories.subscription()
+    for _ in range(3):
+        rotated(made)
+    FormerSecret.objects.filter(pk__in=FormerSecret.objects.order_by("pk")[:2]).update(signs_until=Now())
+    assert rotated(made).status_code == 200
+    maintain(keep_days=14)
+    assert FormerSecret.objects.count() == 2
+
+
+@pytest.mark.django_db
+def test_a_rotation_of_what_has_changed_meanwhile_is_refused_and_leaves_no_former_secret() -> None:
+    made = factories.subscription()
+    address = f"/api/v1/subscriptions/{made.pk}/rotate-secret"
+    refused = client_of().post(address, content_type=JSON, headers={"If-Match": '"9"'})
+    assert (problem(refused), FormerSecret.objects.count()) == ((412, "version_mismatch"), 0)
+
+
+@pytest.mark.django_db
+def test_no_answer_but_that_to_the_rotation_has_a_secret() -> None:
+    made = factories.subscription()
+    client = client_of()
+    shown = rotated(made, client).json()["signing_secret"]
+    for address in (f"/api/v1/subscriptions/{made.pk}", "/api/v1/subscriptions"):
+        text = client.get(address).content.decode()
+        assert "whsec_" not in text
+        assert "overlap_ends_at" in text
+    assert shown == Subscription.objects.get().signing_secret
+
+
+def test_a_call_is_signed_by_both_too(calls: None, publisher: Publisher, receiver: Receiver) -> None:
+    event_type = factories.event_type("Test.Call", EventKind.SYNC)
+    asked = factories.subscription(event_type=event_type, endpoint=receiver.url(PATH))
+    former = asked.signing_secret
+    secret = new_secret(asked)
+    assert publish(client_of(publisher), event="Test.Call").status_code == 200
+    assert known_by(receiver.log[0], former, secret) == [True, True]
+
+
+def rotate(settings: Any) -> None:
+    settings.SECRET_KEY_FALLBACKS = [settings.SECRET_KEY]
+    settings.SECRET_KEY = "another secret key" * 4
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    """Return the exit status of `rotate_keys` and what it has said."""
+    said = StringIO()
+    try:
+        call_command("rotate_keys", *arguments, stdout=said, stderr=said)
+    except SystemExit as ended:
+        return int(str(ended.code)), said.getvalue()
+    return 0, said.getvalue()
+
+
+def several(count: int = 3) -> list[Subscription]:
+    return [factories.subscription(factories.subscriber(headers=HEADERS), headers=HEADERS) for _ in range(count)]
+
+
+def said_by(one: Subscription) -> tuple[object, ...]:
+    fresh = Subscription.objects.select_related("subscriber").get(pk=one.pk)
+    return fresh.signing_secret, fresh.headers, fresh.subscriber.headers, fresh.version, fresh.updated_at
+
+
+@pytest.mark.django_db
+def test_tables_are_looked_at_in_chunks(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret_key_rotation, "CHUNK", 2)
+    several(5)
+    Subscription.objects.order_by("pk")[2].delete()
+    (column,) = (one for one in sealed_columns() if one.model is Subscription and "header" in one.purpose)
+    rotate(settings)
+    with CaptureQueriesContext(connection) as asked:
+        assert secret_key_rotation.count_former(column) == 4
+    assert len(asked) == 5, "two chunks are found and counted, and there is no third"
+
+
+@pytest.mark.django_db
+def test_each_value_is_counted_once(settings: Any) -> None:
+    several()
+    rotate(settings)
+    status, counted = run("--check")
+    assert (status, counted.splitlines()[-1]) == (1, "9 need a secret key that is not the present one.")
+    assert counted.count("subscriber headers: 3 under former keys") == 1
+
+
+@pytest.mark.django_db
+def test_afterwards_the_former_key_is_needed_by_nothing_and_nothing_else_has_changed(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret_key_rotation, "SLICE", 2)
+    monkeypatch.setattr(secret_key_rotation, "CHUNK", 3)
+    made = several()
+    rotate_secret(Subscription.objects.filter(pk=made[0].pk), random_bytes=b"n" * 32)
+    before = [said_by(one) for one in made]
+    rotate(settings)
+    status, counted = run("--check")
+    assert (status, "signing secret: 3 under former keys" in counted, "former signing secret: 1" in counted) == (
+        1,
+        True,
+        True,
+    )
+    assert run()[0] == 0
+    assert run("--check")[0] == 0
+    settings.SECRET_KEY_FALLBACKS = []
+    assert [said_by(one) for one in made] == before
+    assert FormerSecret.objects.get().secret.startswith("whsec_")
+
+
+def test_the_addresses_of_callbacks_are_sealed_anew_too(publisher: Publisher, storage: None, settings: Any) -> None:
+    factories.subscription(event_type=factories.event_type(JOB, EventKind.QUEUE))
+    client = client_of(publisher)
+    publish_job(client)
+    callback = Callback.objects.get()
+    address = address_of(callback)
+    rotate(settings)
+    assert (run()[0], run("--check")[0]) == (0, 0)
+    settings.SECRET_KEY_FALLBACKS = []
+    assert address_of(callback) == address
+
+
+@pytest.mark.django_db
+def test_what_other_applications_keep_sealed_is_sealed_anew_too(settings: Any) -> None:
+    made = SecondFactor.objects.create(user=User.objects.create(username="somebody"), seed="JBSWY3DP")
+    rotate(settings)
+    assert run()[0] == 0
+    settings.SECRET_KEY_FALLBACKS = []
+    assert SecondFactor.objects.get(pk=made.pk).seed == "JBSWY3DP"
+
+
+@pytest.mark.django_db
+def test_what_is_over_needs_no_key(settings: Any) -> None:
+    made = factories.subscription()
+    rotate_secret(Subscription.objects.filter(pk=made.pk), random_bytes=b"n" * 32)
+    rotate(settings)
+    run()
+    settings.SECRET_KEY_FALLBACKS, settings.SECRET_KEY = [settings.SECRET_KEY], "a third secret key" * 4
+    FormerSecret.objects.update(signs_until="2020-01-01T00:00Z")
+    assert "former signing secret: 0 under former keys" in run("--check")[1]
+
+
+@pytest.mark.django_db
+def test_what_cannot_be_opened_is_named_and_the_rest_is_done(settings: Any) -> None:
+    one, other = several(2)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE subscriptions_subscription SET headers = 'nonsense' WHERE id = %s", [one.pk])
+    rotate(settings)
+    status, said = run()
+    assert (status, f"subscription headers of subscription {one.pk} cannot be opened" in said) == (1, True)
+    assert said.splitlines()[-1] == "1 need a secret key that is not among BROKER_SECRET_KEY_FALLBACKS."
+    assert "4711" not in said
+    settings.SECRET_KEY_FALLBACKS = []
+    assert Subscription.objects.get(pk=other.pk).headers == HEADERS
+    assert run("--check")[0] == 1
+
+
+@pytest.mark.django_db
+def test_what_is_sealed_for_one_row_does_not_open_in_another() -> None:
+    one, other = several(2)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE subscriptions_subscription s SET signing_secret = o.signing_secret, headers = o.signing_secret"
+            " FROM subscriptions_subscription o WHERE s.id = %s AND o.id = %s",
+            [one.pk, other.pk],
+        )
+    for name in ("signing_secret", "headers"):
+        with pytest.raises(CannotBeOpened):
+            getattr(Subscription.objects.get(pk=one.pk), name)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_it_goes_on_where_it_was_interrupted(settings: Any, monkeypatch: pytest.MonkeyPatch, storage: None) -> None:
+    monkeypatch.setattr(secret_key_rotation, "SLICE", 1)
+    several(3)
+    rotate(settings)
+    (column,) = [one for one in sealed_columns() if one.purpose == "signing secret"]
+    next(iter(reseal(column)))
+    assert secret_key_rotation.count_former(column) == 2
+    assert sum(slice_.sealed for slice_ in reseal(column)) == 2
+
+
+@pytest.fixture
+def signed_subscription(receiver: Receiver, storage: None) -> Subscription:
+    return factories.subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.mark.parametrize("policy", [None, "Workfront", "webMethods"])
+def test_a_secret_that_cannot_be_opened_holds_its_line_until_another_is_set(
+    receiver: Receiver, worker: Worker, signed_subscription: Subscription, policy: str | None
+) -> None:
+    broken = factories.subscription(
+        endpoint=receiver.url("/b"), retry_policy=RetryPolicy.objects.get(name=policy) if policy else None
+    )
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE subscriptions_subscription SET signing_secret = 'gone' WHERE id = %s", [broken.pk])
+    publish_numbered(broken.event_type, 2)
+    line = wait_until_held(broken.subscriber)
+    assert "signing secret cannot be opened" in line.held_reason
+    publish_numbered(signed_subscription.event_type, 1)
+    wait_until(lambda: statuses(signed_subscription) == [DeliveryStatus.DELIVERED])
+    assert statuses(broken) == [DeliveryStatus.PENDING] * 2
+    assert client_of().post(f"/api/v1/subscriptions/{broken.pk}/rotate-secret", content_type=JSON).status_code == 200
+    wait_until_done()
+    assert receiver.bodies("/b") == [b"0", b"1"]
+
+
+@pytest.mark.django_db
+def test_the_api_says_what_cannot_be_read_and_takes_it_anew() -> None:
+    made = factories.subscription(headers=HEADERS)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE subscriptions_subscription SET headers = 'gone' WHERE id = %s", [made.pk])
+    client, address = client_of(), f"/api/v1/subscriptions/{made.pk}"
+    shown = client.get(address).json()
+    assert (shown["headers"], shown["unreadable"]) == (None, ["headers"])
+    (listed,) = client.get("/api/v1/subscriptions").json()["items"]
+    assert listed == shown
+    kept = client.patch(address, {"headers": {"X-Token": None}}, content_type=JSON)
+    assert (kept.status_code, kept.json()["errors"][0]["pointer"]) == (400, "#/headers")
+    mended = client.patch(address, {"headers": {"X-Token": "new"}}, content_type=JSON).json()
+    assert (mended["headers"], mended["unreadable"]) == ({"X-Token": None}, [])
+    assert Subscription.objects.get().headers == {"X-Token": "new"}
+
+
+@pytest.mark.django_db
+def test_the_admin_says_so_too(admin: Client) -> None:
+    made = factories.subscriber(headers=HEADERS)
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE subscriptions_subscriber SET headers = 'gone' WHERE id = %s", [made.pk])
+    page = f"/admin/subscriptions/subscriber/{made.pk}/change/"
+    assert b"sealed under a secret key that is gone" in admin.get(page).content
+    form = {"name": made.name, "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
+    admin.post(page, {**form, "headers": '{"X-Token": "new"}'})
+    assert Subscriber.objects.get().headers == {"X-Token": "new"}
+    assert b"sealed under" not in admin.get(page).content
+
+
+def everything() -> bytes:
+    """Return all that stands in the tables of the database, and bytes as what they are beside how they are shown."""
+    found: list[bytes] = []
+    with connection.cursor() as cursor:
+        cursor.execute(TABLES)
+        for (table,) in cursor.fetchall():
+            cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(table)))
+            values = [value for row in cursor.fetchall() for value in row if value is not None]
+            found += [bytes(one) if isinstance(one, bytes | memoryview) else str(one).encode() for one in values]
+    return b"\n".join(found)
+
+
+def post(client: Client, path: str, **fields: object) -> Answer:
+    return client.post(f"/api/v1/{path}", json.dumps(fields), content_type=JSON)
+
+
+def test_no_table_has_a_secret_that_can_be_read(
+    receiver: Receiver, worker: Worker, publisher: Publisher, admin: Client
+) -> None:
+    own, theirs, changed, edited = (f"told in confidence {secrets.token_hex(9)}" for _ in range(4))
+    client, event_type = client_of(), factories.event_type()
+    receiver.on("/a", answer(404, f"you said {own}".encode(), X_You_Said=theirs), answer())
+    post(client, "subscribers", name="shop", headers={"X-Key": theirs})
+    fields = {"endpoint": receiver.url("/a"), "event_type": event_type.name, "headers": {"X-Own": own}}
+    made = post(client, "subscriptions", subscriber="shop", **fields).json()
+    publish_numbered(event_type, 2)
+    wait_until_done()
+    assert {request.headers["x-own"] for request in receiver.log} == {own}
+    client.patch(f"/api/v1/subscriptions/{made['id']}", {"headers": {"X-Own": changed}}, content_type=JSON)
+    rotated = post(client, f"subscriptions/{made['id']}/rotate-secret").json()
+    form = {"name": "shop", "max_queued_to_send": 500, "processing": "SERIAL", "concurrency": 1, "ack_seconds": 30}
+    page = f"/admin/subscriptions/subscriber/{Subscription.objects.get().subscriber_id}/change/"
+    admin.post(page, {**form, "headers": json.dumps({"X-Key": None, "X-More": edited})})
+    assert Subscription.objects.get().subscriber.headers == {"X-Key": theirs, "X-More": edited}
+    factories.subscription(event_type=factories.event_type(JOB, EventKind.QUEUE), endpoint=receiver.url("/job"))
+    publish_job(client_of(publisher))
+    wait_until_done()
+    token = address_of(Callback.objects.get(), callback_terms()).rpartition("/")[2]
+
+    stored = everything()
+    assert event_type.name.encode() in stored, "or nothing has been looked at"
+    known = (own, theirs, changed, edited, made["signing_secret"], rotated["signing_secret"], token)
+    assert [one for one in known if one.removeprefix("whsec_").encode() in stored] == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("may", ["view_subscription", "change_subscription"])
+def test_the_admin_shows_header_names_only_to_whoever_may_see_or_change_them(may: str) -> None:
+    made = factories.subscription(headers={"X-Own": "told in confidence"})
+    somebody = User.objects.create(username="somebody", is_staff=True)
+    somebody.user_permissions.set(Permission.objects.filter(codename=may))
+    browser = Client()
+    browser.force_login(somebody)
+    page = browser.get(f"/admin/subscriptions/subscription/{made.pk}/change/").content.decode()
+    assert ("X-Own" in page, "told in confidence" in page) == (True, False)

@@ -1,0 +1,1 @@
+"""SYNC calls: answers, failures, records, scripts."""

@@ -1,0 +1,233 @@
+"""SYNC: what is recorded and shown of calls, and what ends them (contract 7.2, 10.3)."""
+
+import itertools
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from structlog.testing import capture_logs
+
+from delivery.models import Attempt, Delivery, Message
+from delivery.sync import caller, record
+from delivery.sync.caller import MOST_WAITING, MOST_WAITING_FOR_ONE
+from subscriptions.models import EventKind, EventType, Subscription
+from tests.support import factories
+from tests.support.api import EVENT, FAILING, FAILS, PATH, client_of, in_threads, problem, publish, recorded, said_of
+from tests.support.receiver import PATIENCE, Receiver, answer, hang, wait_until
+
+pytestmark = pytest.mark.usefixtures("calls")
+
+
+@pytest.fixture(autouse=True)
+def event_type(calls: None) -> EventType:
+    return factories.event_type(EVENT, EventKind.SYNC)
+
+
+@pytest.mark.behaviour("7.2")
+@pytest.mark.behaviour("10.3")
+def test_a_call_is_recorded_whole(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, answer(409, b"x" * 2000, Content_Type="text/plain"))
+
+    publish(client, b'{"n": 1}', X_Tenant="blue", Filter_String="eu")
+
+    message, delivery, attempt = Message.objects.get(), Delivery.objects.get(), Attempt.objects.get()
+    assert (bytes(message.body), message.size, message.filter_string) == (b'{"n": 1}', 8, "eu")
+    assert (message.deliveries_count, dict(message.headers)["X-Tenant"]) == (1, "blue")
+    assert message.publisher
+    assert message.publisher.name == "shop"
+    assert (delivery.subscription_id, delivery.line_id, delivery.sequence) == (asked.pk, None, None)
+    assert (delivery.message_id, delivery.size, delivery.closed_on.year) == (message.pk, 8, message.published_at.year)
+    assert (attempt.delivery_id, attempt.number, attempt.status_code, attempt.error) == (delivery.pk, 1, 409, "")
+    assert bytes(attempt.answer_excerpt) == b"x" * 1024
+    assert bytes(attempt.answer_headers).startswith(b"HTTP/1.1 409 ")
+    assert message.published_at == attempt.started_at <= (delivery.finished_at or attempt.started_at)
+
+
+@pytest.mark.behaviour("7.2")
+def test_an_answer_outlives_a_record_that_fails(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "PATIENT_SECONDS", 0.5)
+    receiver.on(PATH, answer(201, b"done"))
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+    try:
+        with capture_logs() as logs:
+            answered = publish(client)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+    assert said_of(answered) == (201, b"done", "answered")
+    assert "Broker-Message-Id" not in answered
+    assert "sync.not_recorded" in [entry["event"] for entry in logs if entry["log_level"] == "error"]
+    assert (len(receiver.log), Message.objects.count()) == (1, 0)
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_database_that_is_back_soon_has_the_record(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "PATIENT_SECONDS", PATIENCE)
+    gate = receiver.gate(PATH, answer(200))
+    calls: list[Any] = []
+    thread = threading.Thread(target=lambda: calls.extend(in_threads(1, lambda: publish(client))))
+    with connection.cursor() as cursor:
+        thread.start()
+        wait_until(lambda: len(receiver.of(PATH)) == 1)
+        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no CHECK (number < 0)")
+        gate.open()
+        time.sleep(2 * record.RETRY_SECONDS)
+        cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no")
+    thread.join()
+    assert said_of(calls[0]) == (200, b"", "answered")
+    assert [status for _, status, _, _ in recorded()] == ["DELIVERED"]
+
+
+def test_a_publisher_and_a_subscriber_see_the_call(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, answer(404))
+    message_id = publish(client)["Broker-Message-Id"]
+
+    message = client.get(f"/api/v1/messages/{message_id}").json()
+    (delivery,) = message["deliveries"]
+    assert (delivery["status"], delivery["reason"], delivery["attempts"]) == ("FAILED", "answered 404", 1)
+    seen = client_of(asked.subscriber).get(f"/api/v1/deliveries/{delivery['id']}").json()
+    assert (seen["sequence"], seen["due_at"], [one["status_code"] for one in seen["history"]]) == (None, None, [404])
+
+
+@pytest.mark.behaviour("7.1")
+def test_the_explanation_says_who_is_asked(event_type: EventType) -> None:
+    made = [
+        factories.subscription(event_type=event_type, filter=text)
+        for text in ("$$->'Body'->>'n' = '2'", "$$->'Body'->>'n' = '1'", "", FAILING)
+    ]
+
+    def explained(body: bytes) -> list[tuple[bool, str]]:
+        message_id = publish(client_of(), body)["Broker-Message-Id"]
+        found = client_of().get(f"/api/v1/messages/{message_id}/explanation").json()["subscriptions"]
+        return [(one["qualifies"], one["why"]) for one in found]
+
+    asked = f"Subscription {made[1].pk}, made before, is asked."
+    assert explained(b'{"n": "1"}') == [
+        (False, "The filter is false."),
+        (True, "The filter is true."),
+        (False, asked),
+        (False, "The filter is false."),
+    ]
+    Subscription.objects.filter(pk__in=[one.pk for one in made[:3]]).delete()
+    assert explained(FAILS) == [(False, "The filter fails, and so does the call.")]
+
+
+def test_the_admin_shows_a_call_without_a_line(client: Client, asked: Subscription, admin_client: Client) -> None:
+    message_id = publish(client)["Broker-Message-Id"]
+    delivery_id = Delivery.objects.get().pk
+    for address in (
+        f"delivery/message/{message_id}/change/",
+        "delivery/message/",
+        f"delivery/delivery/{delivery_id}/change/",
+        "delivery/delivery/",
+        "delivery/attempt/",
+    ):
+        assert admin_client.get(f"/admin/{address}").status_code == 200, address
+
+
+@pytest.mark.behaviour("7.2")
+def test_calls_that_wait_hold_no_connection_and_no_more_than_64_of_them_wait(
+    client: Client, event_type: EventType, receiver: Receiver, settings: Any
+) -> None:
+    names = [str(number) for number in range(MOST_WAITING // MOST_WAITING_FOR_ONE)]
+    for name in [*names, "another"]:
+        factories.subscription(event_type=event_type, endpoint=receiver.url(PATH), header_filter_string=name)
+    topic = factories.event_type()
+    factories.subscription(event_type=topic)
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    settings.SYNC_SECONDS = PATIENCE
+    calls: list[Any] = []
+    turns = itertools.cycle(names)
+    act = lambda: publish(client, Filter_String=next(turns))  # noqa: E731 - what each thread does
+    waiting = threading.Thread(target=lambda: calls.extend(in_threads(MOST_WAITING, act)))
+    waiting.start()
+    try:
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
+            (connections,) = cursor.fetchone() or (0,)
+        assert connections <= 25, "not one for each"
+        assert publish(client, event=topic.name).status_code == 202
+        refused = publish(client, Filter_String="another")
+        assert (problem(refused), refused["Retry-After"]) == ((503, "too_many_calls"), "1")
+        assert refused.json()["detail"].startswith(f"{MOST_WAITING} calls are waiting for their endpoints")
+        assert (refused["Broker-Outcome"], "Broker-Message-Id" in refused) == ("too_many_calls", False)
+    finally:
+        gate.open()
+        waiting.join()
+    assert {said_of(one) for one in calls} == {(200, b"at last", "answered")}
+    assert len(receiver.of(PATH)) == MOST_WAITING == Attempt.objects.count()
+    receiver.on(PATH, answer(200))
+    assert publish(client, Filter_String="another")["Broker-Outcome"] == "answered"
+
+
+@pytest.mark.behaviour("7.2")
+def test_an_endpoint_that_hangs_leaves_the_others_their_places(
+    client: Client, asked: Subscription, receiver: Receiver, settings: Any
+) -> None:
+    settings.SYNC_SECONDS = PATIENCE
+    other = factories.event_type("Other.Question", EventKind.SYNC)
+    factories.subscription(event_type=other, endpoint=receiver.url("/other"))
+    gate = receiver.gate(PATH, answer(200, b"at last"))
+    receiver.on(PATH, gate)
+    calls: list[Any] = []
+    waiting = threading.Thread(target=in_threads, args=(MOST_WAITING, lambda: calls.append(publish(client))))
+    waiting.start()
+    try:
+        wait_until(lambda: len(receiver.of(PATH)) == MOST_WAITING_FOR_ONE == MOST_WAITING - len(calls))
+        assert said_of(publish(client, event=other.name)) == (200, b"", "answered")
+    finally:
+        gate.open()
+        waiting.join()
+    outcomes = Counter((one.status_code, one["Broker-Outcome"]) for one in calls)
+    assert outcomes == {(200, "answered"): 16, (503, "too_many_calls"): 48}
+    (detail,) = {one.json()["detail"] for one in calls if one.status_code == 503}
+    assert detail.startswith(f"{MOST_WAITING_FOR_ONE} calls are waiting for subscription {asked.pk} ")
+
+
+@pytest.mark.behaviour("7.2")
+def test_one_call_that_cannot_be_made_or_a_loop_that_fails_ends_nothing_else(
+    client: Client, asked: Subscription, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert publish(client).status_code == 200
+    (running,) = caller._callers.values()
+    nothing = running.ask(object(), before_waiting=list)  # type: ignore[arg-type]
+    assert str(nothing.result) == "the request could not be made"
+    gate = receiver.gate(PATH, answer(200))
+    broken: list[Any] = []
+    thread = threading.Thread(target=lambda: broken.extend(in_threads(1, lambda: publish(client))))
+    thread.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 2)
+    monkeypatch.setattr(running.loop._scripts, "finished", lambda: 1 / 0)
+    running.loop._client.interrupt()
+    thread.join()
+    gate.open()
+    assert problem(broken[0]) == (502, "endpoint_unreachable")
+    assert publish(client).status_code == 200
+    assert [status for _, status, _, _ in recorded()] == ["DELIVERED", "FAILED", "DELIVERED"]
+
+
+@pytest.mark.behaviour("7.2")
+def test_a_process_that_stops_waits_for_no_endpoint(client: Client, asked: Subscription, receiver: Receiver) -> None:
+    receiver.on(PATH, hang)
+    came: list[Any] = []
+    thread = threading.Thread(target=lambda: came.extend(in_threads(1, lambda: publish(client))))
+    thread.start()
+    wait_until(lambda: len(receiver.of(PATH)) == 1)
+    (running,) = caller._callers.values()
+    running.loop.stop()
+    thread.join()
+    assert problem(came[0]) == (502, "endpoint_unreachable")
+    assert (Delivery.objects.get().status, Delivery.objects.get().uncertain) == ("FAILED", True)
+    receiver.on(PATH, answer(200))
+    assert publish(client).status_code == 200, "asked by a new one"

@@ -1,0 +1,469 @@
+"""A subscriber's line: in order, a page at a time, and what each answer means (contract 4.3 to 4.8)."""
+
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.db.models.functions import Now
+
+from broker_project.core.db import forget_connection
+from delivery.dispatch.claim import claim
+from delivery.limits import MAX_LINE_BYTES
+from delivery.models import Attempt, Delivery, Message
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker import run_lines
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.pages import PageRequest, read_pages
+from subscriptions.models import EventType, Subscriber, Subscription
+from tests.support.factories import event_type, subscriber, subscription
+from tests.support.receiver import PATIENCE, Behaviour, Receiver, answer, close, hang, raw, reset, wait_until
+from tests.support.worker import (
+    PLENTY,
+    Worker,
+    attempts_of,
+    hand_of,
+    hurry_until_done,
+    line_of,
+    make_due,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+NOT_SUPPORTED = DeliveryStatus.NOT_SUPPORTED
+LONGER = 30.0
+"""So many times as long are the pauses of `long_pauses`."""
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+@pytest.mark.behaviour("4.1", "4.12")
+def test_one_subscriber_gets_all_its_subscriptions_messages_strictly_in_sequence(
+    receiver: Receiver, worker: Worker
+) -> None:
+    abc = subscriber("ABC")
+    created = subscription(abc, event_type("ABC.Create"), receiver.url("/abc"))
+    updated = subscription(abc, event_type("ABC.Update"), receiver.url("/abc"))
+    for number in range(40):
+        publish_bodies(created.event_type if number % 3 else updated.event_type, b"%d" % number)
+    wait_until_done()
+    assert receiver.bodies("/abc") == [b"%d" % number for number in range(40)]
+    assert [request.sequence for request in receiver.log] == [*range(1, 41)]
+    assert receiver.most_at_once["/abc"] == 1
+    ends = [request.ended for request in receiver.log[:-1]]
+    assert all(end and end <= later.begun for end, later in zip(ends, receiver.log[1:], strict=True))
+
+
+@pytest.mark.behaviour("4.1", "4.12")
+def test_two_subscribers_are_sent_to_side_by_side(receiver: Receiver, worker: Worker) -> None:
+    created = subscription(subscriber("ABC.Create"), event_type("ABC.Create"), receiver.url("/create"))
+    updated = subscription(subscriber("ABC.Update"), event_type("ABC.Update"), receiver.url("/update"))
+    receiver.on("/create", hang)
+    gate = receiver.gate("/update")
+    publish_numbered(created.event_type, 1)
+    publish_numbered(updated.event_type, 5)
+    wait_until(lambda: {request.path for request in receiver.log} == {"/create", "/update"})
+    gate.open()
+    wait_until(lambda: len(receiver.of("/update")) == 5)
+    (hanging,) = receiver.of("/create")
+    assert hanging.ended is None
+    receiver.close_port()  # or the worker would wait for its deadline at the end
+
+
+@pytest.mark.behaviour("4.2", "11.1")
+@pytest.mark.parametrize("capacity", [1, 7, 500])
+def test_a_page_has_at_most_what_may_be_queued_oldest_first(wanted: Subscription, capacity: int) -> None:
+    type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=capacity)
+    publish_numbered(wanted.event_type, 600)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
+    bodies = [delivery.content.body for delivery in hand_of(taken)]
+    assert bodies == [b"%d" % number for number in range(capacity)]
+    Delivery.objects.filter(pk__in=Delivery.objects.order_by("id").values("pk")[300:]).update(due_at=Now())
+    assert len(hand_of(taken)) == capacity
+
+
+@pytest.mark.behaviour("4.2", "11.1")
+def test_a_line_reads_on_until_nothing_is_due(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    type(wanted.subscriber).objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=3)
+    bodies = publish_numbered(wanted.event_type, 50)
+    wait_until_done()
+    assert receiver.bodies("/a") == bodies
+
+
+def read(wanted: Subscription, budget: BodyBudget, capacity: int = 500) -> Buffer[Outgoing]:
+    line = line_of(wanted.subscriber)
+    return read_pages([PageRequest(line.pk, line.epoch, None, capacity)], budget)[line.pk]
+
+
+@pytest.mark.behaviour("4.2")
+@pytest.mark.parametrize(
+    ("sizes", "in_hand"),
+    [
+        ([MAX_LINE_BYTES // 2] * 3, 2),
+        ([MAX_LINE_BYTES, 1], 1),
+        ([1, MAX_LINE_BYTES], 1),
+        ([1, MAX_LINE_BYTES - 1, 1], 2),
+    ],
+)
+def test_a_page_has_at_most_a_mebibyte_but_always_one(wanted: Subscription, sizes: list[int], in_hand: int) -> None:
+    publish_bodies(wanted.event_type, *[b"x" * size for size in sizes])
+    hand = read(wanted, BodyBudget(PLENTY))
+    assert (len(hand), hand.bytes) == (in_hand, sum(sizes[:in_hand]))
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_process_holds_no_more_bodies_than_its_budget(wanted: Subscription) -> None:
+    publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100, b"x" * 100)
+    budget = BodyBudget(250)
+    first = read(wanted, budget)
+    second = read(wanted, budget)
+    assert (first.bytes, first.is_starved, len(second), second.is_starved) == (200, False, 0, True)
+    budget.give_back(200)
+    assert read(wanted, budget).bytes == 200
+
+
+@pytest.mark.behaviour("11.1")
+def test_bodies_of_what_is_gone_once_its_page_is_read_are_not_held(wanted: Subscription) -> None:
+    publish_bodies(wanted.event_type, b"x" * 100, b"x" * 100)
+    Message.objects.order_by("id")[:1].get().delete()
+    budget = BodyBudget(200)
+    assert read(wanted, budget).bytes == 100
+    assert budget.take(100)
+    assert not budget.take(1)
+
+
+@pytest.mark.behaviour("11.1")
+def test_lines_that_share_a_small_budget_all_get_through(
+    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("delivery.worker.event_loop.MOST_BODY_BYTES", 3 * MAX_LINE_BYTES)
+    kind = event_type()
+    for number in range(8):
+        subscription(event_type=kind, endpoint=receiver.url(f"/{number}"))
+    publish_bodies(kind, *[b"%d" % number + b"x" * (MAX_LINE_BYTES - 1) for number in range(4)])
+    with working() as worker:
+        wait_until_done()
+        wait_until(lambda: worker.driver.budget._left == 3 * MAX_LINE_BYTES)
+    for number in range(8):
+        assert [body[:1] for body in receiver.bodies(f"/{number}")] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_line_whose_endpoint_hangs_keeps_only_what_is_under_way(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    gate = receiver.gate("/a")
+    publish_bodies(wanted.event_type, *[b"x" * 1000] * 20)
+    wait_until(lambda: receiver.log)
+    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES - 1000)
+    gate.open()
+    wait_until_done()
+    assert len(receiver.log) == 20
+    wait_until(lambda: worker.driver.budget._left == MOST_BODY_BYTES)
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_line_reads_on_when_two_fifths_are_left(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 12)
+    hand = read(wanted, BodyBudget(PLENTY), capacity=10)
+    left_when_low = next(len(hand) for _ in range(10) if hand.is_low or not hand.take(aside_next=False))
+    assert left_when_low == 4
+
+
+def publish_beside(kind: EventType, turns: Sequence[bytes], committed: list[bytes], lock: threading.Lock) -> None:
+    """Publish one after the other; note each body when its publish has been answered."""
+    for body in turns:
+        publish_bodies(kind, body)
+        with lock:
+            committed.append(body)
+    forget_connection()
+
+
+@pytest.mark.behaviour("4.14")
+def test_a_line_without_work_stays_with_its_driver_until_its_turn_ends(
+    receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
+    for number in (1, 2, 3):
+        publish_numbered(wanted.event_type, 1, first=number)
+        wait_until_done()
+    assert len(receiver.log) == 3
+    assert line_of(wanted.subscriber).epoch == 1
+    (driven,) = worker.driver.lines._lines.values()
+    driven.run.until = time.monotonic()
+    wait_until(lambda: line_of(wanted.subscriber).lease_until is None)
+
+
+@pytest.mark.behaviour("4.10")
+def test_publishes_that_did_not_overlap_are_sent_in_their_order(receiver: Receiver, worker: Worker) -> None:
+    wanted = subscription(endpoint=receiver.url("/a"))
+    publishers = [
+        threading.Thread(
+            target=publish_beside,
+            args=(wanted.event_type, [b"%d %d" % (who, number) for number in range(50)], [], threading.Lock()),
+        )
+        for who in range(4)
+    ]
+    for thread in publishers:
+        thread.start()
+    for thread in publishers:
+        thread.join()
+    wait_until_done()
+    for who in range(4):
+        mine = [body for body in receiver.bodies("/a") if body.startswith(b"%d " % who)]
+        assert mine == [b"%d %d" % (who, number) for number in range(50)]
+    assert [request.sequence for request in receiver.log] == [*range(1, 201)]
+
+
+@pytest.mark.behaviour("4.10")
+def test_a_publish_that_commits_late_is_sent_late_and_not_lost(receiver: Receiver, worker: Worker) -> None:
+    wanted = subscription(endpoint=receiver.url("/a"))
+    begun, go_on = threading.Event(), threading.Event()
+
+    def publish_slowly() -> None:
+        with transaction.atomic():
+            publish_bodies(wanted.event_type, b"slow")
+            begun.set()
+            go_on.wait(PATIENCE)
+        forget_connection()
+
+    slow = threading.Thread(target=publish_slowly)
+    slow.start()
+    begun.wait(PATIENCE)
+    publish_bodies(wanted.event_type, b"quick")
+    wait_until(lambda: receiver.bodies("/a") == [b"quick"])
+    go_on.set()
+    slow.join()
+    wait_until_done()
+    assert [(request.body, request.sequence) for request in receiver.log] == [(b"quick", 1), (b"slow", 2)]
+    ids = {request.body: request.delivery_id for request in receiver.log}
+    assert ids[b"slow"] < ids[b"quick"]
+
+
+@pytest.mark.behaviour("4.10")
+def test_the_head_is_not_overtaken_by_what_was_published_before_it_but_committed_later(
+    receiver: Receiver, worker: Worker, long_pauses: None
+) -> None:
+    wanted = subscription(endpoint=receiver.url("/a"))
+    receiver.on("/a", answer(503), answer())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT nextval('delivery_delivery_id_seq')")
+        older = cursor.fetchone()[0]
+    publish_bodies(wanted.event_type, b"head")
+    wait_until(lambda: line_of(wanted.subscriber).held_since)
+    head = Delivery.objects.get()
+    Delivery.objects.create(id=older, message_id=head.message_id, line_id=head.line_id, subscription=wanted, size=4)
+    hurry_until_done()
+    assert [request.delivery_id for request in receiver.log] == [head.pk, head.pk, older]
+    assert [request.sequence for request in receiver.log] == [1, 1, 2]
+    assert [*Delivery.objects.values_list("status", flat=True)] == [DeliveryStatus.DELIVERED] * 2
+
+
+@pytest.mark.behaviour("4.3")
+@pytest.mark.parametrize("status", [200, 201, 204, 299])
+def test_success_delivers(receiver: Receiver, worker: Worker, wanted: Subscription, status: int) -> None:
+    receiver.on("/a", answer(status))
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    assert statuses(wanted) == [DELIVERED]
+    assert attempts_of(Delivery.objects.get().pk) == [(1, status)]
+
+
+@pytest.mark.behaviour("4.4")
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308])
+def test_a_redirect_is_neither_followed_nor_tried_again(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status, Location=receiver.url("/elsewhere")), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert statuses(wanted) == [NOT_SUPPORTED, DELIVERED]
+    assert [request.path for request in receiver.log] == ["/a", "/a"]
+
+
+@pytest.mark.behaviour("4.5")
+@pytest.mark.parametrize("status", [400, 401, 404, 408, 410, 425, 429, 499])
+def test_a_client_error_rejects_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, status: int
+) -> None:
+    receiver.on("/a", answer(status, b"no, thanks"), answer())
+    publish_numbered(wanted.event_type, 2)
+    wait_until_done()
+    assert statuses(wanted) == [REJECTED, DELIVERED]
+    assert receiver.bodies("/a") == [b"0", b"1"]
+
+
+def test_an_attempt_keeps_what_was_answered(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    receiver.on("/a", answer(404, b"x" * 2000, reason=b"Nobody", X_Who="me"))
+    publish_numbered(wanted.event_type, 1)
+    wait_until_done()
+    attempt = Attempt.objects.get()
+    assert (attempt.status_code, attempt.error, bytes(attempt.answer_excerpt)) == (404, "", b"x" * 1024)
+    assert bytes(attempt.answer_headers) == b"HTTP/1.1 404 Nobody\r\nContent-Length: 2000\r\nX-Who: me\r\n\r\n"
+    assert Delivery.objects.get().reason == "answered 404"
+
+
+@pytest.mark.behaviour("4.6")
+@pytest.mark.parametrize("status", [500, 501, 502, 504, 599, 600, 999])
+def test_a_server_error_sets_aside_and_the_next_goes(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, status: int
+) -> None:
+    receiver.on("/a", answer(status), answer())
+    publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
+
+
+@pytest.mark.behaviour("4.6")
+def test_the_pause_of_what_is_set_aside_doubles(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.on("/a", answer(500))
+    publish_numbered(wanted.event_type, 1)
+    for tries, pause in enumerate([1, 2, 4, 8, 16, 32, 60, 60], start=1):
+        wait_until(lambda: Delivery.objects.get().times_set_aside == tries)  # noqa: B023 - called at once
+        check_pause(Delivery.objects.get().due_at, LONGER * pause, LONGER * pause)
+        make_due()
+
+
+def check_pause(due_at: datetime | None, least: float, most: float) -> None:
+    """Check that a pause, which began between the last request and now, has so many seconds."""
+    assert due_at
+    assert timedelta(seconds=least) <= due_at - Attempt.objects.latest("id").started_at
+    assert due_at - datetime.now(UTC) <= timedelta(seconds=most)
+
+
+@pytest.mark.behaviour("4.2", "4.6")
+@pytest.mark.parametrize("queued", [1, 2, 500])
+def test_neither_what_is_stuck_nor_what_is_new_starves_the_other(
+    receiver: Receiver, wanted: Subscription, queued: int
+) -> None:
+    Subscriber.objects.filter(pk=wanted.subscriber.pk).update(max_queued_to_send=queued)
+    stuck = subscription(subscriber=wanted.subscriber, endpoint=receiver.url("/stuck"))
+    receiver.on("/stuck", answer(500))
+    publish_numbered(stuck.event_type, 200)
+    Delivery.objects.update(due_at=Now(), times_set_aside=5)  # due again now, and then after half a minute
+    publish_numbered(wanted.event_type, 50)
+    with working():
+        wait_until(lambda: len(receiver.log) >= 130)
+    assert [request.path for request in receiver.log[:100]] == ["/a", "/stuck"] * 50
+    assert {request.path for request in receiver.log[100:]} == {"/stuck"}
+    assert receiver.bodies("/stuck")[:80] == [b"%d" % number for number in range(80)]
+
+
+@pytest.mark.behaviour("4.7")
+def test_service_unavailable_holds_the_line(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.on("/a", answer(503), answer(503), answer(503), answer())
+    publish_numbered(wanted.event_type, 2)
+    for tries in range(1, 4):
+        wait_until(lambda: len(receiver.log) == tries == line_of(wanted.subscriber).failures)  # noqa: B023 - at once
+        make_due()
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"0", b"0", b"1"]
+    assert [request.sequence for request in receiver.log] == [1, 1, 1, 1, 2]
+    assert not any(request.is_flagged for request in receiver.log)
+    assert [request.headers["webhook-attempt"] for request in receiver.log] == ["1", "2", "3", "4", "1"]
+
+
+@pytest.mark.behaviour("4.7")
+@pytest.mark.parametrize(("asked", "seconds"), [("120", 120), ("86400", 300), ("0", LONGER), ("soon", LONGER)])
+def test_retry_after_is_honoured_up_to_a_cap(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None, asked: str, seconds: float
+) -> None:
+    receiver.on("/a", answer(503, Retry_After=asked), answer())
+    publish_numbered(wanted.event_type, 1)
+    check_pause(wait_until_held(wanted.subscriber).due_at, seconds, seconds)
+
+
+@pytest.mark.behaviour("4.8")
+def test_a_refused_connection_holds_the_line_until_it_is_reachable(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 3)
+    line = wait_until_held(wanted.subscriber)
+    assert (line.failures, line.last_sequence, statuses(wanted)) == (1, 0, [PENDING, PENDING, PENDING])
+    assert "no answer" in line.held_reason
+    receiver.open_port()
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3]
+    assert not any(request.is_flagged for request in receiver.log)
+    wait_until(lambda: line_of(wanted.subscriber).held_since is None)
+
+
+@pytest.mark.behaviour("4.8")
+def test_the_pause_of_a_line_grows_and_starts_anew_after_success(
+    receiver: Receiver, worker: Worker, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 1)
+    for tries, longest in enumerate([1, 2, 4, 8, 16, 32, 60, 60, 60], start=1):
+        check_hold(wanted, tries, LONGER * longest)
+    receiver.open_port()
+    make_due()
+    wait_until_done()
+    receiver.close_port()
+    publish_numbered(wanted.event_type, 1)
+    check_hold(wanted, 1, LONGER)
+
+
+def check_hold(wanted: Subscription, tries: int, longest: float) -> None:
+    """Wait until the line is held for the `tries`-th time; check its pause, and end it."""
+    wait_until(lambda: line_of(wanted.subscriber).failures == tries)
+    check_pause(line_of(wanted.subscriber).due_at, max(LONGER, 0.8 * longest), longest)
+    make_due()
+
+
+@pytest.mark.behaviour("4.8", "4.11")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        close,
+        reset,
+        raw(b"good morning\r\n\r\n"),
+        raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"),
+        raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+        raw(b"\x00\xff\xfe"),
+    ],
+    ids=["close", "reset", "no HTTP", "half a body", "broken chunks", "zero bytes"],
+)
+def test_an_incomplete_answer_holds_the_line_and_flags_the_next_try(
+    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
+) -> None:
+    receiver.on("/a", broken, answer())
+    publish_numbered(wanted.event_type, 2)
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"0", b"1"]
+    assert [request.is_flagged for request in receiver.log] == [False, True, False]
+    assert len({request.headers["webhook-id"] for request in receiver.log[:2]}) == 1
+    assert attempts_of(receiver.log[0].delivery_id) == [(1, None), (2, 200)]
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("broken", [close, reset], ids=["close", "reset"])
+def test_a_kept_connection_that_breaks_is_not_sent_on_again_unflagged(
+    receiver: Receiver, worker: Worker, wanted: Subscription, broken: Behaviour
+) -> None:
+    receiver.on("/a", answer(), broken, answer())
+    publish_numbered(wanted.event_type, 3)
+    hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"1", b"2"]
+    assert [request.is_flagged for request in receiver.log] == [False, False, True, False]
+    assert attempts_of(receiver.log[1].delivery_id) == [(1, None), (2, 200)]

@@ -1,0 +1,319 @@
+"""Nothing grows with what has been finished or waits for somebody inactive: what every hot statement reads."""
+
+import datetime as dt
+import os
+from typing import Any, LiteralString
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+
+from benchmarks import filling
+from broker_project.core.db import forget_connection
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.maintenance.partitions import open_days, today
+from delivery.models import Delivery
+from delivery.operations import cancel_deliveries_of
+from delivery.status.in_flight import UNDER_WAY, under_way
+from delivery.status.line_status import held_lines, line_statuses, unfinished_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.settlements import SideEffects
+from subscriptions.models import Subscriber, Subscription
+from tests.support.api import client_of, client_of_admin
+from tests.support.factories import event_type, subscriber, subscription
+from tests.support.query_plans import explaining, prepared_here, too_much
+from tests.support.worker import (
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    inactivate,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+)
+
+FINISHED, WAITING, RECEIVERS, DAYS = 100_000, 20_000, 20, 5
+MOST_ROWS_OF_A_LIST = 25_000
+"""A list in the admin is cut at a thousand; finding them among a few thousand is cheaper from one end on."""
+
+
+QUEUE = {"delivery_open", "delivery_pageread"}
+BURST: LiteralString = """
+WITH pages AS (INSERT INTO delivery_pageread (line_id, delivery_ids) SELECT n, ARRAY[n] FROM generate_series(1, 5000) n)
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size)
+SELECT n, l.id, s.id, 'PENDING', 2 FROM generate_series(1, %s) n, (
+  SELECT id, subscriber_id FROM subscriptions_subscription LIMIT 1) s JOIN delivery_line l USING (subscriber_id)
+ WHERE l.lane = 'main'
+"""
+
+
+class Grown:
+    """A database with a history: finished deliveries, and waiting ones of inactive subscriptions."""
+
+    def __init__(self) -> None:
+        self.event_type = event_type()
+        self.busy = [subscription(subscriber(f"busy-{number}"), self.event_type) for number in range(RECEIVERS)]
+        self.parked = [subscription(one.subscriber) for one in self.busy]
+        self.rare = subscription(subscriber("rare"), event_type())
+        for one in self.parked:
+            inactivate(one)
+        self.days = [today() - dt.timedelta(days=number) for number in range(DAYS, 0, -1)]
+        for day in self.days:
+            open_days(day, ahead=0)
+
+    def finish(self, count: int) -> None:
+        filling.finish(url(), receivers(self.busy), self.event_type.pk, count=count, days=self.days)
+
+    def leave_waiting(self, count: int) -> None:
+        filling.leave_waiting(url(), receivers(self.parked), self.event_type.pk, count=count, day=self.days[0])
+
+    def leave_apart(self, count: int) -> None:
+        """Let one who is busy have as many to be tried again apart."""
+        apart = [(retry_line_of(self.busy[0].subscriber).pk, self.busy[0].pk)]
+        filling.leave_apart(url(), apart, self.event_type.pk, count=count, day=self.days[0])
+
+
+def url() -> str:
+    """Return the address of the test's own database."""
+    base, _, _ = os.environ["DATABASE_URL"].rpartition("/")
+    return f"{base}/{connection.settings_dict['NAME']}"
+
+
+def receivers(subscriptions: list[Subscription]) -> list[tuple[int, int]]:
+    return [(line_of(one.subscriber).pk, one.pk) for one in subscriptions]
+
+
+@pytest.fixture
+def queue_seen_empty(request: pytest.FixtureRequest) -> bool:
+    """Whether statistics were taken of an empty queue; the plans must not fall for that."""
+    return bool(getattr(request, "param", False))
+
+
+@pytest.fixture
+def grown(storage: None, queue_seen_empty: bool) -> Grown:
+    made = Grown()
+    made.finish(FINISHED)
+    if queue_seen_empty:
+        filling.settle_down(url())
+        made.leave_waiting(WAITING)
+    else:
+        made.leave_waiting(WAITING)
+        filling.settle_down(url())
+    return made
+
+
+def deliver_and_crash(grown: Grown) -> None:
+    """Publish, sweep, claim, read, mark, settle, put aside, let go, look again, crash and mend; for one line."""
+    one = grown.busy[0]
+    line = line_of(one.subscriber)
+    publish_numbered(grown.event_type, 10)
+    assert line.pk in lines_with_due_work()
+    driven, first, number = begin_and_vanish(line)
+    second = hand_of(driven.claim)[0]
+    driven.last_sequence = number
+    aside = settlement(driven, first, DeliveryStatus.PENDING, status_code=500, pause=0.0)
+    settle({line.pk: driven.claim.epoch}, settlements=[aside], marks=[driven.mark(second)])
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, second)], states=[driven.state(let_go=True)])
+    assert still_due([line.pk]) == [line.pk]
+    begin_and_vanish(line)
+    under_way(None, key=None, downwards=True, limit=50)
+    expire_lease(line)
+    assert len(claim([line.pk], worker="next")) == 1
+
+
+def try_again_apart(grown: Grown) -> None:
+    """Sweep, claim, read, mark, let go, look again, crash and mend; for a retry line with a long backlog."""
+    line = retry_line_of(grown.busy[0].subscriber)
+    assert line.pk in lines_with_due_work()
+    driven, first, _ = begin_and_vanish(line)
+    settle({line.pk: driven.claim.epoch}, settlements=[settlement(driven, first)], states=[driven.state(let_go=True)])
+    assert still_due([line.pk]) == [line.pk]
+    begin_and_vanish(line)
+    expire_lease(line)
+    assert len(claim([line.pk], worker="next")) == 1
+
+
+def move_apart_and_suspend(grown: Grown) -> None:
+    """Move one to the retry line, crash and mend; fail one that was never answered, suspend, try and resume."""
+    one = grown.busy[1]
+    line, retry_line = line_of(one.subscriber), retry_line_of(one.subscriber)
+    publish_numbered(grown.event_type, 5)
+    driven, first, _ = begin_and_vanish(line)
+    apart = SideEffects(to_line_id=retry_line.pk, meaning="retry_lane")
+    pending: dict[str, Any] = {"status": DeliveryStatus.PENDING, "status_code": 500}
+    settle(epochs(driven), settlements=[settlement(driven, first, **pending, pause=0.0, further=apart)])
+    expire_lease(line)
+    driven, second, _ = begin_and_vanish(line)
+    announced = SideEffects(announces=True, meaning="end")
+    unanswered: dict[str, Any] = {"status": DeliveryStatus.FAILED, "status_code": None, "reason": "no answer: gone"}
+    third = hand_of(driven.claim)[0]
+    settle(
+        epochs(driven),
+        settlements=[settlement(driven, second, **unanswered, further=announced)],
+        marks=[driven.mark(third)],
+    )
+    stamp = third.destination.stamp
+    suspends = SideEffects(suspends=True, stamp=stamp, probe=60.0, announces=True, meaning="suspend")
+    settle(
+        epochs(driven),
+        settlements=[settlement(driven, third, **pending, further=suspends)],
+        states=[driven.state(let_go=True)],
+    )
+    Subscription.objects.filter(pk=one.pk).update(half_open=True, probe_due_at=None)
+    assert still_due([line.pk, retry_line.pk]) == [line.pk]
+    driven, third, _ = begin_and_vanish(line)
+    settle(epochs(driven), settlements=[settlement(driven, third, further=SideEffects(resumes=True, announces=True))])
+    assert retry_line.pk in lines_with_due_work()
+    settle(epochs(driven), states=[driven.state(let_go=True)])
+
+
+def epochs(driven: ActiveLine) -> dict[int, int]:
+    return {driven.id: driven.claim.epoch}
+
+
+def look(grown: Grown) -> None:
+    """Look at lines and subscriptions."""
+    for line in grown.busy[0].subscriber.lines.all():
+        line_statuses([line.pk])  # counts each line's backlog, to a limit
+    held_lines()
+    unfinished_of([one.pk for one in grown.parked])
+
+
+def cancel(grown: Grown) -> None:
+    """Cancel what one busy subscription has open, of which some is under way."""
+    publish_numbered(grown.event_type, 5)
+    begin_and_vanish(line_of(grown.busy[1].subscriber))
+    cancel_deliveries_of(grown.busy[1].pk, reason="unwanted")
+
+
+@pytest.mark.behaviour("11.4")
+@pytest.mark.parametrize(
+    "queue_seen_empty",
+    [pytest.param(False, id="queue seen full"), pytest.param(True, id="queue seen empty", marks=pytest.mark.lengthy)],
+    indirect=True,
+)
+def test_no_hot_statement_reads_what_is_finished_or_parked(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown.leave_apart(WAITING)
+    with explaining(monkeypatch) as statements:
+        deliver_and_crash(grown)
+        try_again_apart(grown)
+        move_apart_and_suspend(grown)
+        look(grown)
+        cancel(grown)
+    assert len(statements) > 20
+    assert too_much(statements) == []
+    with explaining(monkeypatch) as statements:
+        assert Delivery.objects.filter(reason="nowhere").count() == 0
+    assert (statements[0].rows_read >= FINISHED + 2 * WAITING, len(too_much(statements))) == (True, 1)
+
+
+@pytest.mark.behaviour("4.2", "5.3")
+@pytest.mark.parametrize("apart", [0, 5_000], ids=["none apart", "many apart"])
+def test_a_page_reads_no_more_of_what_its_line_has_waiting_than_it_takes_and_nothing_of_its_sisters(
+    storage: None, monkeypatch: pytest.MonkeyPatch, apart: int
+) -> None:
+    wanted = event_type()
+    busy = subscription(None, wanted)
+    lines = [line_of(busy.subscriber), retry_line_of(busy.subscriber)]
+    filling.leave_waiting(url(), [(lines[0].pk, busy.pk)], wanted.pk, count=5_000, day=today())
+    filling.leave_apart(url(), [(lines[1].pk, busy.pk)], wanted.pk, count=apart, day=today())
+    with connection.cursor() as cursor:
+        # What a vacuum in the middle of a burst makes of it: where the planner takes to bitmaps and sorts.
+        cursor.execute("VACUUM delivery_open")
+    with explaining(monkeypatch) as statements:
+        for line in lines:
+            read_pages([PageRequest(line.pk, line.epoch, None, 16)], BodyBudget(2**20))
+    assert max(one.rows_read for one in statements) < 500
+
+
+def another_connection() -> psycopg.Connection[Any]:
+    """Open a connection as the broker's own are, with the same settings of the planner."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname", "options"}
+    return psycopg.connect(**{name: parameters[name] for name in names}, autocommit=True)
+
+
+def empty_queue(raw: psycopg.Connection[Any]) -> None:
+    """Leave the queue as it is when a burst has been delivered and the space taken back."""
+    raw.execute(BURST, [10 * WAITING])
+    raw.execute("DELETE FROM delivery_open")
+    raw.execute("DELETE FROM delivery_pageread")
+    raw.execute("VACUUM delivery_open, delivery_pageread")
+
+
+@pytest.mark.behaviour("11.4")
+def test_no_plan_made_while_the_queue_is_empty_searches_it_when_it_is_full(storage: None) -> None:
+    grown = Grown()
+    forget_connection()
+    deliver_and_crash(grown)
+    move_apart_and_suspend(grown)
+    cancel(grown)
+    look(grown)
+    # What is under way is in one of the pages of the lines that are driven: whoever asks for it reads them all.
+    statements = [one for one in prepared_here() if one.statement != UNDER_WAY.format(before="<", direction="DESC")]
+    with another_connection() as raw:
+        empty_queue(raw)
+        for number, one in enumerate(statements):
+            one.prepare(raw, number)
+        grown.leave_waiting(WAITING)
+        grown.leave_apart(WAITING)
+        plans = [one.kept_plan(raw, number) for number, one in enumerate(statements)]
+    assert len(plans) > 15
+    assert [(one.searched, one.statement) for one in plans if {*one.searched} & QUEUE] == []
+
+
+def read_lists(client: Client, path: str, names: dict[str, str], grown: Grown) -> None:
+    """Read lists of deliveries by everything they can be narrowed by, also where nothing is found."""
+    narrowed: list[dict[str, Any]] = [
+        {},
+        *({names["subscription"]: one.pk} for one in (grown.rare, grown.busy[0], grown.parked[0])),
+    ]
+    for query in narrowed:
+        for status in [None, *DeliveryStatus.values]:
+            asked = {**query, **({names["status"]: status} if status else {})}
+            assert client.get(path, asked).status_code == 200
+    of_message: dict[str, Any] = {names["message"]: Delivery.objects.final().order_by("-id")[0].message_id}
+    assert client.get(path, of_message).status_code == 200
+
+
+@pytest.mark.lengthy
+def test_no_list_of_the_api_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"status": "status", "subscription": "subscription", "message": "message"}
+    grown.leave_apart(WAITING)
+    publish_numbered(grown.event_type, 1)
+    begin_and_vanish(line_of(grown.busy[0].subscriber))
+    with explaining(monkeypatch) as statements:
+        read_lists(client_of(), "/api/v1/deliveries", names, grown)
+        for one in ("busy-0", "rare"):
+            owner = Subscriber.objects.get(name=one)
+            for query in ("", "?status=PENDING", "?status=HELD", "?status=REJECTED", "?status=CANCELLED"):
+                assert client_of(owner).get(f"/api/v1/deliveries{query}").status_code == 200
+        for event in (grown.event_type, grown.rare.event_type):
+            assert client_of().get("/api/v1/messages", {"event_type": str(event)}).status_code == 200
+        for query in ("", "?outcome=UNROUTED"):
+            assert client_of().get(f"/api/v1/messages{query}").status_code == 200
+    assert too_much(statements) == []
+
+
+@pytest.mark.lengthy
+def test_no_list_of_the_admin_reads_further_than_it_shows(grown: Grown, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"status": "status__exact", "subscription": "subscription__id__exact", "message": "message__id"}
+    admin = client_of_admin()
+    grown.leave_apart(WAITING)
+    with explaining(monkeypatch) as statements:
+        read_lists(admin, "/admin/delivery/delivery/", names, grown)
+        for one in (grown.rare, grown.busy[0]):
+            for line in one.subscriber.lines.all():
+                assert admin.get("/admin/delivery/delivery/", {"line__id__exact": line.pk}).status_code == 200
+            query: dict[str, Any] = {"event_type__id__exact": one.event_type_id}
+            assert admin.get("/admin/delivery/message/", query).status_code == 200
+        for page in ("attempt", "line", "message"):
+            assert admin.get(f"/admin/delivery/{page}/").status_code == 200
+    assert too_much(statements, MOST_ROWS_OF_A_LIST, MOST_ROWS_OF_A_LIST) == []

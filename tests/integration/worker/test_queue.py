@@ -1,0 +1,529 @@
+"""QUEUE messages: one endpoint of each group takes each message, also after crashes (contract 6.2 to 6.6)."""
+
+import asyncio
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.db import OperationalError
+from django.db.models.functions import Now
+
+from delivery.callbacks.address import callback_terms
+from delivery.dispatch.claim import claim
+from delivery.maintenance import periodic
+from delivery.models import UNTIL_ACTIVE, Attempt, Delivery, Line, PageRead, QueueGroup
+from delivery.operations import cancel_deliveries_of
+from delivery.webhook.parts import Outgoing
+from delivery.worker import pending_settles, run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest
+from delivery.worker.queue_pages import read_groups
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.steps import Turn
+from subscriptions.models import EventKind, EventType, Subscription
+from tests.support import factories
+from tests.support.receiver import Behaviour, Received, Receiver, answer, close, hang, wait_until
+from tests.support.worker import (
+    NO_ANSWER,
+    PLENTY,
+    Worker,
+    activate,
+    attempts_of,
+    expire_lease,
+    hurry_until_done,
+    inactivate,
+    publish_bodies,
+    publish_numbered,
+    settlement,
+    wait_until_done,
+    working,
+)
+
+ENDPOINTS = ["/a", "/b", "/c"]
+SENDERS = 5
+
+UNDER_WAY = 16
+MANY = 2 * SENDERS * UNDER_WAY
+SOON = 12.0
+"""Long before a request that hangs is given up."""
+
+PATHS = ["/0", "/1", "/2", "/3"]
+
+
+def queue_of(receiver: Receiver, *paths: str) -> tuple[EventType, list[Subscription]]:
+    """Return a QUEUE event type, and a group of subscriptions with these endpoints."""
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    return kind, [factories.subscription(event_type=kind, endpoint=receiver.url(path)) for path in paths]
+
+
+async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    """Answer after 0.1 s."""
+    await asyncio.sleep(0.1)
+    return await answer()(reader, writer)
+
+
+def statuses(subscription: Subscription | None = None) -> Counter[str]:
+    mine = Delivery.objects.filter(subscription=subscription) if subscription else Delivery.objects.all()
+    return Counter(mine.values_list("status", flat=True))
+
+
+@pytest.mark.behaviour("6.4", "10.1")
+def test_each_message_is_taken_by_one_endpoint_of_its_group(receiver: Receiver, worker: Worker) -> None:
+    kind, _ = queue_of(receiver, *ENDPOINTS)
+    bodies = [b"%d" % number for number in range(60)]
+    publish_bodies(kind, *bodies)
+    wait_until_done()
+    assert Counter(request.body for request in receiver.log) == Counter(bodies)
+    assert statuses() == {"DELIVERED": 60, "REDUNDANT": 120}
+    assert not QueueGroup.objects.exists()
+    assert all(len(receiver.of(path)) > 5 for path in ENDPOINTS), "shuffled for each message"
+    groups = dict(Delivery.objects.filter(status="DELIVERED").values_list("message_id", "group_id"))
+    for request in receiver.log:
+        assert request.headers["webhook-id"] == f"grp_{groups[int(request.headers['broker-message-id'])]}"
+        assert (request.headers["webhook-attempt"], request.is_flagged) == ("1", False)
+        assert "webhook-sequence" not in request.headers
+
+
+@pytest.mark.behaviour("2.10", "4.15")
+def test_what_has_expired_is_not_asked_for_even_before_anybody_has_ended_it(
+    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(periodic.CHORES, "expire_overdue")
+    kind, _ = queue_of(receiver, "/a")
+    publish_bodies(kind, b"late")
+    Delivery.objects.update(expires_at=Now())
+    publish_bodies(kind, b"in time")
+    with working():
+        wait_until(lambda: statuses()["DELIVERED"])
+    assert (receiver.bodies("/a"), statuses()) == ([b"in time"], {"PENDING": 1, "DELIVERED": 1})
+
+
+@pytest.mark.behaviour("6.4", "10.1")
+@pytest.mark.parametrize(
+    ("behaviour", "status"),
+    [
+        (answer(404), "REJECTED"),
+        (answer(302), "3xxNOTSUPPORTED"),
+        (answer(500), "REDUNDANT"),
+        (answer(503), "REDUNDANT"),
+        (close, "REDUNDANT"),
+    ],
+)
+def test_what_one_endpoint_does_not_take_the_next_one_does(
+    receiver: Receiver, worker: Worker, behaviour: Behaviour, status: str
+) -> None:
+    kind, (unwilling, willing) = queue_of(receiver, "/unwilling", "/willing")
+    receiver.on("/unwilling", behaviour)
+    publish_bodies(kind, *[b"%d" % number for number in range(20)])
+    wait_until_done()
+    assert {row.status for row in Delivery.objects.filter(subscription=willing)} == {"DELIVERED"}
+    asked = Delivery.objects.filter(subscription=unwilling, attempts=1)
+    assert {row.status for row in asked} == {status}
+    assert asked.count() == len(receiver.of("/unwilling")) > 0
+    assert {row.status for row in Delivery.objects.filter(subscription=unwilling, attempts=0)} == {"REDUNDANT"}
+    assert Attempt.objects.count() == len(receiver.log)
+
+
+@pytest.mark.behaviour("6.5")
+def test_a_group_that_everybody_refuses_ends(receiver: Receiver, worker: Worker) -> None:
+    kind, _ = queue_of(receiver, "/a", "/b")
+    receiver.on("/a", answer(404))
+    receiver.on("/b", answer(301))
+    publish_bodies(kind, *[b"%d" % number for number in range(10)])
+    wait_until_done()
+    assert statuses() == {"REJECTED": 10, "3xxNOTSUPPORTED": 10}
+    assert (QueueGroup.objects.count(), len(receiver.log)) == (0, 20)
+
+
+@pytest.mark.behaviour("6.5", "4.11")
+def test_a_group_that_nobody_takes_is_tried_again_with_a_growing_pause(receiver: Receiver, worker: Worker) -> None:
+    kind, (refusing, failing) = queue_of(receiver, "/refusing", "/failing")
+    receiver.on("/refusing", answer(410))
+    receiver.on("/failing", answer(500), close, answer(200))
+    publish_bodies(kind, b"1")
+    wait_until_done()
+    first, second, third = receiver.of("/failing")
+    assert [second.begun - first.begun >= 1.0, third.begun - second.begun >= 2.0] == [True, True]
+    assert [request.headers["webhook-attempt"] for request in receiver.log] == ["1", "2", "3", "4"]
+    assert [request.is_flagged for request in receiver.of("/failing")] == [False, False, True]
+    assert len({request.headers["webhook-id"] for request in receiver.log}) == 1
+    assert [Delivery.objects.get(subscription=one).status for one in (refusing, failing)] == ["REJECTED", "DELIVERED"]
+    assert attempts_of(Delivery.objects.get(subscription=failing).pk) == [(1, 500), (2, None), (3, 200)]
+
+
+@pytest.mark.behaviour("6.5")
+def test_who_was_asked_is_not_asked_again_at_once_where_the_next_one_is_gone_meanwhile(
+    receiver: Receiver, worker: Worker
+) -> None:
+    kind, (_, other) = queue_of(receiver, "/one", "/other")
+    gate = receiver.gate("/one", answer(500))
+    receiver.on("/one", gate)
+    publish_bodies(kind, *[b"%d" % number for number in range(20)])
+    wait_until(lambda: statuses(other)["DELIVERED"] + len(receiver.of("/one")) == 20)
+    asked = len(receiver.of("/one"))
+    inactivate(other)
+    gate.open()
+    by_message: dict[bytes, list[Received]] = defaultdict(list)
+    wait_until(lambda: len(receiver.of("/one")) >= 2 * asked > 0)
+    for request in receiver.of("/one"):
+        by_message[request.body].append(request)
+    pauses = [later.begun - (one.ended or 0.0) for each in by_message.values() for one, later in pairwise(each)]
+    assert len(pauses) >= asked == len(by_message)
+    assert min(pauses) >= 0.9
+    receiver.on("/one", answer())
+    wait_until_done()
+
+
+@pytest.mark.behaviour("6.6")
+def test_a_sender_has_so_many_messages_under_way_and_no_more(receiver: Receiver, storage: None) -> None:
+    kinds = [queue_of(receiver, "/slow")[0] for _ in range(3)]
+    receiver.on("/slow", hang)
+    for kind in kinds:
+        publish_bodies(kind, *[b"%d" % number for number in range(10 * SENDERS)])
+    with working(under_way=3):
+        wait_until(lambda: len(receiver.log) == 3 * SENDERS)
+        time.sleep(0.5)  # longer than a turn needs to go on
+        assert len(receiver.log) == 3 * SENDERS
+        receiver.on("/slow", answer())
+        receiver.close_port()
+        receiver.open_port()
+        wait_until_done()
+    assert receiver.most_at_once["/slow"] <= 3 * SENDERS
+    assert statuses() == {"DELIVERED": 3 * 10 * SENDERS}
+
+
+@pytest.mark.behaviour("6.6")
+def test_a_slow_endpoint_on_its_own_has_as_many_under_way_as_the_sender_may(receiver: Receiver, storage: None) -> None:
+    kind, _ = queue_of(receiver, "/slow")
+    receiver.on("/slow", slowly)
+    publish_bodies(kind, *[b"%d" % number for number in range(20 * SENDERS)])
+    sender = Line.objects.get(sender=2)
+    with working(under_way=4, find=lambda: [sender.pk]):
+        wait_until(lambda: statuses() == {"DELIVERED": 20, "PENDING": 20 * (SENDERS - 1)})
+    assert receiver.most_at_once["/slow"] == 4
+
+
+@pytest.mark.behaviour("6.6")
+def test_slow_endpoints_of_one_message_do_not_stop_the_others_not_even_at_the_end_of_a_turn(
+    receiver: Receiver, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", 0.2)
+    slow, _ = queue_of(receiver, "/slow")
+    quick, _ = queue_of(receiver, "/quick")
+    receiver.on("/slow", hang)
+    publish_bodies(slow, *[b"slow"] * SENDERS)
+    for _ in range(5):
+        publish_bodies(quick, *[b"%d" % number for number in range(2 * SENDERS)])
+        wait_until(lambda: statuses() == {"IN_FLIGHT": SENDERS, "DELIVERED": len(receiver.of("/quick"))})
+        time.sleep(0.15)
+    assert [request.ended for request in receiver.of("/slow")] == [None] * SENDERS
+    assert statuses() == {"IN_FLIGHT": SENDERS, "DELIVERED": 10 * SENDERS}
+    receiver.on("/slow", answer())
+    receiver.close_port()
+    receiver.open_port()
+    wait_until_done()
+
+
+@pytest.mark.behaviour("6.2")
+def test_a_sender_serves_the_messages_of_its_number_only(receiver: Receiver, storage: None) -> None:
+    kind, _ = queue_of(receiver, "/a")
+    ids = [one.id for one in publish_bodies(kind, *[b"%d" % number for number in range(20)])]
+    third = Line.objects.get(sender=2)
+    assert third.queue == "queue.2"
+    with working(find=lambda: [third.pk]):
+        wait_until(lambda: len(receiver.log) == 4)
+        time.sleep(0.1)
+    assert sorted(int(request.headers["broker-message-id"]) for request in receiver.log) == [
+        message_id for message_id in ids if message_id % SENDERS == 2
+    ]
+
+
+@pytest.mark.behaviour("1.7", "6.4")
+def test_who_is_inactive_is_not_asked_and_a_group_without_anybody_waits_until_one_is_active_again(
+    receiver: Receiver, storage: None
+) -> None:
+    kind, (one, other) = queue_of(receiver, "/one", "/other")
+    receiver.on("/other", answer(500))
+    publish_bodies(kind, *[b"%d" % number for number in range(10)])
+    inactivate(one)
+    with working():
+        wait_until(lambda: len(receiver.of("/other")) == 10)
+        inactivate(other.subscriber)
+        QueueGroup.objects.update(due_at=None)
+        wait_until(lambda: QueueGroup.objects.filter(due_at=UNTIL_ACTIVE).count() == 10)
+        assert not receiver.of("/one")
+        activate(one)
+        wait_until_done()
+    assert statuses(one) == {"DELIVERED": 10}
+    assert statuses(other) == {"REDUNDANT": 10}
+
+
+@pytest.mark.behaviour("1.8", "6.5")
+@pytest.mark.parametrize(("late", "ends"), [(500, ["CANCELLED", "DELIVERED"]), (200, ["DELIVERED", "REDUNDANT"])])
+def test_what_is_cancelled_under_way_ends_unless_it_is_taken(
+    receiver: Receiver, storage: None, late: int, ends: list[str]
+) -> None:
+    kind, pair = queue_of(receiver, "/one", "/other")
+    publish_bodies(kind, b"1")
+    inactivate(pair[1])
+    gate = receiver.gate("/one", answer(late))
+    with working():
+        wait_until(lambda: receiver.log)
+        assert cancel_deliveries_of(pair[0].pk, reason="unwanted") == (0, 1)
+        activate(pair[1])
+        gate.open()
+        wait_until_done()
+    assert [Delivery.objects.get(subscription=each).status for each in pair] == ends
+    assert not QueueGroup.objects.exists()
+
+
+def hanging_queue(receiver: Receiver, *paths: str) -> EventType:
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    for path in paths:
+        factories.subscription(event_type=kind, endpoint=receiver.url(path))
+    return kind
+
+
+@pytest.fixture
+def hung(receiver: Receiver, worker: Worker) -> Iterator[str]:
+    """Return the path of an endpoint that hangs, until the test is over."""
+    receiver.on("/hung", hang)
+    yield "/hung"
+    receiver.on("/hung", answer())
+    receiver.close_port()
+    receiver.open_port()
+    wait_until_done()
+
+
+@pytest.mark.behaviour("6.4", "6.6")
+@pytest.mark.parametrize("good", [1, 2])
+def test_an_endpoint_that_hangs_leaves_the_messages_to_a_good_one_of_its_group(
+    receiver: Receiver, hung: str, good: int
+) -> None:
+    paths = [hung, *[f"/good{number}" for number in range(good)]]
+    kind = hanging_queue(receiver, *paths)
+    publish_bodies(kind, *[b"x"] * 5 * MANY)
+    asked = SENDERS * UNDER_WAY
+    wait_until(lambda: QueueGroup.objects.count() <= asked, SOON, saying=QueueGroup.objects.count)
+    assert 0 < len(receiver.of(hung)) < asked
+
+
+@pytest.mark.behaviour("6.4", "6.6")
+def test_two_that_hang_leave_them_to_the_third(receiver: Receiver, hung: str) -> None:
+    kind = hanging_queue(receiver, hung, hung, "/good")
+    publish_bodies(kind, *[b"x"] * 5 * MANY)
+    asked = SENDERS * UNDER_WAY
+    wait_until(lambda: QueueGroup.objects.count() <= asked, SOON, saying=QueueGroup.objects.count)
+    assert len(receiver.of(hung)) < asked
+
+
+@pytest.mark.behaviour("6.6")
+@pytest.mark.parametrize("failing", [[], ["/failing"]], ids=["alone", "with one that fails"])
+def test_an_endpoint_that_hangs_does_not_stop_the_messages_to_others(
+    receiver: Receiver, hung: str, failing: list[str]
+) -> None:
+    stuck, quick = hanging_queue(receiver, hung, *failing), hanging_queue(receiver, "/quick")
+    receiver.on("/failing", answer(500))
+    publish_bodies(stuck, *[b"stuck"] * 2 * MANY)
+    wait_until(lambda: len(receiver.of(hung)) >= SENDERS * UNDER_WAY // 2)
+    publish_bodies(quick, *[b"quick"] * MANY)
+    wait_until(lambda: len(receiver.of("/quick")) == MANY, SOON, saying=lambda: len(receiver.of("/quick")))
+    assert len(receiver.of(hung)) == SENDERS * UNDER_WAY // 2
+
+
+@pytest.fixture
+def jobs(receiver: Receiver, storage: None) -> EventType:
+    """A QUEUE event type with four endpoints in a group."""
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    for path in PATHS:
+        factories.subscription(event_type=kind, endpoint=receiver.url(path))
+    return kind
+
+
+def begin_and_vanish(which: int = 0) -> tuple[ActiveLine, Outgoing]:
+    """Do what a worker does up to its request to one of a group's endpoints, and no more; return line and delivery."""
+    line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
+    (taken,) = claim([line.pk], worker="vanished")
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    hand = read_groups([PageRequest(line.pk, taken.epoch, None, taken.capacity)], BodyBudget(PLENTY), callback_terms())[
+        line.pk
+    ]
+    group = hand.take(aside_next=False)
+    assert group
+    delivery = group.delivery(group.endpoints[which], tried=0, uncertain=False)
+    assert settle_groups({line.pk: taken.epoch}, marks=[driven.mark(delivery)]).started == {delivery.id: 0}
+    return driven, delivery
+
+
+def recover(line: ActiveLine) -> None:
+    """Let the lease run out and another worker take over, until everything has been sent."""
+    expire_lease(Line.objects.get(pk=line.id))
+    with working():
+        hurry_until_done()
+
+
+def of_group(delivery: Outgoing) -> dict[str, Any]:
+    """Return what a settlement of a group's delivery says beside its outcome."""
+    return {"group_id": delivery.group_id}
+
+
+def statuses_queue_unclean_ends() -> Counter[str]:
+    return Counter(Delivery.objects.values_list("status", flat=True))
+
+
+def path_of(delivery: Outgoing) -> str:
+    return "/" + delivery.destination.url.rpartition("/")[2]
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+@pytest.mark.parametrize("which", range(4))
+def test_what_was_under_way_when_a_worker_vanished_is_repeated_to_the_same_endpoint_and_flagged(
+    receiver: Receiver, jobs: EventType, which: int
+) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish(which)
+    recover(line)
+    (request,) = receiver.log
+    assert (request.path, request.is_flagged) == (path_of(delivery), True)
+    assert request.headers["webhook-id"] == f"grp_{delivery.group_id}"
+    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert Delivery.objects.get(status="DELIVERED").pk == delivery.id
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+def test_others_are_flagged_too_where_the_endpoint_that_may_have_got_it_does_not_take_it(
+    receiver: Receiver, jobs: EventType
+) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    receiver.on(path_of(delivery), answer(404))
+    recover(line)
+    assert [request.path for request in receiver.log][:1] == [path_of(delivery)]
+    assert [request.is_flagged for request in receiver.log] == [True, True]
+    assert statuses_queue_unclean_ends() == {"REJECTED": 1, "DELIVERED": 1, "REDUNDANT": 2}
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+@pytest.mark.parametrize("meanwhile", ["inactive", "cancelled"])
+def test_others_are_flagged_where_the_endpoint_that_may_have_got_it_is_not_asked_again(
+    receiver: Receiver, jobs: EventType, meanwhile: str
+) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    one = Subscription.objects.get(pk=delivery.destination.subscription_id)
+    if meanwhile == "inactive":
+        inactivate(one)
+    else:
+        cancel_deliveries_of(one.pk, reason="unwanted")
+    recover(line)
+    (request,) = receiver.log
+    assert (request.path != path_of(delivery), request.is_flagged) == (True, True)
+    assert Delivery.objects.get(pk=delivery.id).status == ("CANCELLED" if meanwhile == "cancelled" else "REDUNDANT")
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+@pytest.mark.parametrize("late", [200, 404, 500])
+def test_a_worker_frozen_past_its_lease_settles_nothing_when_it_wakes(
+    receiver: Receiver, jobs: EventType, late: int
+) -> None:
+    gates = [receiver.gate(path, answer(late), answer(201)) for path in PATHS]
+    with working("frozen") as frozen:
+        publish_bodies(jobs, b"1")
+        wait_until(lambda: receiver.log)
+        with working("other"):
+            expire_lease(Line.objects.get(pk=QueueGroup.objects.get().line_id or 0))
+            wait_until_done()
+        for gate in gates:
+            gate.open()
+        wait_until(lambda: not frozen.driver.lines)
+    assert [request.is_flagged for request in receiver.log] == [False, True]
+    assert len({request.path for request in receiver.log}) == 1
+    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert [*Attempt.objects.values_list("status_code", flat=True)] == [201]
+
+
+@pytest.mark.behaviour("4.11", "6.4")
+def test_a_winner_recorded_twice_because_the_commit_was_not_heard_of_is_one(jobs: EventType) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    epochs, won = {line.id: line.claim.epoch}, settlement(line, delivery, **of_group(delivery))
+    assert settle_groups(epochs, settlements=[won]).ended == {delivery.id}
+    assert settle_groups(epochs, settlements=[won]).ended == frozenset()
+    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+    assert (attempts_of(delivery.id), QueueGroup.objects.count()) == ([(1, 200)], 0)
+
+
+@pytest.mark.behaviour("6.4")
+def test_nobody_wins_a_group_that_has_ended(jobs: EventType) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    QueueGroup.objects.all().delete()
+    settle_groups({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **of_group(delivery))])
+    assert statuses_queue_unclean_ends() == {"REDUNDANT": 1, "PENDING": 3}
+    assert attempts_of(delivery.id) == [(1, 200)]
+
+
+@pytest.mark.behaviour("4.15", "6.4")
+def test_nothing_is_sent_for_a_group_that_has_ended_since_it_was_read(jobs: EventType) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    refused = settlement(line, delivery, **(NO_ANSWER | of_group(delivery)))
+    settle_groups({line.id: line.claim.epoch}, settlements=[refused])
+    QueueGroup.objects.all().delete()
+    assert settle_groups({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+
+
+@pytest.mark.behaviour("4.11")
+def test_what_is_noted_for_mending_is_what_is_in_hand_and_under_way(jobs: EventType) -> None:
+    publish_bodies(jobs, b"1")
+    line, delivery = begin_and_vanish()
+    terms, budget = callback_terms(), BodyBudget(PLENTY)
+    busy = PageRequest(line.id, line.claim.epoch, None, 500, busy=[delivery.group_id or 0])
+    for _ in range(3):
+        assert len(read_groups([busy], budget, terms)[line.id]) == 0
+    (noted,) = PageRead.objects.filter(line_id=line.id)
+    assert sorted(noted.delivery_ids) == sorted(Delivery.objects.values_list("id", flat=True))
+
+
+@pytest.mark.behaviour("4.11")
+def test_who_has_lost_a_line_reads_nothing_and_leaves_the_notes_of_who_drives_it_now(
+    receiver: Receiver, jobs: EventType
+) -> None:
+    publish_bodies(jobs, b"1")
+    line = Line.objects.get(pk=QueueGroup.objects.get().line_id or 0)
+    claim([line.pk], worker="frozen")
+    expire_lease(line)
+    driven, delivery = begin_and_vanish()
+    thawed = PageRequest(line.pk, driven.claim.epoch - 1, None, 500)
+    assert len(read_groups([thawed], BodyBudget(PLENTY), callback_terms())[line.pk]) == 0
+    read_groups([replace(thawed, capacity=0)], BodyBudget(PLENTY), callback_terms())  # what is under way is not in it
+    recover(driven)
+    assert [(request.path, request.is_flagged) for request in receiver.log] == [(path_of(delivery), True)]
+    assert statuses_queue_unclean_ends() == {"DELIVERED": 1, "REDUNDANT": 3}
+
+
+@pytest.mark.behaviour("4.1", "6.6")
+def test_queues_whose_settling_fails_leave_the_subscribers_lines_alone(
+    receiver: Receiver, jobs: EventType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
+        raise OperationalError("not now")
+
+    topic = factories.subscription(endpoint=receiver.url("/topic"))
+    with working() as worker:
+        monkeypatch.setattr(pending_settles, "settle_groups", fail)
+        publish_bodies(jobs, *[b"%d" % number for number in range(10)])
+        wait_until(lambda: worker.driver.lines._unsettled or len(worker.driver.lines) > 0)
+        publish_numbered(topic.event_type, 20)
+        wait_until(lambda: len(receiver.of("/topic")) == 20)
+        assert not [request for request in receiver.log if request.path != "/topic"]
+        monkeypatch.setattr(pending_settles, "settle_groups", settle_groups)
+        wait_until_done()
+    assert Counter(request.body for request in receiver.log if request.path != "/topic") == {
+        b"%d" % number: 1 for number in range(10)
+    }

@@ -1,0 +1,310 @@
+"""What QUEUE senders read and write does not grow with what waits."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.db import IntegrityError, connection, transaction
+from django.urls import reverse
+
+from delivery.callbacks.address import callback_terms
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
+from delivery.operations import cancel_deliveries_of, release
+from delivery.status.queue_status import groups_of, senders
+from delivery.statuses import DeliveryStatus
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.pages import PageRequest
+from delivery.worker.queue import GroupInHand
+from delivery.worker.queue_pages import read_groups
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.run_lines import active_line
+from delivery.worker.steps import Turn
+from subscriptions.models import EventKind, EventType, Subscription
+from tests.support import factories
+from tests.support.api import client_of, client_of_admin
+from tests.support.query_plans import explaining, too_much
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import PLENTY, activate, expire_lease, inactivate, publish_bodies, settlement, working
+
+WAITING = 20_000
+
+FEW = 200
+COUNTED = 1_000
+"""A sender's groups are counted to a limit, each kind for itself."""
+
+PICTURE = """
+SELECT tablename, attname, round(null_frac::numeric, 1) FROM pg_stats WHERE tablename = ANY (%s) ORDER BY 1, 2
+"""
+ONE_KIND = """
+INSERT INTO delivery_open (message_id, line_id, subscription_id, status, size, due_at, fetches, fetched_until)
+SELECT n, %(line)s, %(subscription)s, 'IN_FLIGHT', 2, timestamptz '9999-12-28 00:00:00+00', 1, now()
+  FROM generate_series(1, 5000) n
+"""
+
+FILL = """
+WITH made AS (
+  INSERT INTO delivery_queuegroup (message_id, line_id, delivery_ids, size, due_at)
+  SELECT 1, %(line)s, ARRAY[nextval('delivery_delivery_id_seq')], 2, %(due_at)s FROM generate_series(1, %(count)s)
+  RETURNING id, delivery_ids)
+INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, due_at)
+SELECT delivery_ids[1], 1, %(line)s, %(subscription)s, id, 'PENDING', 2, %(due_at)s FROM made
+"""
+
+
+@pytest.fixture
+def queue_of_three(storage: None) -> EventType:
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    for _ in range(3):
+        factories.subscription(event_type=kind)
+    return kind
+
+
+@pytest.fixture
+def parked(queue_of_three: EventType) -> Subscription:
+    """Somebody inactive, for whom much waits at every sender; the shelf was analysed when it had been emptied."""
+    publish_bodies(queue_of_three, b"the senders have lines from the first message on")
+    nobody = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
+    inactivate(nobody)
+    park(nobody)
+    QueueGroup.objects.all().delete()
+    Delivery.objects.all().delete()
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE delivery_open, delivery_queuegroup")
+    park(nobody)
+    return nobody
+
+
+def park(nobody: Subscription) -> None:
+    with connection.cursor() as cursor:
+        for line in Line.objects.filter(sender__isnull=False):
+            filled: dict[str, int | datetime]
+            filled = {"line": line.pk, "subscription": nobody.pk, "count": WAITING // 5, "due_at": UNTIL_ACTIVE}
+            cursor.execute(FILL, filled)
+
+
+def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
+    line.refresh_from_db()
+    hand = read_groups([PageRequest(line.pk, line.epoch, None, capacity)], BodyBudget(PLENTY), callback_terms())[
+        line.pk
+    ]
+    return [group for _ in range(len(hand)) if (group := hand.take(aside_next=False))]
+
+
+def send_and_crash(jobs: EventType) -> None:
+    """Publish, sweep, claim, read, mark, settle, let go, look again, crash, mend and cancel; for one sender."""
+    ids = [one.id for one in publish_bodies(jobs, *[b"%d" % number for number in range(20)])]
+    line = Line.objects.get(sender=ids[0] % 5)
+    assert line.pk in lines_with_due_work()
+    (taken,) = claim([line.pk], worker="one")
+    sender = active_line(taken, Turn([line.pk], 0.5), 0.0, under_way=1)
+    epochs = {line.pk: taken.epoch}
+    first, second = [group.delivery(group.endpoints[0], tried=0, uncertain=False) for group in read(line)[:2]]
+    settle_groups(epochs, marks=[sender.mark(first), sender.mark(second)])
+    won = settlement(sender, first, group_id=first.group_id)
+    refused = settlement(
+        sender, second, status=DeliveryStatus.PENDING, status_code=500, group_id=second.group_id, again=0.0
+    )
+    settle_groups(epochs, settlements=[won])
+    settle_groups(epochs, settlements=[refused], states=[sender.state(let_go=True)])
+    assert still_due([line.pk]) == [line.pk]
+    (taken,) = claim([line.pk], worker="two")
+    third = read(line)[0]
+    delivery = third.delivery(third.endpoints[0], tried=0, uncertain=False)
+    settle_groups({line.pk: taken.epoch}, marks=[sender.mark(delivery)])
+    expire_lease(line)
+    assert len(claim([line.pk], worker="three")) == 1
+    assert QueueGroup.objects.get(pk=third.id).first_id == delivery.id
+    cancel_deliveries_of(third.endpoints[0].destination.subscription_id, reason="unwanted")
+
+
+@pytest.mark.behaviour("1.7", "11.4")
+def test_no_statement_of_a_sender_reads_what_is_parked(
+    queue_of_three: EventType, parked: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with explaining(monkeypatch) as statements:
+        send_and_crash(queue_of_three)
+    assert len(statements) > 20
+    assert too_much(statements) == []
+    searched = [one.statement for one in statements if "delivery_queuegroup" in one.searched]
+    assert searched == []
+
+
+@pytest.mark.behaviour("1.7")
+def test_what_is_parked_is_taken_back_slice_by_slice(queue_of_three: EventType, parked: Subscription) -> None:
+    activate(parked)
+    left = [WAITING]
+    while left[-1]:
+        lines_with_due_work()
+        left.append(QueueGroup.objects.filter(due_at=UNTIL_ACTIVE).count())
+        assert 0 < left[-2] - left[-1] <= 2_000
+    assert not Delivery.objects.open().filter(due_at=UNTIL_ACTIVE).exists()
+
+
+@pytest.mark.behaviour("1.7")
+def test_what_nobody_can_take_is_parked_by_the_page_and_hides_nothing(queue_of_three: EventType, storage: None) -> None:
+    others = factories.event_type(kind=EventKind.QUEUE)
+    nobody = factories.subscription(event_type=others)
+    publish_bodies(others, *[b"%d" % number for number in range(50)])
+    inactivate(nobody)
+    publish_bodies(queue_of_three, *[b"%d" % number for number in range(5)])
+    line = Line.objects.get(sender=0)
+    assert (read(line, capacity=10), len(read(line, capacity=10))) == ([], 1)
+    mine = QueueGroup.objects.filter(line=line)
+    assert [mine.filter(due_at=UNTIL_ACTIVE).count(), mine.filter(due_at=None).count()] == [10, 1]
+
+
+BACKLOG = """
+WITH lines AS (SELECT array_agg(id ORDER BY sender) AS ids FROM delivery_line WHERE lane = 'queue'),
+groups AS (
+  INSERT INTO delivery_queuegroup (id, message_id, line_id, delivery_ids, size, due_at)
+  SELECT n, n, ids[1 + n %% 5], ARRAY[n], 2,
+         CASE WHEN n %% 3 = 0 THEN '9999-12-30 00:00:00+00' WHEN n %% 3 = 1 THEN '9999-12-31 00:00:00+00' ELSE %s
+           END::timestamptz
+    FROM generate_series(1, %s) n, lines RETURNING id, line_id, due_at)
+INSERT INTO delivery_open (id, message_id, line_id, subscription_id, group_id, status, size, due_at)
+SELECT id, id, line_id, %s, id, CASE WHEN due_at = '9999-12-31 00:00:00+00' THEN 'HELD' ELSE 'PENDING' END, 2,
+       CASE WHEN due_at >= '9999-12-30 00:00:00+00' THEN due_at END
+  FROM groups
+"""
+"""Parked, held, and to be tried again in a year's time."""
+
+
+@pytest.fixture(params=[False, True], ids=["", "vacuumed"])
+def group(storage: None, request: pytest.FixtureRequest) -> list[Subscription]:
+    """Three like subscriptions among the backlog of another, which is inactive."""
+    wanted = factories.event_type(kind=EventKind.QUEUE)
+    made = [factories.subscription(event_type=wanted, filter="$$->'Body'->'n' > '5'") for _ in range(3)]
+    stuck = factories.subscription(event_type=factories.event_type(kind=EventKind.QUEUE))
+    publish_bodies(stuck.event_type, b"{}")
+    cancel_deliveries_of(stuck.pk, reason="only the lines are wanted")
+    with connection.cursor() as cursor:
+        cursor.execute(BACKLOG, ["2999-01-01", WAITING, stuck.pk])
+        if request.param:
+            cursor.execute("VACUUM delivery_open, delivery_queuegroup")
+    inactivate(stuck)
+    return made
+
+
+def taken() -> int:
+    return Delivery.objects.final().filter(status="DELIVERED").count()
+
+
+def publish_and_cancel(group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 10)
+    assert [cancel_deliveries_of(one.pk, reason="unwanted") for one in group] == [(10, 0)] * 3
+
+
+def publish_and_release(group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 1e200000}')
+    assert len(release([QueueGroup.objects.latest("id").pk])) == 3
+
+
+def look_at_a_message(group: list[Subscription]) -> None:
+    (published,) = publish_bodies(group[0].event_type, b'{"n": 6}')
+    assert len(groups_of(Delivery.objects.filter(message=published.id))) == 1
+
+
+def sweep(group: list[Subscription]) -> None:
+    publish_bodies(group[0].event_type, b'{"n": 6}')
+    assert len(lines_with_due_work()) == 1
+
+
+@pytest.mark.behaviour("6.2", "11.4")
+@pytest.mark.parametrize("act", [publish_and_cancel, publish_and_release, look_at_a_message, sweep])
+def test_no_statement_reads_the_groups_that_wait(
+    group: list[Subscription], monkeypatch: pytest.MonkeyPatch, act: Callable[[list[Subscription]], None]
+) -> None:
+    with explaining(monkeypatch) as statements:
+        act(group)
+
+    assert statements
+    assert [(one.rows_read, one.statement) for one in statements if one.rows_read > FEW] == []
+
+
+@pytest.mark.behaviour("6.4", "6.5", "11.4")
+def test_sending_reads_no_group_but_those_that_are_sent(
+    group: list[Subscription], receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for one, behaviour in zip(group, (answer(200), answer(404), answer(500)), strict=True):
+        Subscription.objects.filter(pk=one.pk).update(endpoint=receiver.url(f"/{one.pk}"))
+        receiver.on(f"/{one.pk}", behaviour)
+    with explaining(monkeypatch) as statements, working():
+        publish_bodies(group[0].event_type, *[b'{"n": 6}'] * 12)
+        wait_until(lambda: taken() == 12)
+
+    hot = [one for one in statements if not one.statement.startswith(("SELECT", "UPDATE"))]
+    assert len(hot) > 20
+    assert [(one.rows_read, one.statement) for one in hot if one.rows_read > FEW] == []
+
+
+def test_looking_at_the_senders_counts_no_further_than_needed(
+    group: list[Subscription], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with explaining(monkeypatch) as statements:
+        assert {one.standing.set_aside for one in senders()} == {1_000}
+        assert client_of().get("/api/v1/senders").status_code == 200
+        line = Line.objects.get(sender=3)
+        assert client_of_admin().get(reverse("admin:delivery_line_change", args=[line.pk])).status_code == 200
+
+    assert [(one.rows_read, one.statement) for one in statements if one.rows_read > 5 * 3 * COUNTED + FEW] == []
+
+
+QUEUES = [
+    "delivery_open",
+    "delivery_queuegroup",
+    "delivery_pageread",
+    "delivery_announcement",
+    "delivery_open_expiring",
+]
+
+
+def asked(statement: str, *arguments: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, arguments)
+        answer: list[tuple[Any, ...]] = cursor.fetchall()
+        return answer
+
+
+@pytest.fixture
+def queue_with_jobs(storage: None) -> EventType:
+    kind = factories.event_type(kind=EventKind.QUEUE)
+    factories.subscription(event_type=kind)
+    publish_bodies(kind, b"1", b"2")
+    return kind
+
+
+def analysed() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("VACUUM ANALYZE delivery_open, delivery_queuegroup, delivery_pageread, delivery_announcement")
+
+
+def forgotten_and_taken_again() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT delivery_gather_statistics(-1)")
+        cursor.execute("ANALYZE delivery_open, delivery_queuegroup, delivery_pageread")
+        cursor.execute("SELECT delivery_picture_queues()")
+
+
+@pytest.mark.behaviour("11.4")
+@pytest.mark.parametrize("what", [analysed, forgotten_and_taken_again], ids=lambda one: one.__name__)
+def test_the_queues_are_planned_for_as_they_were_pictured_once(
+    queue_with_jobs: EventType, what: Callable[[], None]
+) -> None:
+    before = asked(PICTURE, QUEUES)
+    waiting = [(one.id, one.due_at) for one in Delivery.objects.open().order_by("id")]
+    subscription = Subscription.objects.get()
+    line = asked("SELECT min(id) FROM delivery_line")[0][0]
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_KIND, {"line": line, "subscription": subscription.pk})
+        analysed()
+        cursor.execute("DELETE FROM delivery_open WHERE status = 'IN_FLIGHT'")
+    what()
+    assert {table for table, *_ in before} >= {"delivery_open", "delivery_queuegroup", "delivery_pageread"}
+    assert asked(PICTURE, QUEUES) == before
+    assert [(one.id, one.due_at) for one in Delivery.objects.open().order_by("id")] == waiting
+    assert QueueGroup.objects.count() == len(waiting) == 2
+    with pytest.raises(IntegrityError), transaction.atomic():
+        asked("DELETE FROM subscriptions_subscription RETURNING id")

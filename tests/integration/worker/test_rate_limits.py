@@ -1,0 +1,280 @@
+"""How fast a subscription is sent: evenly, over all workers and lines, and whatever happens meanwhile (1.4)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from django.db import transaction
+from django.db.models.functions import Now
+
+from delivery.dispatch.claim import claim
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.models import Delivery, Line, Pace
+from delivery.statuses import DeliveryStatus
+from delivery.worker.settle import settle
+from delivery.worker.settlements import Mark, RateSlot, Settled
+from subscriptions.models import Subscription
+from tests.support.factories import retry_policy, subscription
+from tests.support.receiver import Receiver, answer, wait_until
+from tests.support.worker import (
+    Worker,
+    begin_and_vanish,
+    line_of,
+    make_due,
+    publish_numbered,
+    retry_line_of,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+ONE_AN_HOUR = 1 / 1000
+"""Near enough: the least that may be asked for."""
+RATE = 50.0
+EVERY = timedelta(seconds=1 / RATE)
+EARLY = timedelta(milliseconds=5)
+APART: dict[str, Any] = {
+    "on_server_error": "RETRY_LANE",
+    "initial_delay_seconds": 0.1,
+    "max_delay_seconds": 0.1,
+    "jitter": 0.0,
+}
+
+
+@pytest.fixture
+def limited(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription that is sent so seldom that the second request of it is never seen."""
+    return subscription(endpoint=receiver.url("/a"), rate_limit=ONE_AN_HOUR)
+
+
+def now() -> datetime:
+    """Return what the database's clock says."""
+    return Subscription.objects.annotate(now=Now()).values_list("now", flat=True)[0]
+
+
+def last_at(of: Subscription) -> datetime:
+    """Return the slot of the subscription's latest request."""
+    at = Pace.objects.get(pk=of.pk).last_at
+    assert at
+    return at
+
+
+def send_first(receiver: Receiver, limited: Subscription, messages: int = 2) -> Line:
+    """Let the first of some messages be delivered, and the line be let go; return it."""
+    with working():
+        publish_numbered(limited.event_type, messages)
+        wait_until_paced(limited)
+    assert statuses(limited) == [DELIVERED] + [PENDING] * (messages - 1)
+    return line_of(limited.subscriber)
+
+
+def wait_until_paced(limited: Subscription) -> None:
+    """Wait until the line waits for nothing but its rate."""
+    let_go = Line.objects.filter(subscriber=limited.subscriber, lane="main", lease_until=None, due_at__gt=Now())
+    wait_until(let_go.exists, saying=lambda: [*Line.objects.values()])
+
+
+@pytest.mark.behaviour("1.4")
+def test_each_request_has_a_slot_and_slots_are_evenly_spaced(
+    receiver: Receiver, worker: Worker, limited: Subscription
+) -> None:
+    Subscription.objects.update(rate_limit=RATE)
+    begun = now()
+    bodies = publish_numbered(limited.event_type, 20)
+    wait_until_done()
+    assert receiver.bodies("/a") == bodies
+    assert begun + 19 * EVERY <= last_at(limited) <= now() + EARLY
+
+
+@pytest.mark.behaviour("1.4", "5.3")
+def test_both_lines_and_all_workers_keep_to_one_rate(receiver: Receiver, limited: Subscription) -> None:
+    Subscription.objects.update(rate_limit=RATE, retry_policy=retry_policy(**APART))
+    receiver.on("/a", *[answer(500)] * 10, answer())
+    begun = now()
+    with working("first"), working("second"):
+        publish_numbered(limited.event_type, 20)
+        wait_until_done()
+    assert (len(receiver.log), len({request.delivery_id for request in receiver.log})) == (30, 20)
+    assert begun + 29 * EVERY <= last_at(limited) <= now() + EARLY
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+def test_those_sent_at_a_time_keep_to_it_too(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
+    type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=8)
+    Subscription.objects.update(rate_limit=RATE)
+    begun = now()
+    bodies = publish_numbered(limited.event_type, 20)
+    wait_until_done()
+    assert sorted(receiver.bodies("/a")) == sorted(bodies)
+    assert begun + 19 * EVERY <= last_at(limited) <= now() + EARLY
+
+
+@pytest.mark.behaviour("1.4")
+def test_a_line_that_waits_for_its_rate_is_not_held_and_nobody_looks_at_it_meanwhile(
+    receiver: Receiver, limited: Subscription
+) -> None:
+    line = send_first(receiver, limited)
+    assert (line.head_id, line.held_since, line.held_reason) == (Delivery.objects.open().get().pk, None, "")
+    assert line.due_at == pytest.approx(last_at(limited) + timedelta(seconds=1000), abs=timedelta(seconds=5))
+    assert lines_with_due_work() == []
+
+
+@pytest.mark.behaviour("1.4", "4.7", "5.7")
+def test_a_line_that_was_held_still_is_while_its_head_waits_for_its_rate_and_not_with_the_next(
+    receiver: Receiver, limited: Subscription
+) -> None:
+    receiver.on("/a", answer(503), answer())
+    with working():
+        publish_numbered(limited.event_type, 2)
+        wait_until_held(limited.subscriber)
+        make_due()
+        wait_until_paced(limited)
+    held = line_of(limited.subscriber)
+    assert (held.held_since is None, held.held_reason, len(receiver.log)) == (False, "answered 503", 1)
+    Pace.objects.update(last_at=None)
+    make_due()
+    with working("another"):
+        wait_until(lambda: statuses(limited) == [DELIVERED, PENDING], saying=lambda: statuses(limited))
+        wait_until_paced(limited)
+    line = line_of(limited.subscriber)
+    assert (line.head_id != held.head_id, line.held_since, line.held_reason) == (True, None, "")
+
+
+@pytest.mark.behaviour("1.4")
+def test_it_outlives_whoever_sent_the_latest(receiver: Receiver, limited: Subscription) -> None:
+    line = send_first(receiver, limited)
+    Line.objects.update(due_at=None)
+    with working("another"):
+        wait_until_paced(limited)
+    assert (statuses(limited), len(receiver.log), line_of(limited.subscriber).epoch) == (
+        [DELIVERED, PENDING],
+        1,
+        line.epoch + 1,
+    )
+
+
+@pytest.mark.behaviour("1.4", "4.9")
+@pytest.mark.parametrize("rate", [RATE, None])
+def test_a_changed_limit_counts_at_once(receiver: Receiver, limited: Subscription, rate: float | None) -> None:
+    line = send_first(receiver, limited, messages=3)
+    Subscription.objects.update(rate_limit=rate)
+    assert lines_with_due_work() == [line.pk]
+    with working():
+        wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.behaviour("1.4")
+def test_another_subscriber_does_not_wait(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
+    other = subscription(event_type=limited.event_type, endpoint=receiver.url("/b"))
+    publish_numbered(limited.event_type, 20)
+    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+    assert receiver.bodies("/a") == [b"0"]
+
+
+@pytest.mark.behaviour("1.4", "4.12")
+def test_the_order_of_a_subscriber_counts_for_more_than_the_rate_of_one_of_its_subscriptions(
+    receiver: Receiver, worker: Worker, limited: Subscription
+) -> None:
+    other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
+    publish_numbered(limited.event_type, 3)
+    wait_until_paced(limited)
+    assert (receiver.bodies("/a"), receiver.bodies("/b")) == ([b"0"], [b"0"])
+    assert statuses(other) == [DELIVERED, PENDING, PENDING]
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+def test_where_no_order_counts_the_others_go_on(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
+    type(limited.subscriber).objects.update(processing="CONCURRENT", concurrency=2)
+    other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
+    publish_numbered(limited.event_type, 20)
+    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+    assert receiver.bodies("/a") == [b"0"]
+
+
+@pytest.mark.behaviour("1.4", "5.3")
+def test_in_a_retry_line_the_others_go_on(receiver: Receiver, worker: Worker, limited: Subscription) -> None:
+    other = subscription(limited.subscriber, limited.event_type, receiver.url("/b"))
+    Pace.objects.update(last_at=Now())
+    with transaction.atomic():
+        publish_numbered(limited.event_type, 20)
+        Delivery.objects.update(line=retry_line_of(limited.subscriber), due_at=Now())
+    wait_until(lambda: statuses(other) == [DELIVERED] * 20, saying=lambda: statuses(other))
+    assert receiver.bodies("/a") == []
+
+
+def marked(limited: Subscription, *, spacing: float, stamp: int | None = None) -> tuple[Settled, int]:
+    """Ask for the oldest delivery to be sent under a new claim; return what the settle did, and the delivery."""
+    line, oldest = line_of(limited.subscriber), Delivery.objects.open().order_by("id")[0]
+    Line.objects.filter(pk=line.pk).update(lease_until=None)
+    (taken,) = claim([line.pk], worker="worker")
+    limited.refresh_from_db()
+    limited.subscriber.refresh_from_db()
+    stamp = stamp or limited.version + limited.subscriber.version
+    mark = Mark(line.pk, oldest.pk, stamp, None, slot=RateSlot(limited.pk, spacing))
+    return settle({line.pk: taken.epoch}, marks=[mark]), oldest.pk
+
+
+@pytest.mark.behaviour("1.4")
+def test_only_what_is_sent_takes_a_slot(limited: Subscription) -> None:
+    publish_numbered(limited.event_type, 1)
+    refused, _ = marked(limited, spacing=1000.0, stamp=1)
+    assert (refused.started, refused.waits, Pace.objects.get().last_at) == ({}, {}, None)
+    sent, delivery_id = marked(limited, spacing=1000.0)
+    assert [*sent.started] == [delivery_id]
+    assert 990.0 < sent.waits[limited.pk] <= 1000.0
+
+
+@pytest.mark.behaviour("1.4")
+def test_before_its_slot_nothing_is_sent_and_the_wait_is_told(limited: Subscription) -> None:
+    publish_numbered(limited.event_type, 1)
+    Pace.objects.update(last_at=Now())
+    refused, _ = marked(limited, spacing=1000.0)
+    assert (refused.started, statuses(limited)) == ({}, [PENDING])
+    assert 990.0 < refused.waits[limited.pk] <= 1000.0
+
+
+@pytest.mark.behaviour("1.4", "4.11")
+def test_what_is_marked_already_has_its_slot_should_its_settle_be_repeated(limited: Subscription) -> None:
+    publish_numbered(limited.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(limited.subscriber))
+    taken_at = last_at(limited)
+    again = settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)])
+    assert ([*again.started], last_at(limited)) == ([delivery.id], taken_at)
+
+
+@pytest.mark.behaviour("1.4")
+@pytest.mark.parametrize(
+    ("ago", "from_last"),
+    [(1000.0, 1000.0), (1000.5, 1000.0), (1500.0, 1500.0), (5000.0, 5000.0)],
+)
+def test_a_slot_a_little_late_is_the_one_that_was_due_and_after_a_rest_the_next_is_now(
+    limited: Subscription, ago: float, from_last: float
+) -> None:
+    publish_numbered(limited.event_type, 1)
+    Pace.objects.update(last_at=Now() - timedelta(seconds=ago))
+    before = last_at(limited)
+    marked(limited, spacing=1000.0)
+    passed = (last_at(limited) - before).total_seconds()
+    assert from_last <= passed < from_last + 0.5 if from_last > 1000.0 else passed == from_last
+
+
+@pytest.mark.behaviour("1.4")
+def test_of_one_subscription_one_is_sent_in_a_round_and_others_of_the_round_do_not_mind(
+    limited: Subscription,
+) -> None:
+    other = subscription(limited.subscriber, limited.event_type)
+    publish_numbered(limited.event_type, 2)
+    line = line_of(limited.subscriber)
+    (taken,) = claim([line.pk], worker="worker")
+    stamp = limited.version + limited.subscriber.version
+    marks = [
+        Mark(
+            line.pk, one.pk, stamp, None, slot=RateSlot(limited.pk, 10.0) if one.subscription_id == limited.pk else None
+        )
+        for one in Delivery.objects.open()
+    ]
+    settle({line.pk: taken.epoch}, marks=marks)
+    assert (statuses(limited), statuses(other)) == ([IN_FLIGHT, PENDING], [IN_FLIGHT] * 2)

@@ -1,0 +1,435 @@
+"""Retry lines: their times, their turns, and their end (contract 5.3, 5.4)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db.models import F
+from django.db.models.functions import Now
+
+from delivery.dispatch.claim import claim
+from delivery.models import Announcement, Attempt, Delivery, Lane, Line, LineEvent, LineEventKind
+from delivery.operations import release
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker import run_lines, waits
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.settlements import SideEffects
+from delivery.worker.steps import Turn
+from subscriptions.models import RetryPolicy, Subscriber, Subscription
+from subscriptions.retry_policies import OnExhausted
+from tests.support.factories import event_type, retry_policy, subscriber, subscription
+from tests.support.receiver import Receiver, answer, reset, wait_until
+from tests.support.worker import (
+    NO_ANSWER,
+    PLENTY,
+    attempts_of,
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    hurry_until_done,
+    line_of,
+    publish_numbered,
+    retry_line_of,
+    settlement,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+DELIVERED, REJECTED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.REJECTED, DeliveryStatus.PENDING
+FAILED, IN_FLIGHT, HELD = DeliveryStatus.FAILED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.HELD
+APART: dict[str, Any] = dict.fromkeys(
+    ("on_redirect", "on_throttled", "on_client_error", "on_unavailable", "on_server_error", "on_no_answer"),
+    "RETRY_LANE",
+) | {"jitter": 0.0}
+TWICE: dict[str, Any] = {"max_retries": 2, "on_exhausted": OnExhausted.FAIL}
+
+TURNS = 6
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription under a policy like Workfront's, but with two retries."""
+    policy = retry_policy(**APART, initial_delay_seconds=600.0, max_delay_seconds=600.0, **TWICE)
+    return subscription(endpoint=receiver.url("/a"), retry_policy=policy)
+
+
+def wait_until_apart(wanted: Subscription, count: int = 1) -> list[Delivery]:
+    """Wait until so many wait in the retry line; return them, oldest first."""
+    line = retry_line_of(wanted.subscriber)
+    apart = Delivery.objects.open().filter(line=line, status=PENDING).order_by("id")
+    wait_until(lambda: apart.count() == count, saying=lambda: [*Delivery.objects.values()])
+    return [*apart]
+
+
+def moved(wanted: Subscription) -> SideEffects:
+    return SideEffects(to_line_id=retry_line_of(wanted.subscriber).pk, meaning="retry_lane")
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+@pytest.mark.parametrize("status", [302, 404, 429, 500, 503])
+def test_new_messages_flow_past_what_is_retried_apart(receiver: Receiver, wanted: Subscription, status: int) -> None:
+    receiver.on("/a", answer(status), answer())
+    with working():
+        publish_numbered(wanted.event_type, 3)
+        (apart,) = wait_until_apart(wanted)
+        wait_until(lambda: len(receiver.log) == 3)
+        wait_until(lambda: statuses(wanted) == [PENDING, DELIVERED, DELIVERED])
+        assert apart.due_at
+        assert timedelta(minutes=9) < apart.due_at - apart.created_at < timedelta(minutes=12)
+        assert (apart.attempts, apart.sequence, apart.reason) == (1, 1, f"answered {status}")
+        hurry_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1", b"2", b"0"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3, 1]
+    assert not any(request.is_flagged for request in receiver.log)
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", None, None, None]
+
+
+@pytest.mark.behaviour("5.3")
+def test_a_line_of_the_queue_retry_sends_it_again(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500), answer())
+    line = retry_line_of(wanted.subscriber)
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        assert (line.lane, line.queue, line.epoch) == (Lane.RETRY, "retry", 0)
+        hurry_until_done()
+    line.refresh_from_db()
+    assert (line.epoch, line.last_sequence, Delivery.objects.get().line_id) == (1, 0, line.pk)
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize(("pause", "rest"), [(600.0, 5), (100.0, 1)])
+def test_a_retry_line_rests_for_a_hundredth_of_the_pause_and_five_seconds_at_most(
+    receiver: Receiver, storage: None, pause: float, rest: int
+) -> None:
+    policy = retry_policy(**APART, initial_delay_seconds=pause, max_delay_seconds=pause, **TWICE)
+    wanted = subscription(endpoint=receiver.url("/a"), retry_policy=policy)
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Delivery.objects.update(due_at=Now())
+        wait_until(lambda: len(receiver.log) == 2)
+        (apart,) = wait_until_apart(wanted)
+    line = retry_line_of(wanted.subscriber)
+    assert apart.due_at
+    assert line.due_at
+    earlier = apart.due_at - line.due_at
+    assert pause - rest - 50 < earlier.total_seconds() <= pause - rest, "what is due meanwhile goes in one turn"
+
+
+def test_a_retry_line_reads_once_and_goes(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, asked = retry_line_of(wanted.subscriber), list[int]()
+
+    def read(lines: Sequence[PageRequest], budget: BodyBudget) -> Mapping[int, Buffer[Outgoing]]:
+        asked.extend(one.line_id for one in lines)
+        return read_pages(lines, budget)
+
+    monkeypatch.setattr(waits, "read_pages", read)
+    receiver.on("/a", answer(500), answer(500), answer())
+    with working():
+        publish_numbered(wanted.event_type, 2)
+        wait_until_apart(wanted, 2)
+        Delivery.objects.update(due_at=Now())
+        wait_until(lambda: statuses(wanted) == [DELIVERED, DELIVERED])
+        wait_until(lambda: Line.objects.filter(pk=line.pk, epoch=1, lease_until=None).exists())
+    assert asked.count(line.pk) == 1, "only time brings more, which the sweep watches"
+
+
+@pytest.mark.behaviour("5.1", "5.3")
+def test_what_has_been_retried_often_enough_fails(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.on("/a", answer(500))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    (ended,) = Delivery.objects.final()
+    assert (ended.status, ended.reason, ended.attempts) == (FAILED, "retries used up: answered 500", 3)
+    assert attempts_of(ended.pk) == [(1, 500), (2, 500), (3, 500)]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", "end"]
+    assert not LineEvent.objects.exists(), "somebody has received it"
+
+
+@pytest.mark.behaviour("5.2", "5.3")
+def test_what_is_apart_stays_there_and_says_so_also_under_the_default_policy(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), answer(503), answer())
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Subscription.objects.update(retry_policy=None)
+        hurry_until_done()
+    assert statuses(wanted) == [DELIVERED]
+    assert [*Attempt.objects.order_by("id").values_list("meaning", flat=True)] == ["retry_lane", "retry_lane", None]
+
+
+@pytest.mark.behaviour("5.1", "5.3")
+def test_workfront_tries_thirteen_times(receiver: Receiver, wanted: Subscription) -> None:
+    Subscription.objects.update(retry_policy=RetryPolicy.objects.get(name="Workfront"))
+    receiver.on("/a", answer(404))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    assert (len(receiver.log), statuses(wanted)) == (13, [FAILED])
+
+
+@pytest.mark.behaviour("5.3")
+@pytest.mark.parametrize(("honours", "waits"), [(True, 7200.0), (False, 600.0)])
+def test_an_endpoint_may_ask_for_more_time_where_its_policy_hears_it(
+    receiver: Receiver, wanted: Subscription, honours: bool, waits: float
+) -> None:
+    RetryPolicy.objects.filter(is_preset=False).update(respect_retry_after=honours, max_delay_seconds=86_400.0)
+    receiver.on("/a", answer(429, Retry_After="7200"), answer())
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        (apart,) = wait_until_apart(wanted)
+    assert apart.due_at
+    assert (apart.due_at - Attempt.objects.get().started_at).total_seconds() == pytest.approx(waits, abs=60.0)
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+def test_what_was_refused_and_retried_apart_keeps_its_number(receiver: Receiver, wanted: Subscription) -> None:
+    receiver.close_port()
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        (apart,) = wait_until_apart(wanted)
+        assert (apart.sequence, apart.unreceived, apart.uncertain) == (1, True, False)
+        receiver.open_port()
+        publish_numbered(wanted.event_type, 1, first=1)
+        wait_until(lambda: receiver.log)
+        hurry_until_done()
+    assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2), (b"0", 1)]
+    assert not LineEvent.objects.exists()
+
+
+@pytest.mark.behaviour("4.10", "5.3")
+@pytest.mark.parametrize("is_up", [True, False], ids=["reset", "refused"])
+def test_what_fails_without_ever_having_been_answered_is_told_in_the_history(
+    receiver: Receiver, wanted: Subscription, is_up: bool
+) -> None:
+    receiver.on("/a", reset)
+    if not is_up:
+        receiver.close_port()
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        hurry_until_done()
+    assert statuses(wanted) == [FAILED]
+    assert [*LineEvent.objects.values_list("line__lane", "kind", "sequence", "reason")] == [
+        ("main", LineEventKind.NUMBER_UNCERTAIN, 1, "failed; it may never have been received")
+    ]
+
+
+@pytest.mark.behaviour("5.1", "5.5", "5.7")
+@pytest.mark.parametrize(
+    ("terms", "status", "kind", "reason", "attempts"),
+    [
+        (TWICE, 500, "Broker.Delivery.Failed", "retries used up: answered 500", 3),
+        (TWICE | {"on_exhausted": "REJECT"}, 500, "Broker.Delivery.Rejected", "retries used up: answered 500", 3),
+        ({"on_client_error": "END"}, 404, "Broker.Delivery.Rejected", "answered 404", 1),
+    ],
+)
+def test_the_end_of_a_delivery_is_recorded_to_be_announced(
+    receiver: Receiver,
+    wanted: Subscription,
+    nobody_announces: None,
+    terms: dict[str, Any],
+    status: int,
+    kind: str,
+    reason: str,
+    attempts: int,
+) -> None:
+    RetryPolicy.objects.filter(is_preset=False).update(**terms)
+    subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
+    receiver.on("/a", answer(status))
+    publish_numbered(wanted.event_type, 1)
+    with working():
+        hurry_until_done()
+    (row,) = Announcement.objects.all()
+    ends = kind.removeprefix("Broker.Delivery.").upper()
+    assert (row.kind, row.details) == (kind, {"status": ends, "reason": reason, "attempts": attempts, "fetches": None})
+    assert (row.subscription_id, row.delivery_id) == (wanted.pk, Delivery.objects.get().pk)
+
+
+@pytest.mark.behaviour("5.7")
+def test_the_failure_of_an_announcement_is_not_announced(
+    receiver: Receiver, storage: None, nobody_announces: None
+) -> None:
+    one = subscription(event_type=event_type("Broker.Test"), endpoint=receiver.url("/a"))
+    subscription(endpoint=receiver.url("/told"), event_pattern="Broker.*")
+    receiver.on("/a", answer(404))
+    with working():
+        publish_numbered(one.event_type, 1)
+        wait_until_done()
+    assert (statuses(one), Announcement.objects.count()) == ([REJECTED], 0)
+
+
+@pytest.mark.behaviour("4.9", "5.3")
+def test_what_waits_apart_follows_the_policy_that_its_subscription_has_by_then(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    receiver.on("/a", answer(500), answer(500), answer(404))
+    with working():
+        publish_numbered(wanted.event_type, 1)
+        wait_until_apart(wanted)
+        Subscription.objects.update(retry_policy=None)
+        Delivery.objects.open().update(due_at=Now())
+        wait_until(lambda: Attempt.objects.count() == 2)
+        (apart,) = wait_until_apart(wanted)
+        assert (apart.status, apart.attempts) == (PENDING, 2)
+        hurry_until_done()
+    assert (statuses(wanted), len(receiver.log)) == ([REJECTED], 3)
+
+
+@pytest.mark.behaviour("4.11", "5.3")
+def test_a_settle_repeated_after_the_delivery_has_moved_on_leaves_its_next_request_alone(
+    wanted: Subscription,
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    apart = settlement(main, delivery, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == {delivery.id}
+    begin_and_vanish(retry_line_of(wanted.subscriber))
+    assert settle({main.id: main.claim.epoch}, settlements=[apart]).ended == frozenset()
+    ended = settlement(main, delivery)
+    assert settle({main.id: main.claim.epoch}, settlements=[ended]).ended == frozenset()
+    assert (statuses(wanted), attempts_of(delivery.id)) == ([IN_FLIGHT], [(1, 500)])
+
+
+@pytest.mark.behaviour("4.10", "4.11", "5.3")
+@pytest.mark.parametrize("then", ["waits", "is under way", "has ended"])
+def test_numbers_go_on_after_a_crash_although_the_last_one_has_moved_apart(wanted: Subscription, then: str) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, retry_line = line_of(wanted.subscriber), retry_line_of(wanted.subscriber)
+    main, first, number = begin_and_vanish(line)
+    ended = settlement(main, first, PENDING, status_code=500, pause=0.0, further=moved(wanted))
+    settle({main.id: main.claim.epoch}, settlements=[ended])
+    if then != "waits":
+        retry, _, _ = begin_and_vanish(retry_line)
+        if then == "has ended":
+            settle({retry.id: retry.claim.epoch}, settlements=[settlement(retry, first)])
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.last_sequence, taken.head_id) == (number, None)
+    expected = {"waits": PENDING, "is under way": IN_FLIGHT, "has ended": DELIVERED}[then]
+    assert statuses(wanted) == [expected, PENDING]
+    assert not Delivery.objects.get(pk=first.id).uncertain, "what the retry line has under way is its own"
+    assert [one.id for one in hand_of(taken)] == [*Delivery.objects.filter(line=line).values_list("pk", flat=True)]
+
+
+@pytest.mark.behaviour("4.11", "5.3", "11.3")
+def test_what_a_retry_line_had_under_way_at_a_crash_is_flagged_and_holds_nobody_up(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    Delivery.objects.update(line=retry_line_of(wanted.subscriber), due_at=Now(), sequence=F("id"), attempts=1)
+    line = retry_line_of(wanted.subscriber)
+    _, vanished, number = begin_and_vanish(line)
+    expire_lease(line)
+    (taken,) = claim([line.pk], worker="next")
+    assert (taken.head_id, taken.last_sequence) == (None, 0)
+    expire_lease(line)
+    with working():
+        wait_until_done()
+    assert sorted((request.delivery_id, request.is_flagged) for request in receiver.log) == [
+        (vanished.id, True),
+        (vanished.id + 1, False),
+    ]
+    assert receiver.log[0].sequence == number == vanished.id
+
+
+@pytest.mark.behaviour("3.6", "5.3")
+def test_what_is_released_in_a_retry_line_is_sent_by_it(receiver: Receiver, wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    Delivery.objects.update(line=retry_line_of(wanted.subscriber), status=HELD, due_at="9999-12-31T00:00:00Z")
+    assert len(release([*Delivery.objects.values_list("pk", flat=True)])) == 1
+    with working():
+        wait_until_done()
+    assert (statuses(wanted), receiver.bodies("/a")) == ([DELIVERED], [b"0"])
+
+
+@pytest.mark.behaviour("2.13", "3.6")
+def test_what_is_released_before_its_time_waits_for_it(storage: None) -> None:
+    publish_numbered(subscription().event_type, 1)
+    Delivery.objects.update(status=HELD, due_at="9999-12-31T00:00:00Z", not_before=Now() + timedelta(hours=1))
+    release([*Delivery.objects.values_list("pk", flat=True)])
+    delivery = Delivery.objects.get()
+    assert (delivery.status, delivery.next_try_at) == (PENDING, delivery.not_before)
+
+
+@pytest.mark.behaviour("2.10", "4.15")
+def test_what_has_expired_is_neither_read_nor_begun(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="w")
+    driven_marks = hand_of(taken)
+    Delivery.objects.filter(pk=driven_marks[0].id).update(expires_at=Now())
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    settled = settle({driven.id: driven.claim.epoch}, marks=[driven.mark(driven_marks[0])])
+    assert not settled.started
+    assert [one.id for one in hand_of(taken)] == [driven_marks[1].id]
+
+
+def test_an_answer_under_way_that_never_came_counts_as_not_received(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    main, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    settle({main.id: main.claim.epoch}, settlements=[settlement(main, delivery, **NO_ANSWER, further=moved(wanted))])
+    assert Delivery.objects.get().unreceived
+
+
+@pytest.fixture
+def owner(storage: None) -> Subscriber:
+    return subscriber()
+
+
+def waiting_apart(owner: Subscriber, count: int, *, since: float) -> Subscription:
+    """Return a subscription of which so many are due in the retry line since so many seconds."""
+    made = subscription(owner)
+    publish_numbered(made.event_type, count)
+    due_at = Now() - timedelta(seconds=since)
+    Delivery.objects.filter(subscription=made).update(line=retry_line_of(owner), due_at=due_at, attempts=1)
+    return made
+
+
+def page_of(line: Line, epoch: int) -> list[int]:
+    """Return whose deliveries a page of the line has, in order, where it was claimed under that epoch."""
+    hand = read_pages([PageRequest(line.pk, epoch, None, TURNS)], BodyBudget(PLENTY))[line.pk]
+    taken = iter(lambda: hand.take(aside_next=True), None)
+    return [delivery.destination.subscription_id for delivery in taken]
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+def test_its_subscriptions_take_turns_however_long_one_has_been_due(owner: Subscriber) -> None:
+    first, second = waiting_apart(owner, 20, since=3600.0), waiting_apart(owner, 2, since=1.0)
+    ours = [page_of(retry_line_of(owner), epoch) for epoch in (1, 2)]
+    assert sorted(ours) == [
+        [first.pk, second.pk, first.pk, second.pk, first.pk, first.pk],
+        [second.pk, first.pk, second.pk, first.pk, first.pk, first.pk],
+    ]
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+def test_each_of_them_begins_as_often_as_the_others_if_one_hangs_and_has_the_turn_for_itself(
+    owner: Subscriber,
+) -> None:
+    due = {waiting_apart(owner, 5, since=60.0 * number).pk for number in range(3)}
+    begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
+    assert set(begins[:3]) == due
+    assert begins[:3] == begins[3:]
+
+
+@pytest.mark.behaviour("5.3", "5.4")
+def test_those_of_which_nothing_is_due_have_no_turn(owner: Subscriber) -> None:
+    for _ in range(4):
+        subscription(owner)
+    due = [waiting_apart(owner, 5, since=60.0).pk for _ in range(2)]
+    for _ in range(4):
+        subscription(owner)
+    begins = [page_of(retry_line_of(owner), epoch)[0] for epoch in range(TURNS)]
+    assert sorted(begins) == sorted(due * (TURNS // 2))
+    assert begins[:2] * (TURNS // 2) == begins

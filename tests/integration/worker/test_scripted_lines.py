@@ -1,0 +1,251 @@
+"""Lines whose subscriptions have scripts: order, what arrives, what is held or set aside (behaviour 8.1, 8.3)."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.models import Attempt, Delivery, LineEvent
+from delivery.operations import release
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.request import signature
+from delivery.worker.event_loop import EventLoop
+from subscriptions import edit
+from subscriptions.credentials.tokens import key_of
+from subscriptions.models import Subscription
+from subscriptions.scripting import process, process_pool
+from tests.support.factories import event_type, subscription
+from tests.support.receiver import PATIENCE, Receiver, answer, wait_until
+from tests.support.worker import (
+    Worker,
+    begin_and_vanish,
+    expire_lease,
+    hurry_until_done,
+    line_of,
+    publish_bodies,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    working,
+)
+
+DELIVERED, HELD, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.HELD, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"), event_type=event_type(content_type="application/json"))
+
+
+def write(one: Subscription, script: str, **fields: Any) -> None:
+    """Give a subscription a script, as an edit does."""
+    edit.change(Subscription.objects.filter(pk=one.pk), changes={"script": script, **fields})
+
+
+def reasons(one: Subscription) -> list[str]:
+    return [*Delivery.objects.filter(subscription=one).oldest_first().values_list("reason", flat=True)]
+
+
+def wait_until_only_held() -> None:
+    wait_until(lambda: not Delivery.objects.open().exclude(status=HELD).exists())
+
+
+@pytest.mark.behaviour("8.1", "1.5")
+def test_what_the_script_makes_arrives_signed(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    script = """
+        $outmessage = {key: $inmessage.key, tag: $inheader['X-Tag'][0]};
+        $outheader = {'X-Tag': 'new', 'X-More': 'more'};
+        $param = '/' + $inmessage.key + '?notify=false';
+    """
+    write(wanted, script, endpoint="PATCH:" + receiver.url("/a"), headers={"X-More": "the subscription's"})
+    publish_bodies(wanted.event_type, b'{"key": "K 1"}', headers=[("X-Tag", "old"), ("X-Other", "kept")])
+    wait_until_done()
+    (sent,) = receiver.log
+    assert (sent.method, sent.path, sent.body) == ("PATCH", "/a/K%201?notify=false", b'{"key":"K 1","tag":"old"}')
+    names = ("x-tag", "x-more", "x-other", "content-type")
+    assert [sent.headers[name] for name in names] == ["new", "the subscription's", "kept", "application/json"]
+    signed = signature(
+        key_of(wanted.signing_secret),
+        webhook_id=sent.headers["webhook-id"],
+        timestamp=int(sent.headers["webhook-timestamp"]),
+        body=sent.body,
+    )
+    assert sent.headers["webhook-signature"] == signed
+
+
+@pytest.mark.behaviour("4.1", "8.1")
+def test_scripts_keep_the_order_of_a_line(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    plain = subscription(wanted.subscriber, wanted.event_type, receiver.url("/b"))
+    write(wanted, "$outmessage = 'script ' + $inmessage")
+    bodies = publish_numbered(wanted.event_type, 30)
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"script " + body for body in bodies]
+    assert receiver.bodies("/b") == bodies
+    assert [request.sequence for request in receiver.log] == [*range(1, 61)]
+    assert statuses(plain) == statuses(wanted) == [DELIVERED] * 30
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("throw new Error('odd')", "script failed: Error: odd"),
+        ("while (1);", "script failed: it used more than 250 ms of CPU"),
+        ("let s = 'x'; while (1) s += s", "script failed: it used more than 32 MiB of memory"),
+        ("$outmessage = 'x'.repeat(2e6)", "script failed: RangeError: $outmessage is larger than 1 MiB"),
+        ("$param = '/../b'", "script failed: $param must not step up the path with '..' or '.'."),
+        ("$outheader = {Host: 'b'}", "script failed: The header Host is set by the broker or the connection itself"),
+    ],
+)
+def test_what_fails_is_held_without_a_number_and_the_line_goes_on(
+    receiver: Receiver,
+    worker: Worker,
+    wanted: Subscription,
+    what: str,
+    reason: str,
+) -> None:
+    write(wanted, f"if ($inmessage % 2) {{ {what} }}")
+    publish_numbered(wanted.event_type, 4)
+    wait_until_only_held()
+    assert statuses(wanted) == [DELIVERED, HELD, DELIVERED, HELD]
+    assert [(request.body, request.sequence) for request in receiver.log] == [(b"0", 1), (b"2", 2)]
+    assert reasons(wanted)[1].startswith(reason)
+    assert [*Delivery.objects.open().values_list("sequence", "attempts", "uncertain")] == [(None, 0, False)] * 2
+    assert (Attempt.objects.count(), LineEvent.objects.count()) == (2, 0)
+
+
+@pytest.mark.behaviour("8.3", "4.15")
+def test_what_is_held_is_run_again_by_the_script_then_in_force_once_released(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    write(wanted, "throw 1")
+    publish_numbered(wanted.event_type, 2)
+    wait_until_only_held()
+    write(wanted, "$outmessage = 'mended ' + $inmessage")
+    release([delivery.pk for delivery in Delivery.objects.open()])
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"mended 0", b"mended 1"]
+    assert [request.sequence for request in receiver.log] == [1, 2]
+
+
+@pytest.mark.behaviour("8.3", "11.3")
+def test_a_repeated_request_has_the_same_body(receiver: Receiver, wanted: Subscription) -> None:
+    write(wanted, "$outmessage = [Math.random(), Date.now(), $inmessage]")
+    receiver.on("/a", answer(500), answer(503), answer(200))
+    publish_numbered(wanted.event_type, 1)
+    begin_and_vanish(line_of(wanted.subscriber))
+    expire_lease(line_of(wanted.subscriber))
+    with working():
+        hurry_until_done()
+    (body, *_) = bodies = receiver.bodies("/a")
+    assert (bodies, statuses(wanted)) == ([body] * 3, [DELIVERED])
+    chance, now, message = json.loads(body)
+    assert (0 < chance < 1, message) == (True, 0)
+    published_at = Delivery.objects.values_list("message__published_at", flat=True).get()
+    assert now == pytest.approx(published_at.timestamp() * 1000, abs=1)
+    assert [request.is_flagged for request in receiver.log] == [True] * 3
+
+
+@pytest.mark.behaviour("4.10", "8.3")
+def test_a_number_that_may_have_been_sent_is_kept_and_told_where_the_script_then_fails(
+    receiver: Receiver, wanted: Subscription
+) -> None:
+    publish_numbered(wanted.event_type, 2)
+    begin_and_vanish(line_of(wanted.subscriber))
+    expire_lease(line_of(wanted.subscriber))
+    write(wanted, "if ($inmessage == 0) throw 'odd'")
+    with working():
+        wait_until_only_held()
+        assert [(request.body, request.sequence) for request in receiver.log] == [(b"1", 2)]
+        (told,) = LineEvent.objects.values_list("kind", "sequence", "reason")
+        assert told == ("NUMBER_UNCERTAIN", 1, "held; it may never have been received")
+        write(wanted, "")
+        release([delivery.pk for delivery in Delivery.objects.open()])
+        wait_until_done()
+    last = receiver.log[-1]
+    assert (last.body, last.sequence, last.is_flagged) == (b"0", 1, True)
+
+
+@pytest.mark.behaviour("4.15")
+def test_the_script_in_force_when_a_request_starts_is_the_one_that_counts(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    write(wanted, "$outmessage = 'old ' + $inmessage")
+    receiver.on("/a", answer(503), answer(200))
+    publish_numbered(wanted.event_type, 3)
+    wait_until(lambda: receiver.log)
+    write(wanted, "$outmessage = 'new ' + $inmessage")
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"old 0", b"new 0", b"new 1", b"new 2"]
+
+
+def processes_of(driver: EventLoop) -> list[int]:
+    """Return the processes that run a script now."""
+    return [seat.process.pid for seat in [*driver._scripts._seats] if seat.job]
+
+
+def hit(worker: Worker, number: signal.Signals) -> None:
+    """Send a signal to a process that is running a script."""
+    wait_until(lambda: processes_of(worker.driver))
+    for pid in processes_of(worker.driver):
+        os.kill(pid, number)
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu", "long_pauses")
+@pytest.mark.parametrize(
+    ("number", "seconds", "reason"),
+    [
+        (signal.SIGKILL, PATIENCE, "script lost: its process is gone"),
+        (signal.SIGSTOP, 2.0, "script lost: it took longer than 2 s"),
+    ],
+)
+def test_a_lost_script_is_set_aside_and_run_again(
+    receiver: Receiver,
+    worker: Worker,
+    wanted: Subscription,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    seconds: float,
+    reason: str,
+) -> None:
+    write(wanted, "while (1);")
+    with monkeypatch.context() as limited:
+        limited.setattr(process, "TOTAL_SECONDS", seconds)
+        publish_numbered(wanted.event_type, 1)
+        hit(worker, number)
+        wait_until(lambda: Delivery.objects.open().filter(times_set_aside=1).exists())
+    assert (statuses(wanted), reasons(wanted)) == ([PENDING], [reason])
+    write(wanted, "$outmessage = 'again ' + $inmessage")
+    hurry_until_done()
+    assert [(request.body, request.sequence) for request in receiver.log] == [(b"again 0", 1)]
+
+
+def test_a_worker_stops_while_scripts_run_and_nothing_is_marked(receiver: Receiver, wanted: Subscription) -> None:
+    write(wanted, "while (1);")
+    publish_numbered(wanted.event_type, 5)
+    with working() as worker:
+        wait_until(lambda: processes_of(worker.driver))
+        known = processes_of(worker.driver)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in known)
+    assert line_of(wanted.subscriber).lease_until is None
+    assert set(statuses(wanted)) <= {PENDING, HELD}
+    assert (receiver.log, Attempt.objects.count()) == ([], 0)
+
+
+@pytest.mark.behaviour("8.3")
+def test_hostile_scripts_leave_the_lines_of_others_alone(
+    receiver: Receiver, worker: Worker, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile = [subscription() for _ in range(10)]
+    for one in hostile:
+        write(one, "while (1);")
+        publish_numbered(one.event_type, 3)
+    publish_numbered(wanted.event_type, 20)
+    wait_until(lambda: len(receiver.bodies("/a")) == 20)
+    held = Delivery.objects.open().filter(status=HELD).count()
+    assert held < 30, "most of the hostile ones have not even had their turn"
+    monkeypatch.setattr(process_pool, "MOST_WAITING_SECONDS", 0.0)  # a worker that stops does not wait for them all

@@ -1,0 +1,455 @@
+"""Settling: once, under the epoch, and while the database fails (contract 4.10, 4.11)."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import DataError, OperationalError, connection, transaction
+from django.db.models.functions import Now
+
+from broker_project.core.db import forget_connection
+from delivery.dispatch.claim import claim
+from delivery.models import Attempt, Delivery, Lane, Line, LineEvent, LineEventKind, QueueGroup
+from delivery.operations import cancel_deliveries_of
+from delivery.statuses import DeliveryStatus
+from delivery.worker import pending_settles, run_lines, steps
+from delivery.worker.event_loop import MOST_BODY_BYTES
+from delivery.worker.pending_settles import Batch, DatabaseBackoff, PendingSettles
+from delivery.worker.queue_settle import settle_groups
+from delivery.worker.settle import Needs, settle, settle_statement
+from delivery.worker.settlements import Settled
+from delivery.worker.steps import Hold, Rest, Send
+from subscriptions.models import EventKind, Subscription
+from tests.support.factories import event_type, subscription
+from tests.support.receiver import PATIENCE, Behaviour, Receiver, answer, wait_until
+from tests.support.worker import (
+    NO_ANSWER,
+    Worker,
+    attempts_of,
+    begin_and_vanish,
+    expire_lease,
+    hand_of,
+    hurry_until_done,
+    line_of,
+    publish_numbered,
+    settlement,
+    statuses,
+    terminate_backends,
+    wait_until_done,
+    working,
+)
+
+CANCELLED, DELIVERED, PENDING = DeliveryStatus.CANCELLED, DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+IN_FLIGHT = DeliveryStatus.IN_FLIGHT
+
+
+OWNED = "owned AS MATERIALIZED (\n  SELECT l.id FROM delivery_line l"
+LATE = "owned AS MATERIALIZED (\n  SELECT l.id FROM (SELECT pg_advisory_xact_lock_shared(7)) AS wait, delivery_line l"
+
+DELIVERED_DATABASE_FAILURES, PENDING_DATABASE_FAILURES = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def wanted(storage: None) -> Subscription:
+    return subscription()
+
+
+@pytest.mark.behaviour("4.11")
+def test_settling_twice_is_settling_once(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    ended = settlement(line, delivery)
+    first = settle({line.id: line.claim.epoch}, settlements=[ended])
+    again = settle({line.id: line.claim.epoch}, settlements=[ended])
+    assert (first.ended, again.ended, again.owned) == (frozenset({delivery.id}), frozenset(), frozenset({line.id}))
+    assert (statuses(wanted), attempts_of(delivery.id)) == ([DELIVERED, PENDING], [(1, 200)])
+    assert bytes(Attempt.objects.get().answer_excerpt) == b"\x00\xff"
+
+
+@pytest.mark.behaviour("4.11")
+def test_an_older_epoch_settles_marks_and_writes_nothing(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    following = Delivery.objects.open().get(status=PENDING)
+    before = [*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch
+    old = line.claim.epoch - 1
+    settled = settle(
+        {line.id: old},
+        settlements=[settlement(line, delivery)],
+        marks=[line.mark(delivery)],
+        states=[line.state(let_go=True)],
+    )
+    assert (settled.owned, settled.ended, settled.started) == (frozenset(), frozenset(), {})
+    assert ([*Delivery.objects.order_by("id").values()], line_of(wanted.subscriber).epoch) == before
+    assert (Attempt.objects.count(), following.sequence) == (0, None)
+    assert line_of(wanted.subscriber).lease_until is not None
+
+
+def test_nothing_is_marked_that_is_not_as_it_was_read(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, PENDING)])
+    Subscription.objects.filter(pk=wanted.pk).update(endpoint="http://127.0.0.1:9/other")
+    assert settle({line.id: line.claim.epoch}, marks=[line.mark(delivery)]).started == {}
+    assert statuses(wanted) == [PENDING]
+
+
+@pytest.mark.behaviour("1.8", "10.1")
+@pytest.mark.parametrize(
+    ("answered", "end"),
+    [
+        ({}, DELIVERED),
+        ({"status": DeliveryStatus.REJECTED, "status_code": 404}, DeliveryStatus.REJECTED),
+        ({"status": PENDING, "status_code": 500, "pause": 1.0}, CANCELLED),
+        ({"status": PENDING, "status_code": 503}, CANCELLED),
+        (NO_ANSWER, CANCELLED),
+    ],
+)
+def test_what_is_cancelled_under_way_ends_so_unless_its_answer_ends_it(
+    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus
+) -> None:
+    publish_numbered(wanted.event_type, 3)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    assert cancel_deliveries_of(wanted.pk, reason="unwanted") == (2, 1)
+    assert statuses(wanted) == [IN_FLIGHT, CANCELLED, CANCELLED]
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **answered)])
+    assert statuses(wanted) == [end, CANCELLED, CANCELLED]
+    assert len(attempts_of(delivery.id)) == 1
+
+
+@pytest.mark.behaviour("4.10")
+def test_cancelling_what_may_not_have_arrived_is_told_in_the_history(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, **NO_ANSWER)])
+    assert [*LineEvent.objects.values_list("line", "kind", "sequence", "delivery_id")] == [
+        (line.id, LineEventKind.NUMBER_UNCERTAIN, number, delivery.id)
+    ]
+
+
+@pytest.mark.behaviour("4.10")
+def test_a_request_that_never_left_gives_its_number_back(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, number = begin_and_vanish(line_of(wanted.subscriber))
+    assert number == 1
+    unsent = settlement(line, delivery, PENDING, status_code=None, unsent=True)
+    settle({line.id: line.claim.epoch}, settlements=[unsent])
+    assert Delivery.objects.get().sequence is None
+    cancel_deliveries_of(wanted.pk, reason="unwanted")
+    assert (Delivery.objects.get().sequence, LineEvent.objects.count()) == (None, 0)
+
+
+def in_thread(act: Callable[[], object]) -> threading.Thread:
+    def run() -> None:
+        try:
+            act()
+        finally:
+            forget_connection()
+
+    return threading.Thread(target=run)
+
+
+def overtaken(act: Callable[[], object], by: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `by` be committed after the statement of `act` has begun, and before it locks its lines."""
+    assert settle_statement(Needs(stays=True, writes=True)).count(OWNED) == 1
+    monkeypatch.setattr(
+        "delivery.worker.settle.settle_statement", lambda needs: settle_statement(needs).replace(OWNED, LATE)
+    )
+    thread = in_thread(act)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_lock(7)")
+        thread.start()
+        wait_until(_somebody_waits)
+        by()
+        cursor.execute("SELECT pg_advisory_unlock(7)")
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
+def ask_to_cancel(delivery_id: int) -> None:
+    Delivery.objects.filter(pk=delivery_id).update(cancel_requested=True)
+
+
+def _somebody_waits() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database"
+            " WHERE NOT granted AND locktype = 'advisory' AND datname = current_database()"
+        )
+        count: int = cursor.fetchone()[0]
+        return count > 0
+
+
+@pytest.mark.behaviour("1.8", "4.11")
+@pytest.mark.parametrize(
+    ("answered", "end"), [({}, DELIVERED), (NO_ANSWER, CANCELLED), ({"status": PENDING, "pause": 1.0}, CANCELLED)]
+)
+def test_a_settle_that_a_cancel_overtakes_misses_nothing(
+    wanted: Subscription, answered: dict[str, Any], end: DeliveryStatus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    batch = Batch([(line.strands[0], Rest(settlement(line, delivery, **answered)))], of_groups=False)
+    overtaken(batch.settle, lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"), monkeypatch)
+    assert (statuses(wanted), len(attempts_of(delivery.id))) == ([end], 1)
+    assert line_of(wanted.subscriber).lease_until is None
+
+
+@pytest.mark.behaviour("1.8", "4.11")
+def test_what_a_settle_misses_of_a_line_that_is_locked_again_is_settled_later(
+    wanted: Subscription, elsewhere: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cancelled_again_after_it(*args: Any, **kwargs: Any) -> Settled:
+        settled = settle(*args, **kwargs)
+        elsewhere.execute("SELECT FROM delivery_line FOR NO KEY UPDATE SKIP LOCKED")
+        return settled
+
+    publish_numbered(wanted.event_type, 2)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    (following,) = hand_of(line.claim)
+    step = Send(settlement(line, delivery, **NO_ANSWER), following)
+    unsettled = PendingSettles(DatabaseBackoff())
+    unsettled.add(line.strands[0], step)
+    monkeypatch.setattr(pending_settles, "settle", cancelled_again_after_it)
+    overtaken(lambda: [*unsettled.settle()], lambda: ask_to_cancel(delivery.id), monkeypatch)
+
+    assert (statuses(wanted), unsettled.locked) == ([IN_FLIGHT, IN_FLIGHT], [(line.strands[0], step)])
+    assert line.strands[0].may_be_marked
+    elsewhere.rollback()
+    unsettled.take_locked()
+    ((_, _, settled),) = unsettled.settle()
+    assert settled
+    assert (statuses(wanted), [*settled.started]) == ([CANCELLED, IN_FLIGHT], [following.id])
+
+
+@pytest.mark.behaviour("4.11")
+def test_a_line_is_not_let_go_before_what_it_had_under_way_is_settled(
+    wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    line.holds(delivery, Hold(1.0, "no answer", delivery.destination.stamp))
+    held = line.state(let_go=True)
+    missed = settlement(line, delivery, **NO_ANSWER)
+    overtaken(
+        lambda: settle({line.id: line.claim.epoch}, settlements=[missed], states=[held]),
+        lambda: cancel_deliveries_of(wanted.pk, reason="unwanted"),
+        monkeypatch,
+    )
+    assert (statuses(wanted), claim([line.id], worker="other")) == ([IN_FLIGHT], [])
+
+
+@pytest.mark.behaviour("4.1")
+def test_a_line_that_somebody_has_locked_is_left_out_and_holds_nobody_up(wanted: Subscription) -> None:
+    other = subscription(event_type=wanted.event_type)
+    publish_numbered(wanted.event_type, 1)
+    both = [begin_and_vanish(line_of(one.subscriber)) for one in (wanted, other)]
+    epochs = {line.id: line.claim.epoch for line, _, _ in both}
+    ended = [settlement(line, delivery) for line, delivery, _ in both]
+    seen: list[Settled] = []
+    thread = in_thread(lambda: seen.append(settle(epochs, settlements=ended)))
+    with transaction.atomic():
+        Line.objects.select_for_update(no_key=True).get(subscriber=wanted.subscriber, lane=Lane.MAIN)
+        thread.start()
+        thread.join(PATIENCE)
+    assert [(one.owned, one.locked) for one in seen] == [(frozenset({both[1][0].id}), frozenset({both[0][0].id}))]
+    assert (statuses(wanted), statuses(other)) == ([IN_FLIGHT], [DELIVERED])
+    assert settle(epochs, settlements=ended).ended == frozenset({both[0][1].id})
+
+
+@pytest.mark.behaviour("10.2")
+def test_a_settle_the_database_refuses_leaves_everything_as_it_was(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 1)
+    line, delivery, _ = begin_and_vanish(line_of(wanted.subscriber))
+    with pytest.raises(DataError, match="out of range"):
+        settle({line.id: line.claim.epoch}, settlements=[settlement(line, delivery, duration_ms=2**31)])
+    assert (statuses(wanted), Attempt.objects.count()) == ([IN_FLIGHT], 0)
+
+
+@pytest.fixture
+def reachable_subscription(receiver: Receiver, storage: None) -> Subscription:
+    return subscription(endpoint=receiver.url("/a"))
+
+
+def budget_left(worker: Worker) -> int:
+    return worker.driver.budget._left
+
+
+@pytest.mark.behaviour("4.10", "4.11", "11.3")
+def test_connections_cut_again_and_again_lose_and_repeat_nothing(
+    receiver: Receiver, worker: Worker, reachable_subscription: Subscription
+) -> None:
+    gates = [receiver.gate("/a") for _ in range(4)]
+    behaviours: list[Behaviour] = []
+    for gate in gates:
+        behaviours += [*[answer()] * 60, gate]
+    receiver.on("/a", *behaviours, answer())
+    bodies = publish_numbered(reachable_subscription.event_type, 300)
+    for number, gate in enumerate(gates, start=1):
+        wait_until(lambda: len(receiver.log) > 30 + 61 * (number - 1))  # noqa: B023 - called at once
+        wait_until(terminate_backends)  # wherever it is in the sixty that go on meanwhile
+        wait_until(lambda: len(receiver.log) == 61 * number)  # noqa: B023 - called at once
+        wait_until(terminate_backends)  # while an answer is waited for
+        gate.open()
+    wait_until_done()
+    assert receiver.bodies("/a") == bodies
+    assert [request.sequence for request in receiver.log] == [*range(1, 301)]
+
+
+@pytest.mark.behaviour("4.11")
+def test_an_answer_that_comes_while_the_database_is_cut_is_recorded(
+    receiver: Receiver, worker: Worker, reachable_subscription: Subscription
+) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(reachable_subscription.event_type, 2)
+    wait_until(lambda: receiver.log)
+    terminate_backends()
+    gate.open()
+    wait_until_done()
+    assert receiver.bodies("/a") == [b"0", b"1"]
+    assert attempts_of(receiver.log[0].delivery_id) == [(1, 200)]
+
+
+@pytest.fixture
+def refusing_teapots(storage: None) -> Iterator[None]:
+    """A database that refuses to record one kind of answer."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE delivery_attempt ADD CONSTRAINT no_teapots CHECK (status_code <> 418)")
+        yield
+        cursor.execute("ALTER TABLE delivery_attempt DROP CONSTRAINT no_teapots")
+
+
+def test_data_that_the_database_refuses_stops_its_own_line_only(
+    refusing_teapots: None, receiver: Receiver, worker: Worker, reachable_subscription: Subscription
+) -> None:
+    refused = subscription(endpoint=receiver.url("/teapot"))
+    receiver.on("/teapot", answer(418), answer(200))
+    gates = [receiver.gate("/a"), receiver.gate("/teapot", answer(418), answer())]
+    publish_numbered(reachable_subscription.event_type, 20)
+    publish_numbered(refused.event_type, 2)
+    wait_until(lambda: len(receiver.log) == 2)
+    for gate in gates:
+        gate.open()
+    wait_until(lambda: statuses(reachable_subscription) == [DELIVERED_DATABASE_FAILURES] * 20)
+    assert statuses(refused) == [DeliveryStatus.IN_FLIGHT, PENDING_DATABASE_FAILURES]
+    expire_lease(line_of(refused.subscriber))
+    wait_until_done()
+    assert receiver.bodies("/teapot") == [b"0", b"0", b"1"]
+    assert [request.is_flagged for request in receiver.of("/teapot")] == [False, True, False]
+    wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
+
+
+@pytest.mark.behaviour("6.6")
+def test_a_queue_message_whose_outcome_the_database_refuses_waits_and_its_sender_goes_on(
+    refusing_teapots: None, receiver: Receiver, worker: Worker
+) -> None:
+    jobs = event_type(kind=EventKind.QUEUE)
+    subscription(event_type=jobs, endpoint=receiver.url("/teapot"))
+    receiver.on("/teapot", answer(418), answer())
+    publish_numbered(jobs, 30)
+    wait_until(lambda: ends() == {DELIVERED_DATABASE_FAILURES: 29, PENDING_DATABASE_FAILURES: 1})
+    publish_numbered(jobs, 30, first=30)
+    wait_until(lambda: ends() == {DELIVERED_DATABASE_FAILURES: 59, PENDING_DATABASE_FAILURES: 1})
+    group = QueueGroup.objects.get(due_at__gt=Now() + timedelta(seconds=30))
+    assert (group.uncertain, group.first_id) == (True, Delivery.objects.open().get().pk)
+    hurry_until_done()
+    assert len(receiver.log) == 61
+    assert [request.body for request in receiver.log if request.is_flagged] == [receiver.log[0].body]
+    wait_until(lambda: budget_left(worker) == MOST_BODY_BYTES)
+
+
+def ends() -> Counter[str]:
+    return Counter(Delivery.objects.values_list("status", flat=True))
+
+
+class Unheard:
+    """Settles as asked, but once lets the answer get lost on the way back."""
+
+    def __init__(self, when: str, settle: Callable[..., Settled] = settle) -> None:
+        self.when = when
+        self.settle = settle
+        self.meanwhile: Callable[[], object] = int
+        """What happens before it is settled again."""
+        self.lost = 0
+
+    def __call__(self, *arguments: Any, **options: Any) -> Settled:
+        settled = self.settle(*arguments, **options)
+        if options.get(self.when) and not self.lost:
+            self.lost += 1
+            self.meanwhile()
+            raise OperationalError("server closed the connection unexpectedly")
+        return settled
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("when", ["marks", "settlements", "states"])
+@pytest.mark.parametrize("status", [200, 404, 500, 503])
+def test_a_commit_that_was_not_heard_of_is_not_doubled(
+    receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch, when: str, status: int
+) -> None:
+    unheard = Unheard(when)
+    monkeypatch.setattr(pending_settles, "settle", unheard)
+    receiver.on("/a", answer(status), answer())
+    publish_numbered(reachable_subscription.event_type, 3)
+    worker = Worker()
+    worker.start()
+    hurry_until_done()
+    worker.stop()
+    tries = 1 if status < 500 else 2
+    sent = sorted(receiver.bodies("/a"))
+    assert (unheard.lost, sent) == (1, [b"0"] * tries + [b"1", b"2"])
+    assert Attempt.objects.count() == len(sent)
+    assert sorted({request.sequence for request in receiver.log}) == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.10", "4.15")
+def test_a_mark_that_was_not_heard_of_and_may_not_be_sent_any_more_is_not_forgotten(
+    receiver: Receiver, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unheard = Unheard("marks")
+    moved = receiver.url("/moved")
+    unheard.meanwhile = lambda: Subscription.objects.filter(pk=reachable_subscription.pk).update(endpoint=moved)
+    monkeypatch.setattr(pending_settles, "settle", unheard)
+    publish_numbered(reachable_subscription.event_type, 3)
+    worker = Worker()
+    worker.start()
+    wait_until(lambda: unheard.lost and not worker.driver.lines)
+    assert receiver.log == []
+    expire_lease(line_of(reachable_subscription.subscriber))
+    wait_until_done()
+    worker.stop()
+    assert receiver.bodies("/moved") == [b"0", b"1", b"2"]
+    assert [request.sequence for request in receiver.log] == [1, 2, 3]
+
+
+@pytest.mark.behaviour("4.15", "6.6")
+def test_a_queue_message_whose_mark_was_not_heard_of_goes_elsewhere_and_its_sender_goes_on(
+    receiver: Receiver, storage: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = event_type(kind=EventKind.QUEUE)
+    wanted = subscription(event_type=jobs, endpoint=receiver.url("/a"))
+    unheard = Unheard("marks", settle_groups)
+    unheard.meanwhile = lambda: Subscription.objects.filter(pk=wanted.pk).update(endpoint=receiver.url("/moved"))
+    monkeypatch.setattr(pending_settles, "settle_groups", unheard)
+    publish_numbered(jobs, 30)
+    with working():
+        hurry_until_done()
+    assert (unheard.lost, ends()) == (1, {DELIVERED_DATABASE_FAILURES: 30})
+    assert sorted(map(int, receiver.bodies("/moved"))) == [*range(30)]
+
+
+def test_a_turn_that_finds_nothing_to_claim_ends_at_once(
+    worker: Worker, reachable_subscription: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_lines, "TURN_SECONDS", PATIENCE)
+    monkeypatch.setattr(steps, "STILL_SECONDS", PATIENCE)
+    before = time.monotonic()
+    assert run_lines.run_lines([], worker.driver) == []
+    assert time.monotonic() - before < PATIENCE / 2
+    assert Delivery.objects.count() == 0

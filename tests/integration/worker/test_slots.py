@@ -1,0 +1,213 @@
+"""A CONCURRENT subscriber: several of its deliveries at a time, in no order, and nothing else is different (4.13)."""
+
+import resource
+
+import pytest
+
+from delivery.dispatch.claim import claim
+from delivery.models import Delivery, Line, PageRead
+from delivery.statuses import DeliveryStatus
+from delivery.worker import event_loop, run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.steps import Turn
+from subscriptions.models import Processing, Subscriber, Subscription
+from tests.support.factories import subscriber, subscription
+from tests.support.receiver import Gate, Receiver, answer, wait_until
+from tests.support.worker import (
+    Worker,
+    expire_lease,
+    hand_of,
+    line_of,
+    make_due,
+    publish_numbered,
+    statuses,
+    wait_until_done,
+    wait_until_held,
+    working,
+)
+
+DELIVERED, IN_FLIGHT, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.IN_FLIGHT, DeliveryStatus.PENDING
+
+
+@pytest.fixture
+def wanted(receiver: Receiver, storage: None) -> Subscription:
+    """Return a subscription of a subscriber that is sent three at a time."""
+    return subscription(subscriber(processing="CONCURRENT", concurrency=3), endpoint=receiver.url("/a"))
+
+
+def closed_gate(receiver: Receiver) -> Gate:
+    """Let all requests wait at one gate."""
+    gate = receiver.gate("/a")
+    receiver.on("/a", gate)
+    return gate
+
+
+def wait_for_requests(receiver: Receiver, count: int) -> None:
+    wait_until(lambda: len(receiver.log) == count, saying=lambda: [*Delivery.objects.values("id", "status")])
+
+
+def change(owner: Subscriber, processing: Processing, concurrency: int = 1) -> None:
+    Subscriber.objects.filter(pk=owner.pk).update(processing=processing, concurrency=concurrency)
+
+
+@pytest.mark.behaviour("4.13")
+def test_as_many_as_it_allows_are_under_way_and_each_is_sent_once(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    gate = closed_gate(receiver)
+    bodies = publish_numbered(wanted.event_type, 40)
+    wait_for_requests(receiver, 3)
+    assert statuses(wanted).count(IN_FLIGHT) == 3
+    gate.open()
+    wait_until_done()
+    assert (sorted(receiver.bodies("/a")), statuses(wanted)) == (sorted(bodies), [DELIVERED] * 40)
+    assert receiver.most_at_once["/a"] == 3
+
+
+@pytest.mark.behaviour("4.13")
+def test_what_hangs_leaves_the_other_places_to_others(receiver: Receiver, worker: Worker, wanted: Subscription) -> None:
+    gate = receiver.gate("/a")
+    publish_numbered(wanted.event_type, 20)
+    wait_until(lambda: statuses(wanted) == [IN_FLIGHT] + [DELIVERED] * 19, saying=lambda: statuses(wanted))
+    (noted,) = PageRead.objects.filter(line=line_of(wanted.subscriber))
+    assert Delivery.objects.open().get().pk in noted.delivery_ids, "mended after an unclean end, and nothing piles up"
+    gate.open()
+    wait_until_done()
+    assert len(receiver.log) == 20
+
+
+@pytest.mark.behaviour("1.4", "4.13")
+def test_what_waits_for_a_script_or_its_rate_does_not_fill_a_short_page(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 3)
+    (taken,) = claim([line_of(wanted.subscriber).pk], worker="worker")
+    first, second, _ = (one.id for one in hand_of(taken))
+    line = PageRequest(taken.line_id, taken.epoch, None, capacity=1, busy=[first])
+    hand = read_pages([line], BodyBudget(1_000))[line.line_id]
+    assert [one.id for one in iter(lambda: hand.take(aside_next=False), None)] == [second]
+
+
+@pytest.mark.behaviour("4.10", "4.13")
+def test_what_is_in_no_order_has_no_number_and_numbers_go_on_where_it_is_again(
+    receiver: Receiver, worker: Worker, wanted: Subscription
+) -> None:
+    for processing, concurrency in [(Processing.SERIAL, 1), (Processing.CONCURRENT, 3), (Processing.SERIAL, 1)]:
+        change(wanted.subscriber, processing, concurrency)
+        publish_numbered(wanted.event_type, 3)
+        wait_until_done()
+    numbers = [request.headers.get("webhook-sequence") for request in receiver.log]
+    assert numbers == ["1", "2", "3", None, None, None, "4", "5", "6"]
+
+
+@pytest.mark.behaviour("4.7", "4.8", "4.13")
+def test_what_holds_the_line_stops_them_all_and_the_others_under_way_are_settled(
+    receiver: Receiver, wanted: Subscription, long_pauses: None
+) -> None:
+    gate = closed_gate(receiver)
+    receiver.on("/a", answer(503), gate)
+    with working():
+        publish_numbered(wanted.event_type, 9)
+        wait_for_requests(receiver, 3)
+        gate.open()
+        line = wait_until_held(wanted.subscriber)
+    assert sorted(statuses(wanted)) == [DELIVERED] * 2 + [PENDING] * 7
+    assert (len(receiver.log), line.head_id, line.failures) == (3, receiver.log[0].delivery_id, 1)
+
+
+@pytest.mark.behaviour("4.7", "4.13")
+def test_what_was_held_is_tried_alone_before_the_others_are(wanted: Subscription) -> None:
+    publish_numbered(wanted.event_type, 9)
+    line = line_of(wanted.subscriber)
+    strands = []
+    for head in (None, Delivery.objects.order_by("-id")[0].pk):
+        Line.objects.filter(pk=line.pk).update(lease_until=None, head_id=head)
+        (taken,) = claim([line.pk], worker="worker")
+        strands.append(len(run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16).strands))
+    assert (strands, hand_of(taken)[0].id) == ([3, 1], head)
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+def test_how_many_there_are_counts_from_the_next_request_on(
+    receiver: Receiver, worker: Worker, wanted: Subscription, concurrency: int
+) -> None:
+    first, second = closed_gate(receiver), closed_gate(receiver)
+    receiver.on("/a", first)
+    publish_numbered(wanted.event_type, 20)
+    wait_for_requests(receiver, 3)
+    change(wanted.subscriber, Processing.SERIAL if concurrency == 1 else Processing.CONCURRENT, concurrency)
+    receiver.on("/a", second)
+    first.open()
+    wait_for_requests(receiver, 3 + concurrency)
+    assert statuses(wanted).count(IN_FLIGHT) == concurrency
+    second.open()
+    wait_until_done()
+    assert len(receiver.log) == 20
+
+
+@pytest.mark.behaviour("4.12", "4.13")
+def test_those_sent_several_at_a_time_leave_the_others_of_a_process_theirs(
+    receiver: Receiver, wanted: Subscription, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_loop, "MOST_UNDER_WAY", 6)
+    monkeypatch.setattr(event_loop, "MOST_BESIDE", 2)
+    subscription(subscriber(processing="CONCURRENT", concurrency=3), wanted.event_type, receiver.url("/a"))
+    subscription(subscriber(), wanted.event_type, receiver.url("/a"))
+    gate = closed_gate(receiver)
+    publish_numbered(wanted.event_type, 9)
+    with working() as worker:
+        wait_for_requests(receiver, 5)
+        under_way = sorted(len(line.strands) for line in worker.driver.lines.all())
+        assert (under_way, worker.driver.free_places(), worker.driver.free_beside()) == ([1, 1, 3], 1, 0)
+        gate.open()
+        wait_until_done()
+
+
+@pytest.mark.behaviour("4.12", "4.13")
+def test_a_process_may_have_as_many_connections_as_the_system_lets_it(storage: None) -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most - 1, most))
+    try:
+        with working():
+            wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE) == (most, most))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+
+def begin_all_and_vanish(line: Line) -> list[int]:
+    """Do what a worker does up to its requests, and no more; return the deliveries that were to be sent."""
+    (taken,) = claim([line.pk], worker="vanished")
+    driven = run_lines.active_line(taken, Turn([line.pk], 1.0), 0.0, under_way=16)
+    begun = hand_of(taken)[: len(driven.strands)]
+    return [*settle({line.pk: taken.epoch}, marks=[driven.mark(delivery) for delivery in begun]).started]
+
+
+@pytest.mark.behaviour("4.11", "4.13")
+@pytest.mark.parametrize("processing", [Processing.CONCURRENT, Processing.SERIAL])
+def test_after_an_unclean_end_as_many_are_repeated_and_flagged(
+    receiver: Receiver, wanted: Subscription, processing: Processing
+) -> None:
+    publish_numbered(wanted.event_type, 9)
+    line = line_of(wanted.subscriber)
+    begun = begin_all_and_vanish(line)
+    change(wanted.subscriber, processing, 3 if processing == Processing.CONCURRENT else 1)
+    expire_lease(line)
+    with working():
+        wait_until_done()
+    flagged = [request.delivery_id for request in receiver.log if request.is_flagged]
+    assert (len(receiver.log), sorted(flagged), len(begun)) == (9, sorted(begun), 3)
+    assert receiver.log[0].delivery_id == min(begun)
+
+
+@pytest.mark.behaviour("4.6", "4.13")
+def test_what_is_set_aside_comes_again_and_is_in_no_ones_way(
+    receiver: Receiver, wanted: Subscription, long_pauses: None
+) -> None:
+    receiver.on("/a", *[answer(500)] * 4, answer())
+    with working():
+        publish_numbered(wanted.event_type, 12)
+        wait_until(lambda: statuses(wanted).count(DELIVERED) == 8, saying=lambda: statuses(wanted))
+        make_due()
+        wait_until_done()
+    assert len(receiver.log) == 16

@@ -1,0 +1,1 @@
+"""Tests that start Spark. One session serves the whole folder."""

@@ -1,0 +1,498 @@
+"""Hourly and daily summaries, queue work and backlog, each on a few literal rows."""
+
+import datetime as dt
+import math
+import statistics
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, Final
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.testing import assertDataFrameEqual
+
+from analytics.pipeline.job import Window
+from analytics.pipeline.quantiles import GROWTH, LONGEST, bucket_of, middle_of, quantile
+from analytics.pipeline.tables import (
+    BACKLOG,
+    BUDGETS,
+    CALLBACKS_SUMMARY,
+    ENDPOINTS,
+    FINDINGS,
+    LATENCY,
+    RELIABILITY,
+    SENDERS,
+    SHARES,
+    SILVER_ATTEMPTS,
+    SILVER_DELIVERIES,
+    SILVER_MESSAGES,
+    VOLUME,
+)
+from analytics.pipeline.transforms import frames
+from analytics.pipeline.transforms.daily import anomalies, budgets
+from analytics.pipeline.transforms.hourly import (
+    HOURLY_SUMMARIES,
+    SECONDS,
+    backlog,
+    endpoints,
+    latency,
+    reliability,
+    senders,
+    shares,
+    volume,
+)
+from analytics.pipeline.transforms.silver import silver
+from analytics.vocabulary import vocabulary
+from tests.support.expected_summaries import DAY, WINDOW, Row, at, facts, frame, rows_of, silver_of
+
+WORDS = vocabulary()
+ABC: Row = {"subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, "event_type": "Create", "kind": "TOPIC"}
+ENDED: Row = {**ABC, "status": "DELIVERED", "attempts": 1, "fetches": 0, "finished_at": at("10:30")}
+
+WORDS_QUEUE_SUMMARIES: Final = vocabulary()
+
+HOUR: Final = Window(at("10:00"), at("11:00"))
+KNOWN: Final[dict[str, list[Row]]] = {
+    "subscribers": [{"id": 1, "name": "ABC"}],
+    "subscriptions": [{"id": 3, "subscriber_id": 1}],
+    "lines": [{"id": 5, "lane": "main", "subscriber_id": 1}, {"id": 6, "lane": "callback"}],
+}
+ABC_OWNER: Final = {"subscriber_id": 1, "subscriber": "ABC"}
+NOBODY: Final = {"subscriber_id": None, "subscriber": ""}
+
+
+SECOND: Final = st.integers(-4000, 2 * 3600)
+STAYS: Final = st.lists(st.tuples(st.integers(1, 20), SECOND, st.integers(0, 5000)), min_size=200, max_size=200)
+"""Whose, when it was made, and how long it took, in seconds after the hour began."""
+
+BUCKETS = 2200
+"""Enough for every number of 63 bits."""
+
+KNOWN_HOURS: Final = frozenset(DAY + dt.timedelta(hours=number) for number in range(-28 * 24, 12))
+"""Of this day nothing is known from noon on."""
+PAST: Final = [90, 110, 95, 105, 100, 100, 98]
+
+TRIED: Row = {
+    **ABC,
+    "subscription_id": 3,
+    "endpoint": "https://abc.example",
+    "number": 1,
+    "started_at": at("10:00"),
+    "ended_at": at("10:00:01"),
+    "status_code": 200,
+    "error_class": "2xx",
+    "failed": False,
+    "holds": False,
+}
+REFUSED: Row = {**TRIED, "status_code": 503, "error_class": "503", "failed": True, "holds": True}
+
+
+def test_reliability_counts_what_ended_in_an_hour(spark: SparkSession) -> None:
+    deliveries = [
+        {**ENDED, "id": 1},
+        {**ENDED, "id": 2, "attempts": 3},
+        {**ENDED, "id": 3, "status": "REJECTED"},
+        {**ENDED, "id": 4, "status": "CANCELLED", "attempts": 0},
+        {**ENDED, "id": 5, "finished_at": at("11:00")},
+        {**ENDED, "id": 6, "finished_at": None, "status": "PENDING"},
+        {**ENDED, "id": 7, "kind": "MAILBOX", "attempts": 0, "fetches": 1},
+        {**ENDED, "id": 8, "kind": "MAILBOX", "attempts": 0, "fetches": 2},
+        {**ENDED, "id": 9, "kind": "MAILBOX", "attempts": 1, "fetches": 1, "status": "EXPIRED"},
+    ]
+    ten = {
+        "deliveries": 4,
+        "delivered": 2,
+        "eligible": 3,
+        "first_attempt": 1,
+        "attempts": 5,
+        "by_status": {"DELIVERED": 2, "REJECTED": 1, "CANCELLED": 1},
+    }
+    one = {"deliveries": 1, "delivered": 1, "eligible": 1, "first_attempt": 1, "attempts": 1}
+    eleven = {**one, "by_status": {"DELIVERED": 1}}
+    fetched = {"deliveries": 3, "delivered": 2, "eligible": 3, "first_attempt": 1, "attempts": 5, "kind": "MAILBOX"}
+    fetched |= {"by_status": {"DELIVERED": 2, "EXPIRED": 1}}
+    rows = [{"hour": at("10:00"), **ten}, {"hour": at("11:00"), **eleven}, {"hour": at("10:00"), **fetched}]
+    assertDataFrameEqual(
+        reliability(frame(spark, SILVER_DELIVERIES, deliveries), WORDS),
+        frame(spark, RELIABILITY, [{**ABC, **row} for row in rows]),
+    )
+
+
+def test_what_ended_after_the_window_is_in_no_summary_of_what_ended(spark: SparkSession) -> None:
+    """It may have its last status by the time it is read."""
+    later = {**ENDED, "finished_at": None, "group_id": 5, "sender": 0, "subscription_id": 3}
+    unended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "kind": WORDS.reply_kind}])
+    assert {table: rows_of(make(unended, WINDOW, WORDS)) for table, make in HOURLY_SUMMARIES.items()} == {
+        table: [] for table in HOURLY_SUMMARIES
+    }
+    one_ended = silver_of(spark, deliveries=[{**later, "id": 1}, {**later, "id": 2, "finished_at": at("10:30")}])
+    assert rows_of(HOURLY_SUMMARIES[FINDINGS](one_ended, WINDOW, WORDS)) == []
+
+
+def test_statuses_and_kinds_that_are_new_show_up_by_themselves(spark: SparkSession) -> None:
+    words = replace(
+        WORDS, statuses=(*WORDS.statuses, "SHREDDED", "LOST"), kinds=("CARRIER", *WORDS.kinds), neutral=("SHREDDED",)
+    )
+    given = facts(
+        spark,
+        subscriptions=[{"id": 3, "kind": "CARRIER"}],
+        deliveries=[
+            {"id": n, "subscription_id": 3, "status": status, "attempts": 1, "finished_at": at("10:30")}
+            for n, status in enumerate(["SHREDDED", "LOST", "LOST", "DELIVERED"])
+        ],
+    )
+    (row,) = rows_of(HOURLY_SUMMARIES[RELIABILITY](silver(given, words), WINDOW, words))
+    assert (row["kind"], row["by_status"]) == ("CARRIER", {"SHREDDED": 1, "LOST": 2, "DELIVERED": 1})
+    assert (row["deliveries"], row["eligible"], row["delivered"]) == (4, 3, 1)
+
+
+def test_latency_tells_how_long_delivering_and_each_attempt_took(spark: SparkSession) -> None:
+    deliveries = [{**ENDED, "id": ms, "latency_ms": ms} for ms in range(1, 21)]
+    others = [{**ENDED, "id": 98, "status": "REJECTED", "latency_ms": 1}, {**ENDED, "id": 99, "status": "HELD"}]
+    fetched = [{**ENDED, "id": 100, "latency_ms": 0, "kind": "MAILBOX"}]
+    attempts = [{**REFUSED, "id": 1, "duration_ms": 0}]
+    made = latency(
+        frame(spark, SILVER_DELIVERIES, [*deliveries, *others, *fetched]),
+        frame(spark, SILVER_ATTEMPTS, attempts),
+        WORDS,
+    )
+    took = {f"p{share}_ms": middle_of(bucket_of(ms)) for share, ms in ((50, 10), (90, 18), (95, 19), (99, 20))}
+    histogram = {bucket_of(ms): 1 for ms in range(1, 21)}
+    delivered = {"measure": "delivery", "count": 20, "max_ms": 20, "histogram": histogram, **took}
+    nothing = {"p50_ms": 0.0, "p90_ms": 0.0, "p95_ms": 0.0, "p99_ms": 0.0, "max_ms": 0, "histogram": {-1: 1}}
+    tried = {"measure": "attempt", "count": 1, **nothing}
+    waited = {"measure": "mailbox", "kind": "MAILBOX", "count": 1, **nothing}
+    wanted = [{**ABC, "hour": at("10:00"), **row} for row in (delivered, tried, waited)]
+    assertDataFrameEqual(made, frame(spark, LATENCY, wanted))
+
+
+def test_endpoints_tell_what_was_answered_and_how_long_nothing_could_overtake(spark: SparkSession) -> None:
+    window = Window(at("10:00"), at("13:00"))
+    attempts = [
+        {**REFUSED, "id": 1, "next_at": at("10:00:31.5")},
+        {**REFUSED, "id": 2, "number": 2, "ended_at": at("10:59:50"), "next_at": at("11:30")},
+        {**REFUSED, "id": 3, "number": 3, "ended_at": at("10:59:55"), "next_at": at("11:00")},
+        {**REFUSED, "id": 4, "number": 4, "ended_at": at("11:00:05"), "next_at": None},
+        {**TRIED, "id": 5, "next_at": at("10:30")},
+        {**TRIED, "id": 6, "status_code": 500, "error_class": "5xx", "failed": True, "next_at": at("10:30")},
+    ]
+    row = {
+        **{name: value for name, value in ABC.items() if name != "event_type_id"},
+        "hour": at("10:00"),
+        "subscription_id": 3,
+        "endpoint": "https://abc.example",
+        "attempts": 6,
+        "retries": 3,
+        "failures": 5,
+        "held_seconds": 30.5 + 10 + 5,
+        "by_class": {"503": 4, "2xx": 1, "5xx": 1},
+    }
+    none = {"attempts": 0, "retries": 0, "failures": 0, "by_class": {}}
+    rows = [
+        row,
+        {**row, **none, "hour": at("11:00"), "held_seconds": 30 * 60 + 3595.0},
+        {**row, **none, "hour": at("12:00"), "held_seconds": 3600.0},
+    ]
+    assertDataFrameEqual(endpoints(frame(spark, SILVER_ATTEMPTS, attempts), window), frame(spark, ENDPOINTS, rows))
+
+
+def test_volume_counts_what_was_published_and_no_replies(spark: SparkSession) -> None:
+    names = {"event_type_id": 7, "event_type": "Create", "publisher_id": 2, "publisher": "CRM", "kind": "TOPIC"}
+    message = {**names, "size": 100, "deliveries_count": 3, "outcome": "ROUTED", "published_at": at("10:30")}
+    messages = [
+        {**message, "id": 1},
+        {**message, "id": 2, "size": 11, "deliveries_count": 0, "outcome": "UNROUTED"},
+        {**message, "id": 3, "answers": 1, "kind": "CALLBACK"},
+    ]
+    summed = {"messages": 2, "bytes": 111, "deliveries": 3, "by_outcome": {"ROUTED": 1, "UNROUTED": 1}}
+    assertDataFrameEqual(
+        volume(frame(spark, SILVER_MESSAGES, messages)),
+        frame(spark, VOLUME, [{**names, **summed, "hour": at("10:00")}]),
+    )
+
+
+def test_callbacks_are_asked_answered_and_forwarded(spark: SparkSession) -> None:
+    reply = {"event_type_id": 7, "created_at": at("11:00"), "attempts": 1}
+    given = facts(
+        spark,
+        event_types=[{"id": 7, "name": "Create", "kind": "QUEUE"}],
+        callbacks=[{"id": n, "event_type_id": 7, "created_at": at("10:00")} for n in (1, 2, 2, 3)],
+        messages=[
+            {"id": 1, "event_type_id": 7, "outcome": "ROUTED", "published_at": at("10:00")},
+            {"id": 2, "event_type_id": 7, "answers": 1, "outcome": "ROUTED", "published_at": at("11:00")},
+            {"id": 3, "event_type_id": 99, "answers": 1, "outcome": "ROUTED", "published_at": at("11:00")},
+        ],
+        deliveries=[
+            {**reply, "id": 1, "status": "DELIVERED", "finished_at": at("11:59")},
+            {**reply, "id": 2, "status": "EXPIRED", "finished_at": at("11:59")},
+            {**reply, "id": 3, "status": "DELIVERED", "subscription_id": 3, "finished_at": at("11:59")},
+        ],
+    )
+    create = {"event_type_id": 7, "event_type": "Create"}
+    wanted = [
+        {**create, "hour": at("10:00"), "asked": 3, "answered": 0, "forwarded": 0},
+        {**create, "hour": at("11:00"), "asked": 0, "answered": 1, "forwarded": 1},
+        {"event_type_id": 99, "event_type": "", "hour": at("11:00"), "asked": 0, "answered": 1, "forwarded": 0},
+    ]
+    made = HOURLY_SUMMARIES[CALLBACKS_SUMMARY](silver(given, WORDS), WINDOW, WORDS)
+    assertDataFrameEqual(made, frame(spark, CALLBACKS_SUMMARY, wanted))
+
+
+def test_every_summary_has_the_columns_and_types_of_its_table(spark: SparkSession) -> None:
+    made = silver(facts(spark), WORDS)
+    for table, summary in HOURLY_SUMMARIES.items():
+        summed, declared = summary(made, WINDOW, WORDS), frame(spark, table)
+        assert summed.dtypes == declared.dtypes
+
+
+def test_hours_are_those_of_utc(spark: SparkSession) -> None:
+    late = DAY + dt.timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999)
+    (row,) = rows_of(reliability(frame(spark, SILVER_DELIVERIES, [{**ENDED, "id": 1, "finished_at": late}]), WORDS))
+    assert row["hour"] == at("23:00")
+
+
+def ended_in_group(number: int, group: int, status: str, finished: str | None, **more: Any) -> Row:
+    """Return a delivery of a group; its subscription has the number 3 or 4 and is ABC's."""
+    owner = {"subscriber_id": 1, "subscriber": "ABC", "event_type": "Build", "endpoint": "https://abc.example"}
+    row = {"id": number, "group_id": group, "sender": 2, "status": status, "subscription_id": 3, **owner}
+    return {**row, "finished_at": at(finished) if finished else None, **more}
+
+
+ROWS: Final = [
+    ended_in_group(10, 10, "REDUNDANT", "10:01"),
+    ended_in_group(11, 10, "DELIVERED", "10:01", subscription_id=4),
+    ended_in_group(12, 12, "DELIVERED", "10:02"),
+    ended_in_group(13, 12, "REDUNDANT", "10:02", subscription_id=4),
+    ended_in_group(14, 14, "REJECTED", "11:00", subscription_id=4),
+    ended_in_group(15, 14, "PENDING", None),
+    ended_in_group(16, 16, "DELIVERED", "10:03", sender=0, subscription_id=4),
+    ended_in_group(17, 17, "DELIVERED", "10:03", sender=None, group_id=None),
+]
+
+
+@pytest.mark.behaviour("6.2")
+def test_senders_are_told_by_the_hour_what_they_ended(spark: SparkSession) -> None:
+    made = senders(frame(spark, SILVER_DELIVERIES, ROWS), WORDS_QUEUE_SUMMARIES)
+    rows = [
+        {
+            "hour": at("10:00"),
+            "sender": 2,
+            "messages": 2,
+            "deliveries": 4,
+            "by_status": {"DELIVERED": 2, "REDUNDANT": 2},
+        },
+        {"hour": at("10:00"), "sender": 0, "messages": 1, "deliveries": 1, "by_status": {"DELIVERED": 1}},
+        {"hour": at("11:00"), "sender": 2, "messages": 0, "deliveries": 1, "by_status": {"REJECTED": 1}},
+    ]
+    assertDataFrameEqual(made, frame(spark, SENDERS, rows))
+
+
+@pytest.mark.behaviour("6.3")
+def test_a_group_goes_by_its_first_subscription_also_where_that_has_not_ended(spark: SparkSession) -> None:
+    owner = {"subscriber_id": 1, "subscriber": "ABC", "event_type": "Build", "endpoint": "https://abc.example"}
+    both = {"hour": at("10:00"), "group_of": 3, "deliveries": 2, "delivered": 1, "redundant": 1, **owner}
+    one = {**both, "deliveries": 1, "delivered": 0, "redundant": 0}
+    rows = [
+        {**both, "subscription_id": 3},
+        {**both, "subscription_id": 4},
+        {**one, "hour": at("11:00"), "subscription_id": 4},
+        {**one, "group_of": 4, "subscription_id": 4, "delivered": 1},
+    ]
+    made = shares(frame(spark, SILVER_DELIVERIES, ROWS), WORDS_QUEUE_SUMMARIES)
+    assertDataFrameEqual(made, frame(spark, SHARES, rows))
+
+
+def counted(at_minute: int, deliveries: int, owner: Row) -> Row:
+    return {"at": HOUR.start + dt.timedelta(minutes=at_minute), "deliveries": deliveries, **owner}
+
+
+def test_what_ended_counts_from_its_publish_to_its_end_and_the_rest_to_the_windows(spark: SparkSession) -> None:
+    ended = [
+        {**ABC_OWNER, "created_at": at("09:50"), "finished_at": at("10:07")},
+        {**ABC_OWNER, "created_at": at("10:05"), "finished_at": at("10:10")},
+        {**ABC_OWNER, "created_at": at("10:11"), "finished_at": at("10:14:59")},
+        {**ABC_OWNER, "created_at": at("10:00"), "finished_at": None},
+    ]
+    waiting: list[Row] = [
+        {"subscription_id": 3, "line_id": 5, "since": at("10:50"), "deliveries": 4},
+        {"subscription_id": 4, "line_id": 5, "since": at("10:55"), "deliveries": 2},
+        {"subscription_id": 3, "line_id": 5, "since": at("11:00"), "deliveries": 9},
+        {"subscription_id": None, "line_id": 6, "since": at("10:55"), "deliveries": 1},
+    ]
+    rows = [
+        counted(0, 1, ABC_OWNER),
+        counted(5, 2, ABC_OWNER),
+        counted(50, 4, ABC_OWNER),
+        counted(55, 6, ABC_OWNER),
+        counted(55, 1, NOBODY),
+    ]
+    made = backlog(silver_of(spark, **KNOWN, deliveries=ended, waiting=waiting), HOUR)
+    assertDataFrameEqual(made, frame(spark, BACKLOG, rows))
+
+
+def moment(second: int) -> dt.datetime:
+    return HOUR.start + dt.timedelta(seconds=second)
+
+
+@settings(max_examples=2, deadline=None, derandomize=True, phases=[Phase.generate])
+@given(STAYS)
+def test_at_each_moment_those_are_counted_that_were_made_and_have_not_ended(
+    spark: SparkSession, stays: list[tuple[int, int, int]]
+) -> None:
+    made = [(whose, second, second + took) for whose, second, took in stays if second < 3600]
+    ended = [
+        {"subscriber_id": whose, "subscriber": "", "created_at": moment(start), "finished_at": moment(end)}
+        for whose, start, end in made
+        if 0 <= end < 3600
+    ]
+    still = Counter((whose, max(0, -(-start // SECONDS) * SECONDS)) for whose, start, end in made if end >= 3600)
+    waiting = [
+        {"subscription_id": whose, "since": moment(since), "deliveries": count}
+        for (whose, since), count in still.items()
+    ]
+    subscriptions = [{"id": whose, "subscriber_id": whose} for whose in range(1, 21)]
+    expected = Counter(
+        (whose, second) for second in range(0, 3600, SECONDS) for whose, start, end in made if start <= second < end
+    )
+    rows = rows_of(backlog(silver_of(spark, deliveries=ended, waiting=waiting, subscriptions=subscriptions), HOUR))
+    assert {(row["subscriber_id"], row["at"]): row["deliveries"] for row in rows} == {
+        (whose, moment(second)): count for (whose, second), count in expected.items()
+    }
+
+
+def test_a_part_of_an_hour_has_the_moments_in_it(spark: SparkSession) -> None:
+    part = Window(HOUR.start, HOUR.start + dt.timedelta(minutes=37, seconds=12))
+    waiting: list[Row] = [{"subscription_id": 3, "line_id": 5, "since": at("10:25"), "deliveries": 4}]
+    rows = [counted(25, 4, ABC_OWNER), counted(30, 4, ABC_OWNER), counted(35, 4, ABC_OWNER)]
+    assertDataFrameEqual(backlog(silver_of(spark, **KNOWN, waiting=waiting), part), frame(spark, BACKLOG, rows))
+
+
+def test_a_day_has_288_moments(spark: SparkSession) -> None:
+    waiting = [{"subscription_id": 3, "since": DAY, "deliveries": 1}]
+    day = Window(DAY, DAY + dt.timedelta(days=1))
+    rows = rows_of(backlog(silver_of(spark, **KNOWN, waiting=waiting), day))
+    assert len({row["at"] for row in rows}) == len(rows) == 288
+
+
+def test_spark_and_python_agree_on_every_border(spark: SparkSession) -> None:
+    borders = (math.floor(Fraction(str(GROWTH)) ** bucket) for bucket in range(BUCKETS))
+    times = sorted({-(2**63), -1, 0, LONGEST, 2**63 - 1, *(ms for longest in borders for ms in (longest, longest + 1))})
+    frame = spark.createDataFrame([(ms,) for ms in times], "ms long")
+    made = frame.select("ms", frames.bucket_of(F.col("ms")).alias("bucket")).toArrow().to_pylist()
+    assert {row["ms"]: row["bucket"] for row in made} == {ms: bucket_of(ms) for ms in times}
+
+
+def ended_hour(days_ago: int, hour: int, eligible: int, delivered: int | None = None, **more: Any) -> Row:
+    """Return an hour of subscriber ABC's reliability."""
+    delivered = eligible if delivered is None else delivered
+    when = DAY + dt.timedelta(days=-days_ago, hours=hour)
+    counts = {"deliveries": eligible, "eligible": eligible, "delivered": delivered}
+    return {"hour": when, "subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, **counts, **more}
+
+
+def test_a_budget_is_of_the_day_and_of_the_four_weeks_that_end_with_it(spark: SparkSession) -> None:
+    rows = [
+        ended_hour(28, 23, 1000, 0),
+        ended_hour(27, 0, 100, 98, subscriber="called ABC before"),
+        ended_hour(0, 3, 50, 49),
+        ended_hour(0, 4, 50, 50, event_type_id=8),
+        ended_hour(-1, 0, 1000, 0),
+        ended_hour(3, 0, 10, 5, subscriber_id=2, subscriber="quiet today"),
+        ended_hour(3, 0, 0, subscriber_id=3, subscriber="only neutral"),
+        ended_hour(3, 0, 10, 5, subscriber_id=None, subscriber=""),
+    ]
+    made = budgets(frame(spark, RELIABILITY, rows), DAY.date(), 0.75)
+    named = {"day": DAY.date(), "objective": 0.75}
+    abc = {"subscriber_id": 1, "subscriber": "ABC", "eligible": 100, "bad": 1, "eligible_28": 200, "bad_28": 3}
+    quiet = {"subscriber_id": 2, "subscriber": "quiet today", "eligible": 0, "bad": 0, "eligible_28": 10, "bad_28": 5}
+    expected = [{**named, **abc, "spent": 0.06}, {**named, **quiet, "spent": 2.0}]
+    assertDataFrameEqual(made, frame(spark, BUDGETS, expected))
+
+
+def test_where_nothing_may_fail_each_failure_spends_the_whole(spark: SparkSession) -> None:
+    rows = [ended_hour(0, 3, 10, 8), ended_hour(0, 3, 10, subscriber_id=2)]
+    made = rows_of(budgets(frame(spark, RELIABILITY, rows), DAY.date(), 1.0))
+    assert sorted(row["spent"] for row in made) == [0.0, 2.0]
+
+
+def usual(hour: int = 3, past: list[int] = PAST, **more: Any) -> list[Row]:
+    return [ended_hour(day, hour, count, **more) for day, count in enumerate(past, 1)]
+
+
+def waited(days_ago: int, ms: int, count: int, **more: Any) -> Row:
+    """Return an hour of the same subscriber's latency, each delivery of which took so long."""
+    when = DAY + dt.timedelta(days=-days_ago, hours=3)
+    told = {"measure": "delivery", "count": count, "max_ms": ms, "histogram": {bucket_of(ms): count}}
+    return {"hour": when, "subscriber_id": 1, "subscriber": "ABC", "event_type_id": 7, **told, **more}
+
+
+def found(
+    spark: SparkSession,
+    reliability: list[Row],
+    latency: Sequence[Row] = (),
+    known: Collection[dt.datetime] = KNOWN_HOURS,
+) -> list[tuple[Any, ...]]:
+    made = anomalies(frame(spark, RELIABILITY, reliability), frame(spark, LATENCY, latency), DAY.date(), known)
+    return sorted(
+        (row["hour"].hour, row["subscriber"], row["metric"], row["value"], row["median"], row["spread"], row["past"])
+        for row in rows_of(made)
+    )
+
+
+def test_a_value_far_from_the_usual_is_an_anomaly_and_its_score_the_robust_z(spark: SparkSession) -> None:
+    reliability = frame(spark, RELIABILITY, [*usual(), ended_hour(0, 3, 200)])
+    (row,) = rows_of(anomalies(reliability, frame(spark, LATENCY), DAY.date(), KNOWN_HOURS))
+    median = statistics.median(PAST)
+    spread = max(statistics.median(abs(one - median) for one in PAST), 0.1 * median)
+    assert row["score"] == pytest.approx(0.6745 * (200 - median) / spread)
+    assert (row["hour"], row["value"], row["median"], row["spread"]) == (at("03:00"), 200.0, median, spread)
+
+
+def test_which_hours_stand_out(spark: SparkSession) -> None:
+    """Each subscriber is a case of its own."""
+
+    def of(number: int, name: str, rows: list[Row]) -> list[Row]:
+        return [{**row, "subscriber_id": number, "subscriber": name} for row in rows]
+
+    reliability = [
+        *of(1, "as usual", [*usual(), ended_hour(0, 3, 108)]),
+        *of(2, "silent", usual()),
+        *of(3, "silent after noon, of which nothing is known", usual(hour=13)),
+        *of(4, "known for six days", [*usual(past=PAST[:6]), ended_hour(0, 3, 500)]),
+        *of(5, "constant and a little more", [*usual(past=[100] * 7), ended_hour(0, 3, 110)]),
+        *of(6, "constant and much more", [*usual(past=[100] * 7), ended_hour(0, 3, 160)]),
+        *of(7, "failing", [*usual(past=[100] * 7), ended_hour(0, 3, 100, 80)]),
+        *of(8, "nothing before, and then much", [ended_hour(7, 4, 1), ended_hour(8, 3, 1), ended_hour(0, 3, 100)]),
+        *of(
+            9, "two event types", [*usual(past=[50] * 7), *usual(past=[50] * 7, event_type_id=8), ended_hour(0, 3, 100)]
+        ),
+        *of(10, "four weeks ago it was otherwise", [*usual(), ended_hour(29, 3, 999), ended_hour(0, 3, 100)]),
+    ]
+    assert found(spark, reliability) == [
+        (3, "constant and much more", "deliveries", 160.0, 100.0, 10.0, 7),
+        (3, "failing", "failure_rate", pytest.approx(0.2), 0.0, 0.01, 7),
+        (3, "nothing before, and then much", "deliveries", 100.0, 0.0, 5.0, 8),
+        (3, "silent", "deliveries", 0.0, 100.0, 10.0, 7),
+    ]
+
+
+def test_an_hour_that_is_not_known_is_neither_silent_nor_usual(spark: SparkSession) -> None:
+    """Where somebody had the hours before noon summarized, there are holes."""
+    holes = {DAY + dt.timedelta(hours=3), DAY + dt.timedelta(days=-8, hours=5), DAY + dt.timedelta(days=-9, hours=5)}
+    begun = [ended_hour(0, 3, 1), ended_hour(8, 5, 1)]
+    reliability = [*usual(), *usual(hour=5, past=[100] * 7), ended_hour(10, 5, 100), *begun]
+    assert found(spark, reliability, known=KNOWN_HOURS - holes) == [(5, "ABC", "deliveries", 0.0, 100.0, 10.0, 8)]
+
+
+def test_waiting_is_of_all_event_types_together(spark: SparkSession) -> None:
+    past = [row for day in range(1, 8) for row in (waited(day, 20, 99), waited(day, 20, 1, event_type_id=8))]
+    today = [waited(0, 20, 94), waited(0, 2000, 6, event_type_id=8), waited(0, 9000, 99, measure="attempt")]
+    reliability = [*usual(past=[100] * 7), ended_hour(0, 3, 100)]
+    long, usually = quantile({bucket_of(2000): 1}, 0.95), quantile({bucket_of(20): 1}, 0.95)
+    (row,) = found(spark, reliability, [*past, *today])
+    assert row == (3, "ABC", "p95_ms", pytest.approx(long), pytest.approx(usually), 5.0, 7)

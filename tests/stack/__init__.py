@@ -1,0 +1,1 @@
+"""Tests of `./broker`: the environment, embedded servers, supervisor, demo and test command."""

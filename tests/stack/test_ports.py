@@ -1,0 +1,139 @@
+"""Ports, addresses and secrets that are chosen once, and when a service counts as ready."""
+
+import socket
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.test import Client
+
+from broker_project.environment import FEWEST_CHARACTERS
+from broker_project.stack import ports
+from broker_project.stack.folders import Kept
+from broker_project.stack.ports import LOOPBACK, accepts, any_free, hold, is_free
+from broker_project.stack.services import answers, is_listening, lets_in
+
+ANOTHER = 15
+"""The database that nobody else uses."""
+
+
+def test_what_was_chosen_is_kept_and_readable_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "stack.json"
+    first = Kept(path, print)
+    chosen = (first.secret("key"), first.password("admin"), first.port("database"))
+    assert len(chosen[0]) >= FEWEST_CHARACTERS
+    second = Kept(path, print)
+    assert (second.secret("key"), second.password("admin"), second.kept_port("database")) == chosen
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_what_another_object_has_kept_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
+    earlier, later = Kept(tmp_path / "stack.json", print), Kept(tmp_path / "stack.json", print)
+    password = later.secret("database password")
+    earlier.secret("key")
+    assert Kept(tmp_path / "stack.json", print).secret("database password") == password
+
+
+@pytest.mark.parametrize("text", ['{"web": "8000",}', "[]", "", '"a"', '{"secret key": null}', '{"web": ["8000"]}'])
+def test_a_file_that_cannot_be_read_is_left_as_it_is_and_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "stack.json"
+    path.write_text(text)
+    with pytest.raises(ImproperlyConfigured, match=r"stack\.json holds the stack's secrets .* mend it, or put it back"):
+        Kept(path, print)
+    assert path.read_text() == text
+
+
+def test_a_port_may_be_written_as_a_number(tmp_path: Path) -> None:
+    port = any_free()
+    (tmp_path / "stack.json").write_text(f'{{"web": {port}}}')
+    assert Kept(tmp_path / "stack.json", print).port("web") == port
+
+
+def test_a_port_that_somebody_else_has_taken_is_left_to_them(tmp_path: Path) -> None:
+    said: list[str] = []
+    with socket.create_server((LOOPBACK, 0)) as taken:
+        preferred = taken.getsockname()[1]
+        port = Kept(tmp_path / "stack.json", said.append).port("web", preferred)
+    assert port != preferred
+    assert said == [f"port {preferred} for web is taken by another program: using {port}"]
+    assert Kept(tmp_path / "stack.json", said.append).port("web", preferred) == port
+
+
+def test_a_free_port_that_is_preferred_is_taken(tmp_path: Path) -> None:
+    preferred = any_free()
+    assert Kept(tmp_path / "stack.json", print).port("web", preferred) == preferred
+
+
+def test_a_port_is_held_for_a_server_that_shares_it_and_for_nobody_else() -> None:
+    port = any_free()
+    with hold(port):
+        assert not is_free(port)
+        with socket.socket() as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            server.bind((LOOPBACK, port))
+            server.listen()
+            assert accepts(port)
+    assert is_free(port)
+
+
+def test_a_port_is_none_that_somebody_who_connects_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed_out = tmp_path / "ip_local_port_range"
+    handed_out.write_text("17000\t60999\n")
+    monkeypatch.setattr(ports, "HANDED_OUT", handed_out)
+    chosen = [any_free() for _ in range(20)]
+    assert [port for port in chosen if not ports.LOWEST <= port < 17_000] == []
+    assert len(set(chosen)) > 1, "two stacks that start at once hardly choose the same"
+
+
+@pytest.mark.parametrize(
+    ("short", "full"),
+    [
+        ("/", "/admin/"),
+        ("/admin", "/admin/"),
+        ("/api", "/api/docs/"),
+        ("/api/", "/api/docs/"),
+        ("/api/docs", "/api/docs/"),
+    ],
+)
+def test_a_short_address_leads_to_the_full_one(short: str, full: str) -> None:
+    answer = Client().get(short)
+    assert (answer.status_code, answer["Location"]) == (302, full)
+
+
+def test_browsers_that_ask_for_an_icon_get_none() -> None:
+    assert Client().get("/favicon.ico").status_code == 204
+
+
+def test_where_nobody_listens_nothing_is_ready() -> None:
+    port = any_free()
+    assert not is_listening(f"redis://127.0.0.1:{port}/0", "celery@worker")
+    assert not answers(f"http://127.0.0.1:{port}/")
+    assert not lets_in(f"http://127.0.0.1:{port}/", "name:password")
+
+
+@pytest.fixture
+def cut_off() -> Iterator[str]:
+    """Return the address of a Redis that ends each connection soon after it was made."""
+    enough = threading.Event()
+
+    def end() -> None:
+        with redis.Redis.from_url(settings.REDIS_URL) as client:
+            while not enough.wait(0.02):
+                for one in client.client_list():
+                    if int(one["db"]) == ANOTHER:
+                        client.client_kill_filter(_id=one["id"])
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    yield f"{settings.REDIS_URL.rpartition('/')[0]}/{ANOTHER}"
+    enough.set()
+    ending.join()
+
+
+def test_a_worker_is_not_ready_whose_redis_goes_away_meanwhile(cut_off: str) -> None:
+    assert not any(is_listening(cut_off, "celery@worker") for _ in range(3))

@@ -1,0 +1,345 @@
+"""Wrong settings and secret keys are refused in one line that names the variable."""
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from django.core.exceptions import ImproperlyConfigured
+
+from broker_project import environment, settings
+from broker_project.stack import stacks, up
+from broker_project.stack.folders import ROOT, Kept, StackFolder, locked
+from broker_project.stack.ports import any_free
+from broker_project.stack.secret_keys import OtherSecretKey, hold_against_last_start, note_sealing, note_start
+
+FIRST = "the key of the last start"
+OTHER = "a key that it does not know"
+NAMES = ("BROKER_SECRET_KEY", "BROKER_SECRET_KEY_FALLBACKS", "DATABASE_URL")
+
+
+KEPT: dict[str, str] = {}
+"""Nothing is set: the stack chooses a key and keeps it."""
+
+VALID = {
+    "BROKER_SECRET_KEY": "pass-word-of-fifty-characters-that-nobody-can-guess",
+    "DATABASE_URL": "postgres://user:password@127.0.0.1/broker",
+    "REDIS_URL": "redis://127.0.0.1/0",
+    "DJANGO_SETTINGS_MODULE": "broker_project.settings",
+}
+WRONG = [
+    ("BROKER_SECRET_KEY", ""),
+    ("BROKER_SECRET_KEY", "pass-word of only as many as 49 random characters"),
+    ("BROKER_SECRET_KEY", "abcd" * 13),
+    ("BROKER_DEVELOPMENT", "ja"),
+    ("BROKER_LOG_LEVEL", "LOUD"),
+    ("BROKER_LOG_FORMAT", "xml"),
+    ("BROKER_DATABASE_POOL", "1"),
+    ("BROKER_DATABASE_POOL", "many"),
+    ("BROKER_IDEMPOTENCY_KEY_HOURS", "-1"),
+    ("BROKER_MAILBOX_DAYS", "99999999999"),
+    ("BROKER_WEB_THREADS", "0"),
+    ("BROKER_RETENTION_DAYS", "36501"),
+    ("BROKER_REQUESTS_PER_MINUTE", "-1"),
+    ("BROKER_FAILURES_PER_MINUTE", "ten"),
+    ("BROKER_UPLOAD_SECONDS", "0"),
+    ("BROKER_UPLOADS_MB", "15"),
+    ("DATABASE_URL", "postgres//user:pass-word@host/broker"),
+    ("DATABASE_URL", "postgres://user:pass-word@host:port/broker"),
+    ("DATABASE_URL", "postgres://user:pass-word@host"),
+    ("DATABASE_URL", "mysql://user:pass-word@host/broker"),
+    ("REDIS_URL", "localhost:6379"),
+    ("REDIS_URL", "redis://:pass-word@host:port/0"),
+    ("REDIS_URL", "redis://:pass-word/with/slashes@host/0"),
+    ("BROKER_ALLOWED_HOSTS", "broker.example.org,*"),
+    ("BROKER_SECOND_FACTOR", "yes"),
+    ("BROKER_PROXIES", "proxy.example.org"),
+    ("BROKER_PROXIES", "10.0.0.1/8"),
+    ("BROKER_PUBLIC_URL", "broker.example.org"),
+    ("BROKER_PUBLIC_URL", "ftp://broker.example.org"),
+    ("BROKER_PUBLIC_URL", "https://me:secret@broker.example.org"),
+    ("BROKER_PUBLIC_URL", "https://broker.example.org/?a=b"),
+    ("BROKER_PUBLIC_URL", "https://broker.example.org:0"),
+    ("BROKER_ALLOWED_NETWORKS", "10.0.0.0/33"),
+    ("BROKER_ALLOWED_NETWORKS", "10.0.0.1/8"),
+    ("BROKER_ALLOWED_NETWORKS", "127.0.0.0/8;::1"),
+    ("BROKER_ALLOWED_NETWORKS", "127.0.0.0/8,localhost"),
+    ("BROKER_LAKE", "lake"),
+    ("BROKER_LAKE", "s3a://key:pass-word@bucket/lake"),
+    ("BROKER_LAKE", "s3a://key:pass-word/with/slashes@bucket/lake"),
+    ("BROKER_LAKE", "hdfs://me:0000pass-word@namenode:8020/lake"),
+    ("BROKER_SUMMARIES", "1"),
+    ("BROKER_OBJECTIVE_PERCENT", "100"),
+    ("BROKER_SPARK_MASTER", "host:7077"),
+    ("BROKER_SPARK_MASTER", "local[0]"),
+    ("BROKER_SPARK_MEMORY", "1 GB"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
+def test_a_wrong_setting_is_named_in_one_line(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in [known for known in os.environ if known.startswith("BROKER_")]:
+        monkeypatch.delenv(known)
+    for known, right in {**VALID, name: value}.items():
+        monkeypatch.setenv(known, right)
+    with pytest.raises(ImproperlyConfigured) as failure:
+        runpy.run_path(settings.__file__)
+    message = str(failure.value)
+    assert message.startswith(f"{name} is ")
+    assert "set it to" in message
+    assert "\n" not in message
+    assert "pass-word" not in message
+
+
+def test_in_development_any_secret_key_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**VALID, "BROKER_DEVELOPMENT": "1", "BROKER_SECRET_KEY": "short"}.items():
+        monkeypatch.setenv(name, value)
+    assert runpy.run_path(settings.__file__)["SECRET_KEY"] == "short"
+
+
+def test_nothing_but_that_line_is_printed() -> None:
+    answer = subprocess.run(
+        [sys.executable, ROOT / "manage.py", "check"],
+        env={**VALID, "REDIS_URL": "localhost:6379"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout, answer.stderr.count("\n")) == (1, "", 1)
+    assert answer.stderr.startswith("broker: REDIS_URL is ")
+
+
+@pytest.mark.parametrize(
+    ("read", "value", "expected"),
+    [
+        (environment.switch, "", False),
+        (environment.switch, "TRUE", True),
+        (lambda name: environment.switch(name, default=True), "", True),
+        (lambda name: environment.switch(name, default=True), "no", False),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, "local[1]"), "", "local[1]"),
+        (
+            lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""),
+            "spark://a:1,b:1",
+            "spark://a:1,b:1",
+        ),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "local[*]", "local[*]"),
+        (lambda name: environment.matching(name, environment.SPARK_MASTER_URL, ""), "yarn", "yarn"),
+        (environment.lake, "", ""),
+        (environment.lake, "/var/lib/lake:1@home", "/var/lib/lake:1@home"),
+        (environment.lake, "s3a://bucket/lake:1@home", "s3a://bucket/lake:1@home"),
+        (environment.lake, "hdfs://[::1]:8020/lake", "hdfs://[::1]:8020/lake"),
+        (environment.lake, "abfss://container@account.example/lake", "abfss://container@account.example/lake"),
+        (lambda name: environment.matching(name, environment.JAVA_MEMORY, ""), "900m", "900m"),
+        (lambda name: environment.matching(name, environment.PERCENT, ""), "99.95", "99.95"),
+        (lambda name: environment.number(name, least=2, default=20, most=30), "2", 2),
+        (lambda name: environment.number(name, least=2, default=20, most=30), "30", 30),
+        (lambda name: environment.one_of(name, ("a", "b"), "a"), "b", "b"),
+        (lambda name: environment.database(name)["NAME"], "postgresql:///broker?sslmode=disable", "broker"),
+        (environment.redis_address, "rediss://host/0", "rediss://host/0"),
+        (lambda name: environment.web_address(name, ""), "https://host:8443/behind/", "https://host:8443/behind"),
+        (lambda name: environment.web_address(name, ""), "http://[::1]:80", "http://[::1]:80"),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "http://[::1]:80", ["[::1]"]),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "https://Host/x", ["host"]),
+        (lambda name: environment.hosts_of(environment.web_address(name, "")), "", []),
+    ],
+)
+def test_what_is_right_is_taken(
+    read: Callable[[str], object], value: str, expected: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    assert read("A_VARIABLE") == expected
+
+
+@pytest.mark.parametrize("value", ["", "1", "31", "-2", "2.5", "²", "2" * 5000], ids=lambda value: value[:9])
+def test_a_number_has_to_be_one_that_there_is_room_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_VARIABLE", value)
+    with pytest.raises(ImproperlyConfigured, match=r"^A_VARIABLE is .*: set it to a whole number from 2 to 30\.$"):
+        environment.number("A_VARIABLE", least=2, default=20, most=30)
+
+
+@pytest.mark.parametrize(("value", "expected"), [("", "[]"), ("former,the one before", "['former', 'the one before']")])
+def test_former_secrets_are_separated_by_commas(value: str, expected: str) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", "from django.conf import settings; print(settings.SECRET_KEY_FALLBACKS)"],
+        env={**VALID, "BROKER_SECRET_KEY_FALLBACKS": value, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert answer.stdout.strip() == expected
+
+
+def test_a_database_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", f"postgres://user:pass-word@127.0.0.1:{any_free()}/broker")
+    monkeypatch.setenv("REDIS_URL", os.environ["REDIS_URL"])
+    assert refusal_to_start(tmp_path).startswith("the database of DATABASE_URL cannot be reached: ")
+
+
+def test_a_redis_that_does_not_answer_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", f"redis://:pass-word@127.0.0.1:{any_free()}/0")
+    assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
+
+
+def test_a_redis_that_has_another_password_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REDIS_URL", re.sub("//.*@", "//:pass-word@", os.environ["REDIS_URL"]))
+    assert refusal_to_start(tmp_path).startswith("the Redis of REDIS_URL cannot be reached: ")
+
+
+def refusal_to_start(folder: Path) -> str:
+    """Return the one line in which a stack says why it does not start."""
+    with pytest.raises(stacks.SetUpFailed) as failure, stacks.running(folder):
+        pass
+    message = str(failure.value)
+    assert "\n" not in message
+    assert "pass-word" not in message
+    return message
+
+
+def test_a_variable_that_has_to_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL")
+    with pytest.raises(ImproperlyConfigured, match=r"^REDIS_URL is not set: set it to redis://"):
+        environment.redis_address("REDIS_URL")
+
+
+class Given:
+    """What a terminal has set, for the commands that follow in it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self._patch = patch
+
+    def __call__(self, variables: Mapping[str, str]) -> None:
+        for name in NAMES:
+            self._patch.delenv(name, raising=False)
+        for name, value in variables.items():
+            self._patch.setenv(name, value)
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> Given:
+    return Given(monkeypatch)
+
+
+def start(folder: Path) -> None:
+    """Do with the keys what a start does."""
+    kept = Kept(StackFolder(folder).settings, print)
+    hold_against_last_start(kept)
+    note_start(kept)
+    note_sealing(kept)
+
+
+def in_one_line(refusal: pytest.ExceptionInfo[OtherSecretKey]) -> str:
+    message = str(refusal.value)
+    assert "\n" not in message
+    assert FIRST not in message
+    assert OTHER not in message
+    return message
+
+
+@pytest.mark.parametrize(
+    ("last", "next_one"),
+    [
+        (KEPT, KEPT),
+        ({"BROKER_SECRET_KEY": FIRST}, {"BROKER_SECRET_KEY": FIRST}),
+        (
+            {"BROKER_SECRET_KEY": FIRST},
+            {"BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": f"one before,{FIRST}"},
+        ),
+        ({"BROKER_SECRET_KEY": FIRST}, {"BROKER_SECRET_KEY": OTHER, "DATABASE_URL": "postgres://u:p@own/broker"}),
+    ],
+    ids=["kept", "the same", "the last as a fallback", "another database"],
+)
+def test_a_stack_starts_where_what_is_sealed_can_be_opened(
+    last: Mapping[str, str], next_one: Mapping[str, str], given: Given, tmp_path: Path
+) -> None:
+    given(last)
+    start(tmp_path)
+    given(next_one)
+    start(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("last", "next_one", "says"),
+    [
+        (KEPT, {"BROKER_SECRET_KEY": OTHER}, "BROKER_SECRET_KEY is not that of the last start"),
+        ({"BROKER_SECRET_KEY": FIRST}, KEPT, "BROKER_SECRET_KEY is not set, and the key kept in "),
+        (
+            {"BROKER_SECRET_KEY": FIRST},
+            {"BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": "another,"},
+            "BROKER_SECRET_KEY is not that of the last start",
+        ),
+        (
+            {"BROKER_SECRET_KEY": FIRST, "DATABASE_URL": "postgres://u:p@own/broker"},
+            {"BROKER_SECRET_KEY": OTHER, "DATABASE_URL": "postgres://u:changed@own/broker?sslmode=require"},
+            "BROKER_SECRET_KEY is not that of the last start",
+        ),
+    ],
+    ids=["instead of the kept one", "kept instead", "not among the fallbacks", "the same database"],
+)
+def test_a_stack_does_not_start_where_it_cannot(
+    last: Mapping[str, str], next_one: Mapping[str, str], says: str, given: Given, tmp_path: Path
+) -> None:
+    given(last)
+    start(tmp_path)
+    given(next_one)
+    with pytest.raises(OtherSecretKey) as refusal, stacks.running(tmp_path):
+        pass
+    assert in_one_line(refusal).startswith(says)
+    assert not (tmp_path / "postgres").exists()
+
+
+def test_the_key_that_is_refused_does_not_become_the_last(given: Given, tmp_path: Path) -> None:
+    given({"BROKER_SECRET_KEY": FIRST})
+    start(tmp_path)
+    given({"BROKER_SECRET_KEY": OTHER})
+    with pytest.raises(OtherSecretKey):
+        start(tmp_path)
+    given({"BROKER_SECRET_KEY": FIRST})
+    start(tmp_path)
+
+
+def test_a_key_of_the_users_own_is_not_kept(given: Given, tmp_path: Path) -> None:
+    given({"BROKER_SECRET_KEY": FIRST, "DATABASE_URL": "postgres://u:pass-word@own/broker"})
+    start(tmp_path)
+    kept = StackFolder(tmp_path).settings.read_text()
+    assert (FIRST in kept, "pass-word" in kept, '"secret key"' in kept) == (False, False, False)
+
+
+@pytest.fixture
+def own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mapping[str, str]:
+    """The folder of `./broker up`, for a stack beside stores that are there."""
+    monkeypatch.setattr(up, "STATE", tmp_path)
+    Kept(StackFolder(tmp_path).settings, print).port("web")
+    return {"DATABASE_URL": "postgres://user:password@127.0.0.1/broker"}
+
+
+def test_beside_a_stack_that_runs_nothing_is_done_with_another_key(
+    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
+) -> None:
+    new = {**own_stores, "BROKER_SECRET_KEY": FIRST, "BROKER_SECRET_KEY_FALLBACKS": "the one before"}
+    given(new)
+    with locked(StackFolder(tmp_path).lock):
+        note_start(Kept(StackFolder(tmp_path).settings, print))
+        given(own_stores)
+        with pytest.raises(OtherSecretKey) as refusal:
+            up.manage("rotate_keys", "--check")
+        assert "and the key kept in" in in_one_line(refusal)
+        assert "as for ./broker up" in in_one_line(refusal)
+        given(new)
+        assert up.manage("check") == 0
+
+
+def test_for_a_stack_that_has_stopped_nothing_is_done_with_another_key(
+    given: Given, tmp_path: Path, own_stores: Mapping[str, str]
+) -> None:
+    given({**own_stores, "BROKER_SECRET_KEY": FIRST})
+    start(tmp_path)
+    given({**own_stores, "BROKER_SECRET_KEY": OTHER, "BROKER_SECRET_KEY_FALLBACKS": FIRST})
+    with pytest.raises(OtherSecretKey) as refusal:
+        up.manage("rotate_keys")
+    assert in_one_line(refusal).startswith("BROKER_SECRET_KEY is not that of the last start: set ")
+    given({**own_stores, "BROKER_SECRET_KEY": FIRST})
+    assert up.manage("check") == 0

@@ -1,0 +1,218 @@
+"""`./broker test` and `./broker audit`: steps side by side, locked packages, semgrep rules."""
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from broker_project.stack.folders import ROOT
+from broker_project.stack.ports import any_free
+from broker_project.stack.test_command import (
+    BESIDE_EVENTS,
+    CLEAN,
+    MISUSED,
+    SHIPPED,
+    SKIPPED,
+    TOGETHER,
+    TRAPS,
+    VULNERABLE,
+    WITH_BROKERS,
+    Step,
+    audit,
+    side_by_side,
+)
+
+PASSES_AND_FAILS = """
+def test_passes(): pass
+def test_fails(): assert False
+"""
+
+RULES: dict[str, dict[str, Any]] = {
+    rule["id"]: rule
+    for file in sorted((ROOT / TRAPS).glob("*.yaml"))
+    for rule in yaml.safe_load(file.read_text())["rules"]
+}
+
+MEETS = """
+import sys, time
+from pathlib import Path
+mine, theirs = map(Path, sys.argv[1:])
+mine.touch()
+while not theirs.exists():
+    time.sleep(0.01)
+print(mine.name, "has met", theirs.name)
+"""
+INTERRUPTS = """
+import os, signal, sys, time
+from pathlib import Path
+Path(sys.argv[1]).write_text(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(600)
+"""
+
+
+def test_they_run_at_the_same_time_and_what_they_print_is_not_mixed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ("one", "other")
+    files = [str(tmp_path / name) for name in names]
+    steps = [Step(name, ("-c", MEETS, *there)) for name, there in zip(names, (files, reversed(files)), strict=True)]
+    assert [(result.name, result.ok) for result in side_by_side(steps, {}, tmp_path)] == [
+        ("one", True),
+        ("other", True),
+    ]
+    assert capfd.readouterr().out == (
+        "\n── one (beside it: other) ──\none has met other\n\n── other ──\nother has met one\n"
+    )
+
+
+def test_each_has_its_own_settings_and_niceness(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tell = ("-c", "import os; print(os.environ['SHARED'], os.environ['OWN'], os.nice(0))")
+    side_by_side([Step("one", tell, {"OWN": "2"}, niceness=3)], {"SHARED": "1", "OWN": "of all"}, tmp_path)
+    assert capfd.readouterr().out == f"\n── one ──\n1 2 {os.nice(0) + 3}\n"
+
+
+@pytest.mark.parametrize(("niceness", "is_apart"), [(0, False), (3, True)])
+def test_one_that_is_nice_is_so_to_other_sessions_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], niceness: int, *, is_apart: bool
+) -> None:
+    tell = ("-c", f"import os; print(os.getsid(0) != {os.getsid(0)})")
+    side_by_side([Step("one", tell, niceness=niceness)], {}, tmp_path)
+    assert capfd.readouterr().out == f"\n── one ──\n{is_apart}\n"
+
+
+def test_failures_are_counted_and_leave_the_others_alone(tmp_path: Path) -> None:
+    tests = tmp_path / "test_some.py"
+    tests.write_text(PASSES_AND_FAILS)
+    pytest_here = ("-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider", "-p", "no:django", str(tests))
+    found, crashed, fine = side_by_side(
+        [
+            Step("found", pytest_here, report="found.xml"),
+            Step("crashed", ("-c", "raise SystemExit(3)"), report="none.xml"),
+            Step("fine", ("-c", "")),
+        ],
+        {},
+        tmp_path,
+    )
+    assert (found.ok, found.passed, found.failed) == (False, 1, 1)
+    assert (crashed.ok, crashed.passed, crashed.failed) == (False, 0, 1)
+    assert (fine.ok, fine.passed, fine.failed) == (True, 0, 0)
+
+
+@pytest.mark.usefixtures("can_be_interrupted")
+@pytest.mark.parametrize("niceness", [0, 3])
+def test_none_outlives_whoever_was_interrupted(tmp_path: Path, niceness: int) -> None:
+    file = tmp_path / "pid"
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side([Step("one", ("-c", INTERRUPTS, str(file)), niceness=niceness)], {}, tmp_path)
+    assert not Path(f"/proc/{file.read_text()}").exists()
+
+
+def test_tests_that_need_a_broker_of_their_own_stand_where_they_are_looked_for() -> None:
+    marked = {path.relative_to(ROOT) for path in ROOT.glob("tests/**/test_*.py") if "mark.faults" in path.read_text()}
+    assert len(marked) > len(WITH_BROKERS)
+    assert [str(path) for path in marked if not any(path.is_relative_to(folder) for folder in WITH_BROKERS)] == []
+
+
+PINNED = {
+    re.match(r"[\w.-]+", line)[0].lower()  # type: ignore[index] # every such line begins with a name
+    for lock in (ROOT / "requirements").iterdir()
+    for line in lock.read_text().splitlines()
+    if "==" in line and not line.startswith((" ", "#"))
+}
+KNOWN = {
+    "id": "GHSA-0000",
+    "affected": [
+        {
+            "package": {"name": "amqp", "ecosystem": "PyPI"},
+            "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "99.0"}]}],
+        }
+    ],
+}
+
+
+@contextmanager
+def service(known: dict[str, dict[str, Any]], status: int = 200) -> Iterator[tuple[str, set[str]]]:
+    """Play a database of vulnerabilities; give its address, and the packages that were asked about."""
+    asked = set()
+
+    class Database(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            name = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["package"]["name"]
+            asked.add(name)
+            body = json.dumps({"vulns": [known[name]]} if name in known else {}).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Database) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/query", asked
+        server.shutdown()
+
+
+def ask(address: str) -> int:
+    return audit("--vulnerability-service", "osv", "--osv-url", address)
+
+
+def test_every_locked_package_is_asked_about(capsys: pytest.CaptureFixture[str]) -> None:
+    with service({}) as (address, asked):
+        assert ask(address) == CLEAN
+    assert asked == PINNED
+    assert capsys.readouterr().out == f"{len(asked)} packages asked about, 0 vulnerabilities known\n"
+
+
+def test_no_lock_is_left_out() -> None:
+    assert {lock for locks in TOGETHER for lock in locks} == {lock.name for lock in (ROOT / "requirements").iterdir()}
+
+
+def test_a_vulnerable_package_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with service({"amqp": KNOWN}) as (address, _):
+        assert ask(address) == VULNERABLE
+    assert re.match(r"amqp [\d.]+: GHSA-0000, mended in 99\.0\n", capsys.readouterr().out)
+
+
+def test_without_data_nothing_is_called_clean(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(f"http://127.0.0.1:{any_free()}/v1/query") == SKIPPED
+    assert capsys.readouterr().out.startswith("skipped: no vulnerability data reachable\n")
+
+
+def test_a_service_that_fails_is_no_data(capsys: pytest.CaptureFixture[str]) -> None:
+    with service({}, status=500) as (address, _):
+        assert ask(address) == SKIPPED
+    assert "known" not in capsys.readouterr().out.partition("\n")[0]
+
+
+def test_wrong_arguments_are_pip_audits_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit("--nonsense") == MISUSED
+    assert "--nonsense" in capsys.readouterr().err
+
+
+def test_every_package_is_looked_at() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    assert sorted(SHIPPED) == contracts["root_packages"]
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_every_exception_is_for_something_that_is_there(rule: dict[str, Any]) -> None:
+    exceptions = rule.get("paths", {}).get("exclude", [])
+    assert [path for path in exceptions if not _is_there(path)] == []
+
+
+def _is_there(path: str) -> bool:
+    if path.startswith("/"):
+        return any(ROOT.glob(path[1:]))
+    return any(found for package in BESIDE_EVENTS for found in Path(ROOT / package).rglob(path))

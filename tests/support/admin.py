@@ -1,0 +1,132 @@
+"""Log in to the admin, and walk through all its pages and actions."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import Permission, User
+from django.db.models import Model
+from django.http import HttpRequest
+from django.test import Client
+from django.urls import reverse
+
+from tests.support.api import Answer
+
+PASSWORD = "correct horse battery staple"
+LOGIN = "/admin/login/"
+
+
+@cache
+def _hashed(password: str) -> str:
+    """Hashing takes long, and its result is as good for the next person."""
+    return make_password(password)
+
+
+def admin_user(name: str = "ann", **fields: bool) -> User:
+    """Store somebody who may use the admin."""
+    powers = {"is_staff": True, "is_superuser": True, **fields}
+    return User.objects.create(username=name, password=_hashed(PASSWORD), **powers)
+
+
+def browser(address: str = "198.51.100.1") -> Client:
+    """Return a browser of somebody at an address, which is the one of the connection as the server sees it."""
+    return Client(REMOTE_ADDR=address)
+
+
+def log_in(client: Client, name: str = "ann", password: str = PASSWORD) -> Answer:
+    return client.post(LOGIN, {"username": name, "password": password, "next": "/admin/"})
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done on the pages of a model, to one row, to chosen ones, or to none."""
+
+    model: str
+    name: str
+    address: str
+    pk: int | None = None
+    """Of the row that is chosen in the list; None: the address says what it is about."""
+
+    @property
+    def title(self) -> str:
+        """What the table of permissions calls it."""
+        return f"{self.model}.{self.name}"
+
+    def posted(self, client: Client) -> Answer:
+        """Do as the first click does: nothing of what asks first is done by that."""
+        if self.pk is None:
+            return client.post(self.address, {})
+        return client.post(self.address, {"action": self.name, "_selected_action": [self.pk]})
+
+    def asked(self, client: Client) -> Answer:
+        """Go to its page, or click it in its list."""
+        return client.get(self.address) if self.pk is None else self.posted(client)
+
+
+def models() -> list[str]:
+    """Return every model of the site, as its addresses name it."""
+    return [_name(model) for model in _registry()]
+
+
+def names_of_actions() -> Iterator[tuple[Any, str]]:
+    """Return every action of every model as its method is called, with the pages it is on."""
+    for one in _registry().values():
+        for name in one._extract_action_names([*one.actions_detail, *one.actions_list, *(one.actions or ())]):
+            yield one, name
+
+
+def pages(model: str, pk: int = 1) -> dict[str, str]:
+    """Return the addresses of a model's own pages, by what they take permission to."""
+    row = [pk]
+    return {
+        "list": reverse(f"admin:{model}_changelist"),
+        "change": reverse(f"admin:{model}_change", args=row),
+        "add": reverse(f"admin:{model}_add"),
+        "delete": reverse(f"admin:{model}_delete", args=row),
+    }
+
+
+def actions(rows: dict[str, int]) -> Iterator[Action]:
+    """Return all actions there are; `rows` has the id of a row of each model."""
+    for model, one in _registry().items():
+        name, pk = _name(model), rows.get(_name(model), 1)
+        for of_one in one._extract_action_names(one.actions_detail):
+            yield Action(name, of_one, reverse(f"admin:{name}_{of_one}", args=[pk]))
+        for of_all in one._extract_action_names(one.actions_list):
+            yield Action(name, of_all, reverse(f"admin:{name}_{of_all}"))
+        for of_many in one.get_actions(_superusers_request()):
+            yield Action(name, of_many, reverse(f"admin:{name}_changelist"), pk)
+
+
+def browser_with(*codenames: str) -> Client:
+    """Return a browser of somebody with these permissions, such as `delivery.replay`."""
+    made = User.objects.create(username=f"person-{User.objects.count()}", is_staff=True)
+    for codename in codenames:
+        app, _, name = codename.partition(".")
+        made.user_permissions.add(Permission.objects.get(content_type__app_label=app, codename=name))
+    client = Client()
+    client.force_login(made)
+    return client
+
+
+def viewing() -> list[str]:
+    """Return the permissions to view every model."""
+    found = Permission.objects.filter(codename__startswith="view_").exclude(codename="view_payload")
+    return [f"{one.content_type.app_label}.{one.codename}" for one in found.select_related("content_type")]
+
+
+def _registry() -> dict[type[Model], Any]:
+    return dict(admin.site._registry)
+
+
+def _name(model: Any) -> str:
+    return f"{model._meta.app_label}_{model._meta.model_name}"
+
+
+def _superusers_request() -> HttpRequest:
+    request = HttpRequest()
+    request.user = User(is_superuser=True, is_active=True)
+    return request

@@ -1,0 +1,139 @@
+"""Call the API: clients with keys, published messages, SYNC calls, callbacks."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+
+from broker_project.accounts import sessions
+from delivery.callbacks.address import CallbackTerms, callback_terms
+from delivery.callbacks.resolve import callback_addresses
+from delivery.models import Callback, Delivery, Message
+from subscriptions.credentials.issue import Owner
+from subscriptions.models import EventKind, EventType
+from tests.support import factories
+from tests.support.factories import api_key
+
+Answer = Any
+"""A response as the test client returns it; its own type is not public."""
+
+JSON = "application/json"
+EVENT = "Shop.Order.Placed"
+
+PATH = "/answers"
+"""Where the endpoint is that is asked."""
+FAILING = "$$->'Body'->'n' > '5'"
+FAILS = b'{"n": 1e200000}'
+"""A number with more digits than can be compared."""
+
+JOB = "Shop.Invoice.Render"
+REPLY_TO = "https://shop.example.org/done?job=7"
+RESULT = b'{"total": 12.50, "total": 12.5}'
+
+
+def client_of(owner: Owner = None) -> Client:
+    """Return a client with a key of a publisher, of a subscriber, or of management."""
+    return client_with(api_key(owner)[1])
+
+
+def client_with(token: str) -> Client:
+    return Client(headers={"Authorization": f"Bearer {token}"})
+
+
+def api_document() -> dict[str, Any]:
+    """Return the OpenAPI document, also while tests are collected: then the host of tests is nobody's yet."""
+    found: dict[str, Any] = Client(SERVER_NAME="localhost").get("/api/v1/openapi.json").json()
+    return found
+
+
+def client_of_admin() -> Client:
+    """Return a browser in which a superuser has just been seen; without a password, since hashing one takes long."""
+    client = Client()
+    client.force_login(User.objects.create(username="admin", is_staff=True, is_superuser=True))
+    session = client.session
+    sessions.see(session, now=time.time())
+    session.save()
+    return client
+
+
+def publish(
+    client: Client, body: bytes = b"{}", content_type: str = JSON, event: str = EVENT, **headers: str
+) -> Answer:
+    return client.generic(
+        "POST",
+        f"/api/v1/events/{event}",
+        body,
+        CONTENT_TYPE=content_type,  # Django's client leaves it out where the body is empty
+        headers={name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+def batch(client: Client, text: str) -> Answer:
+    return client.post("/api/v1/events", text.encode(), content_type=JSON)
+
+
+def stored_bodies() -> list[bytes]:
+    return [bytes(message.body) for message in Message.objects.order_by("id")]
+
+
+def problem(answer: Answer) -> tuple[int, str]:
+    assert answer["Content-Type"] == "application/problem+json"
+    return answer.status_code, answer.json()["code"]
+
+
+def said_of(answered: Answer) -> tuple[int, bytes, str]:
+    return answered.status_code, answered.content, answered["Broker-Outcome"]
+
+
+def recorded() -> list[tuple[str, str, str, int]]:
+    """Return outcome, status, reason and number of attempts of every call, in the order of publishing."""
+    rows = Delivery.objects.select_related("message").oldest_first()
+    return [(row.message.outcome, row.status, row.reason, row.attempts) for row in rows if row.message]
+
+
+def in_threads(count: int, act: Any) -> list[Any]:
+    """Act in so many threads at once, each of which gives back its database connection."""
+
+    def one(_: int) -> Any:
+        try:
+            return act()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(one, range(count)))
+
+
+def job_type() -> EventType:
+    """Return an event type whose jobs one endpoint takes."""
+    made = factories.event_type(JOB, EventKind.QUEUE)
+    factories.subscription(event_type=made)
+    return made
+
+
+def publish_job(client: Client, url: str = REPLY_TO, **headers: str) -> Answer:
+    return publish(client, b"{}", event=JOB, CallbackURL=url, **headers)
+
+
+def called_back(client: Client, url: str = REPLY_TO) -> Callback:
+    """Publish a job with that URL; return the callback that its endpoint is given."""
+    return Callback.objects.get(message_id=publish_job(client, url).json()["id"])
+
+
+def address_of(callback: Callback, terms: CallbackTerms | None = None) -> str:
+    """Return what the group's endpoint is given."""
+    return callback_addresses([callback.group_id], terms or callback_terms())[callback.group_id]
+
+
+def path_of(callback: Callback) -> str:
+    return address_of(callback).removeprefix(callback_terms().public_url)
+
+
+def post(callback: Callback, body: bytes = RESULT, content_type: str = JSON, **headers: str) -> Answer:
+    """Post a result to a callback as an endpoint would: without a key, without a cookie."""
+    sent_as = {name.replace("_", "-"): value for name, value in headers.items()}
+    stranger = Client(enforce_csrf_checks=True)
+    return stranger.generic("POST", path_of(callback), body, CONTENT_TYPE=content_type, headers=sent_as)

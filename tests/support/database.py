@@ -1,0 +1,92 @@
+"""Empty the database, open a second connection, run something beside a transaction."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final, LiteralString, TypeVar
+
+import psycopg
+from django.apps import apps
+from django.core.management import call_command
+from django.db import connection
+
+from broker_project.core.db import forget_connection
+from delivery.maintenance import partitions
+from subscriptions.presets import install
+from tests.support.receiver import wait_until
+
+KEPT: Final = ["django_migrations", "django_content_type", "auth_permission"]
+"""What migrating has made, and no test changes."""
+LARGE: Final = 1024 * 1024
+"""Bytes of a table, or of one of its partitions."""
+
+LARGEST: Final = """
+SELECT max(pg_relation_size(oid)) FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+"""
+
+T = TypeVar("T")
+
+SOMEBODY_WAITS: LiteralString = (
+    "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+EMPTY: Final = """
+DO $$
+DECLARE one text;
+BEGIN
+  SET LOCAL session_replication_role = replica;  -- neither triggers nor foreign keys
+  FOR one IN SELECT oid::regclass FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace
+                AND relname <> ALL (%s) AND pg_relation_size(oid) > 0
+  LOOP
+    EXECUTE 'DELETE FROM ' || one;
+  END LOOP;
+END $$
+"""
+
+
+def emptied(_case: object = None) -> None:
+    """Leave the database as migrating has left it, but for the numbers that are given out next."""
+    with connection.cursor() as cursor:
+        cursor.execute(LARGEST)
+        if cursor.fetchone()[0] > LARGE:
+            call_command("flush", verbosity=0, interactive=False, reset_sequences=False)
+            return
+        cursor.execute(EMPTY, [KEPT])
+    prepared()
+
+
+def prepared(**_: object) -> None:
+    """Open the storage days, and install what is there before anybody has configured anything."""
+    partitions.open_days(datetime.now(UTC).date(), ahead=1)
+    install(apps)
+
+
+def another_connection() -> "psycopg.Connection[Any]":
+    """Open a connection as the broker's own are, with the same settings of the planner."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname", "options"}
+    return psycopg.connect(**{name: parameters[name] for name in names}, autocommit=True)
+
+
+def alone(do: Callable[[], T]) -> T:
+    """Do it in this thread, and leave no connection."""
+    try:
+        return do()
+    finally:
+        forget_connection()
+
+
+@contextmanager
+def beside(do: Callable[[], T]) -> "Iterator[Future[T]]":
+    """Do it in a thread of its own; begun when it is done, or waits for somebody."""
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(alone, do)
+        wait_until(lambda: done.done() or _is_anybody_waiting())
+        yield done
+
+
+def _is_anybody_waiting() -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(SOMEBODY_WAITS)
+        return cursor.fetchone() is not None

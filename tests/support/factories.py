@@ -1,0 +1,79 @@
+"""Make one valid thing each, with sensible defaults: stored rows, and deliveries in a worker's buffer."""
+
+import itertools
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from django.utils import timezone
+
+from delivery.webhook.parts import Content, Destination, Outgoing
+from subscriptions.credentials.issue import Owner, issue, kind_of
+from subscriptions.credentials.scopes import OPENED, Issuer
+from subscriptions.credentials.tokens import NEW_KEY_BYTES, secret_of
+from subscriptions.models import ApiKey, EventKind, EventType, Publisher, RetryPolicy, Subscriber, Subscription
+
+_numbers = itertools.count(1)
+
+CONTENT = Content(1, "Test.Event", b"{}", ())
+DESTINATION = Destination(1, 2, "POST", "http://host/", {}, b"")
+
+
+def event_type(name: str | None = None, kind: EventKind = EventKind.TOPIC, **fields: Any) -> EventType:
+    return EventType.objects.create(name=name or f"Test.Event{next(_numbers)}", kind=kind, **fields)
+
+
+def publisher(name: str | None = None, event_types: Sequence[EventType] = (), **fields: Any) -> Publisher:
+    made = Publisher.objects.create(name=name or f"publisher-{next(_numbers)}", **fields)
+    made.event_types.set(event_types)
+    return made
+
+
+def subscriber(name: str | None = None, **fields: Any) -> Subscriber:
+    return Subscriber.objects.create(name=name or f"subscriber-{next(_numbers)}", **fields)
+
+
+def retry_policy(name: str | None = None, **terms: Any) -> RetryPolicy:
+    """Store a policy that says these terms, and otherwise what TeamForge says."""
+    return RetryPolicy.objects.create(name=name or f"policy-{next(_numbers)}", **terms)
+
+
+new_event_type, new_subscriber = event_type, subscriber
+"""The same functions, where a parameter has taken their names."""
+
+
+def subscription(
+    subscriber: Subscriber | None = None,
+    event_type: EventType | None = None,
+    endpoint: str = "http://127.0.0.1:9/hook",
+    **fields: Any,
+) -> Subscription:
+    return Subscription.objects.create(
+        subscriber=subscriber or new_subscriber(),
+        event_type=None if fields.get("event_pattern") else event_type or new_event_type(),
+        endpoint=endpoint,
+        **{"signing_secret": secret_of(secrets.token_bytes(NEW_KEY_BYTES)), **fields},
+    )
+
+
+def api_key(owner: Owner = None, **fields: Any) -> tuple[ApiKey, str]:
+    """Issue a key of a publisher, a subscriber or, without owner, for management; return it and its token.
+
+    It opens all that its kind may, unless `scopes` are given.
+    """
+    given = {"now": timezone.now(), "scopes": OPENED[kind_of(owner)], **fields}
+    return issue(owner, random_bytes=secrets.token_bytes(32), issuer=Issuer("tests"), **given)
+
+
+def in_hand(number: int, *, is_aside: bool = False, size: int = 2) -> Outgoing:
+    return Outgoing(
+        number, CONTENT, DESTINATION, 0, None, uncertain=False, size=size, is_aside=is_aside, times_set_aside=0
+    )
+
+
+def fresh(*numbers: int) -> list[Outgoing]:
+    return [in_hand(number) for number in numbers]
+
+
+def aside(*numbers: int) -> list[Outgoing]:
+    return [in_hand(number, is_aside=True) for number in numbers]

@@ -1,0 +1,273 @@
+"""All kinds of work at once under a fault, and the outcome of each."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import psycopg
+import requests
+
+from tests.support.faults.audit import Made, Since, settling_seconds
+from tests.support.faults.calls import called
+from tests.support.faults.fault_plans import Breakage, Fault, Step, steps
+from tests.support.faults.figures import Figures
+from tests.support.faults.load import loaded
+from tests.support.faults.mailbox_load import mailbox_loaded
+from tests.support.faults.other_work import Calls, Mailboxes, Queue, replies_to
+from tests.support.faults.queue_load import queue_loaded
+from tests.support.faults.topic_work import Apart, Scripted, Several, Strict, letters_to, replays_at
+from tests.support.faults.work import ANSWER_SECONDS, EVERY, Faults, Scene, Work, dice
+from tests.support.real_broker import Broker
+from tests.support.receiver import Receiver
+
+KINDS = ("topic", "concurrent", "retry-line", "scripts", "queue", "callbacks", "replays", "mailbox", "sync", "volatile")
+LOOK_EVERY = 0.1
+KEPT_REQUESTS = 100
+"""Of the receiver's own log: endpoints write down what they need."""
+
+WARM = 20
+"""What each kind has done before a fault, and does after it."""
+PATIENCE = 60.0
+
+MINUTE = 60.0
+THREADS = ThreadPoolExecutor(2)
+"""They outlive every broker: a process that a thread has started ends with that thread, as it would with ours."""
+
+
+@dataclass(slots=True)
+class Everything:
+    """What is under way, by kind, and what has been broken so far."""
+
+    broker: Broker
+    receiver: Receiver
+    faults: Faults
+    works: dict[str, Work] = field(default_factory=dict)
+    made: dict[str, Made] = field(default_factory=dict)
+    """The subscribers of each kind."""
+    begun: float = field(default_factory=time.monotonic)
+
+    def start(self) -> None:
+        """Let everybody go on from now."""
+        for work in self.works.values():
+            work.start()
+
+    def done(self) -> dict[str, int]:
+        """Return how much each has done so far."""
+        return {kind: work.done() for kind, work in self.works.items()}
+
+    def go_on(self, more: int, seconds: float) -> list[str]:
+        """Wait until each has done so much more; return the kinds that have not in this time."""
+        before, until = self.done(), time.monotonic() + seconds
+        while (late := self._late(before, more)) and time.monotonic() < until:
+            time.sleep(LOOK_EVERY)
+        return late
+
+    def stop(self, seconds: float) -> list[str]:
+        """Begin nothing more, and wait until all is through; return the kinds that are not in this time."""
+        for work in self.works.values():
+            work.stop()
+        until = time.monotonic() + seconds
+        left = {*self.works}
+        while left and time.monotonic() < until:
+            left = {kind for kind in left if not self._is_through(kind)}
+            time.sleep(LOOK_EVERY)
+        return [kind for kind in self.works if kind in left]
+
+    def read_settling(self) -> float:
+        """Let all faults know, before anything is judged, how long answers have waited to be stored; return that."""
+        seconds = settling_seconds(self.broker, self.begun, self.faults.all)
+        self.faults.all[:] = [replace(fault, settling=seconds) for fault in self.faults.all]
+        return seconds
+
+    def forget_requests(self) -> None:
+        """Keep the receiver's log short."""
+        log = self.receiver.log
+        self.receiver.soon(lambda: log.__delitem__(slice(0, -KEPT_REQUESTS)))
+
+    def _late(self, before: dict[str, int], more: int) -> list[str]:
+        return [kind for kind, done in self.done().items() if done < before[kind] + more]
+
+    def _is_through(self, kind: str) -> bool:
+        try:
+            return self.works[kind].is_through()
+        except (requests.RequestException, psycopg.Error):
+            return False
+
+
+@contextmanager
+def everything(broker: Broker, receiver: Receiver, folder: Path) -> Iterator[Everything]:
+    """Give all kinds of work; leave none of it for whoever comes next."""
+    since, everybody = Since(broker), Everything(broker, receiver, Faults())
+    with ExitStack() as until_the_end:
+        for work in _made(everybody, folder, until_the_end):
+            everybody.works[work.kind] = work
+            for endpoint in work.endpoints():
+                endpoint.answer_seconds = ANSWER_SECONDS
+            everybody.made[work.kind] = Made(
+                max((one.last for one in everybody.made.values()), default=since.before), since.newest()
+            )
+        yield everybody
+
+
+def _made(everybody: Everything, folder: Path, until_the_end: ExitStack) -> Iterator[Work]:
+    """Yield one kind of work after the other, each with subscribers of its own."""
+    broker, receiver, faults = everybody.broker, everybody.receiver, everybody.faults
+    enter = until_the_end.enter_context
+    load = enter(loaded(broker, receiver))
+    load.faults = faults.all
+    yield Strict(load)
+    yield Several.of(load)
+    yield Apart.of(load)
+    yield Scripted.of(load)
+    jobs = enter(queue_loaded(broker, receiver, every=EVERY))
+    jobs.faults = faults.all
+    yield Queue(jobs)
+    yield enter(replies_to(broker, receiver, faults.all))
+    yield enter(replays_at(broker, receiver, faults.all))
+    yield Mailboxes(enter(mailbox_loaded(broker, receiver, folder, every=EVERY)))
+    calling = enter(called(broker, receiver, every=EVERY))
+    calling.cut = faults.of_web
+    yield Calls(calling)
+    yield enter(letters_to(broker, receiver))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one kind of work."""
+
+    figures: Figures
+    made: Made | None
+    """The subscribers to be audited; None: there is nothing that could be."""
+    measured: dict[str, float] = field(default_factory=dict)
+    problem: str = ""
+    seconds: float = 0.0
+    """Its share of the time that it took for all kinds."""
+
+
+def scene_of(everybody: Everything, random: Random) -> Scene:
+    """Return where something is to be broken."""
+    strict = everybody.works[Strict.kind]
+    assert isinstance(strict, Strict)
+    return Scene(everybody.broker, strict.load, everybody.faults, random)
+
+
+def survived(broker: Broker, receiver: Receiver, folder: Path, breakage: Breakage) -> dict[str, Outcome]:
+    """Break it once; return what became of each kind."""
+    begun = time.monotonic()
+    with everything(broker, receiver, folder) as everybody:
+        everybody.start()
+        cold = everybody.go_on(WARM, PATIENCE)
+        scene = scene_of(everybody, dice(breakage.name))
+        scene.load.fault_at = time.monotonic()
+        breakage.happen(scene, breakage.seconds)
+        stuck = everybody.go_on(WARM, PATIENCE)
+        left = everybody.stop(PATIENCE)
+        everybody.read_settling()
+        said = dict.fromkeys(cold, "it did not begin")
+        said |= {kind: "it did not go on afterwards" for kind in stuck if kind not in cold}
+        said |= {kind: "it was not through in time" for kind in left if kind not in said}
+        outcomes = {
+            kind: outcome(work, everybody.made[kind], breakage, said.get(kind, ""))
+            for kind, work in everybody.works.items()
+        }
+    share = (time.monotonic() - begun) / len(outcomes)
+    return {kind: replace(one, seconds=share) for kind, one in outcomes.items()}
+
+
+def together(everybody: Everything, stuck: list[str], left: list[str], say: Callable[[str], None]) -> Outcome:
+    """Return what became of all kinds, each judged by itself and told; pauses do not matter."""
+    say(f"answers were stored within {everybody.read_settling():.1f} s while nothing was broken, with room for longer")
+    said = dict.fromkeys(stuck, "it did not go on") | dict.fromkeys(left, "it was not through in time")
+    judged_apart = {
+        kind: outcome(work, everybody.made[kind], None, said.get(kind, "")) for kind, work in everybody.works.items()
+    }
+    for kind, one in judged_apart.items():
+        say(f"{kind}: {one.figures}{''.join(f', {name} {value:g}' for name, value in one.measured.items())}")
+    made = [*everybody.made.values()]
+    return Outcome(
+        sum((one.figures for one in judged_apart.values()), Figures()),
+        Made(made[0].before, made[-1].last),
+        {name: value for one in judged_apart.values() for name, value in one.measured.items()},
+        "; ".join(f"{kind}: {one.problem}" for kind, one in judged_apart.items() if one.problem),
+    )
+
+
+def outcome(work: Work, made: Made, breakage: Breakage | None, said: str) -> Outcome:
+    """Judge one kind of work after one thing was broken; None: after many, where pauses do not matter."""
+    figures = work.figures()
+    may_repeat, max_delay_seconds = (breakage.may_repeat, breakage.pause) if breakage else (True, math.inf)
+    most_copies = work.most_copies if may_repeat or work.most_copies is None else 0
+    wrong = [*([said] if said else []), *judged(figures, most_copies, max_delay_seconds)]
+    return Outcome(figures, made if work.is_audited else None, work.measured(), "; ".join(wrong))
+
+
+def judged(figures: Figures, most_copies: int | None, max_delay_seconds: float) -> Iterator[str]:
+    """Yield what must not be; None: any number of copies is allowed."""
+    yield from (f"{name} {count}" for name, count in figures.broken.items())
+    if most_copies is not None and figures.most_of_a_fault > most_copies:
+        yield f"{figures.most_of_a_fault} copies of a fault, and not {most_copies} at most"
+    if most_copies == 0 and figures.duplicated:
+        yield f"duplicated {figures.duplicated}"
+    if figures.pause > max_delay_seconds:
+        yield f"a pause of {figures.pause} s, and not {max_delay_seconds:g} s at most"
+    if not figures.delivered:
+        yield "nothing was delivered"
+
+
+@dataclass(slots=True)
+class Storm:
+    """Breaks one thing after the other by the seed, and says each minute what it did."""
+
+    everybody: Everything
+    seed: int
+    say: Callable[[str], None]
+    happened: Counter[str] = field(default_factory=Counter)
+    steps: int = 0
+    problems: list[str] = field(default_factory=list)
+    """What could not be broken, or not be mended."""
+    _said: list[str] = field(default_factory=list)
+    """What has happened since the last time that something was said."""
+
+    def rage(self, seconds: float) -> None:
+        """Go on for so long."""
+        began = told = time.monotonic()
+        for step in steps(self.seed):
+            left = began + seconds - time.monotonic()
+            if left <= step.after:
+                time.sleep(max(left, 0.0))
+                break
+            time.sleep(step.after)
+            self._break(step)
+            if time.monotonic() - told >= MINUTE:
+                told = time.monotonic()
+                self.tell(told - began)
+        self.tell(time.monotonic() - began)
+
+    def tell(self, elapsed: float) -> None:
+        """Say what has happened since the last time, and how much each kind has done by now."""
+        done = ", ".join(f"{kind} {count}" for kind, count in self.everybody.done().items())
+        broken = "; ".join(self._said) or "nothing"
+        self.say(f"{elapsed / MINUTE:.0f} min, step {self.steps}: {broken}. Done so far: {done}")
+        self._said.clear()
+        self.everybody.forget_requests()
+
+    def _break(self, step: Step) -> None:
+        self.steps += 1
+        self._said.append(str(step))
+        self.happened.update(fault.breakage.name for fault in step.faults)
+        scene = scene_of(self.everybody, dice(""))
+        for happening in [THREADS.submit(happen, scene, fault) for fault in step.faults]:
+            if problem := happening.exception():
+                self.problems.append(f"{step}: {problem!r}")
+                self._said.append(f"that failed: {problem!r}")
+
+
+def happen(scene: Scene, fault: Fault) -> None:
+    """Break one thing; whom it hits the fault's own seed decides."""
+    fault.breakage.happen(replace(scene, random=dice(fault.seed)), fault.seconds)

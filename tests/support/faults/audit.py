@@ -1,0 +1,226 @@
+"""What the broker says of itself: its ordering audit, the states of deliveries, the time that settling takes."""
+
+import datetime as dt
+import os
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
+from tests.support.faults.exchanges import SETTLE_SECONDS, Fault
+from tests.support.real_broker import Broker, Subscribed
+
+MAX_AUDIT_SECONDS = 1800.0
+"""Spark takes ten of them for a case, on a machine with nothing else to do; it is the nicest of all processes."""
+MOST_NAMED = 3
+"""Findings in the reason why a case has not passed."""
+
+NOW = "SELECT clock_timestamp(), (SELECT coalesce(max(id), 0) FROM subscriptions_subscriber)"
+
+
+EXPLANATIONS = """
+    SELECT DISTINCT explanation FROM analytics_findings
+     WHERE subscriber_id > %(before)s AND subscriber_id <= %(last)s AND explanation <> '' ORDER BY explanation
+"""
+UNEXPLAINED = """
+    SELECT finding, delivery_id, other_id FROM analytics_findings
+     WHERE subscriber_id > %(before)s AND subscriber_id <= %(last)s AND explanation = ''
+     ORDER BY delivery_id LIMIT %(most)s
+"""
+
+TOLD = """
+    SELECT e.sequence FROM delivery_lineevent e JOIN delivery_line l ON l.id = e.line_id
+      JOIN subscriptions_subscriber u ON u.id = l.subscriber_id
+     WHERE u.name = %(name)s AND e.sequence IS NOT NULL
+"""
+
+MAX_SETTLE_SECONDS: Final = 5.0
+"""However busy the machine is: a broker that takes longer is at fault itself."""
+ROOM: Final = 2
+"""By how much those may have waited longer that a fault cut off, of whom the books say nothing."""
+
+COUNTED = """
+    SELECT (SELECT coalesce(sum(deliveries), 0) FROM analytics_reliability
+             WHERE subscriber_id > %(before)s AND subscriber_id <= %(last)s)::int,
+           coalesce(sum(checked), 0)::int,
+           coalesce(sum(explained_inversions + explained_duplicates), 0)::int,
+           coalesce(sum(inversions + duplicates - explained_inversions - explained_duplicates), 0)::int
+      FROM analytics_audit WHERE subscriber_id > %(before)s AND subscriber_id <= %(last)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """What was found of the deliveries that had ended."""
+
+    audited: int = 0
+    """Deliveries looked at: whether they were sent, or taken, twice."""
+    numbered: int = 0
+    """Those of them with a `webhook-sequence`: whether they were sent in order, too."""
+    explained: int = 0
+    """Inversions and duplicates that the contract allows."""
+    unexplained: int = 0
+    explanations: tuple[str, ...] = ()
+    named: tuple[str, ...] = field(default=(), repr=False)
+    """Some of the unexplained."""
+    failure: str = ""
+    """Why there was none."""
+
+    def __str__(self) -> str:
+        why = f" ({'; '.join(self.explanations)})" if self.explanations else ""
+        return (
+            f"audited {self.audited}, numbered {self.numbered}, explained {self.explained}{why},"
+            f" unexplained {self.unexplained}"
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why a case with this audit has not passed; empty: it has."""
+        if self.failure or not self.audited:
+            return self.failure or "nothing was audited"
+        return f"unexplained {self.unexplained}: {', '.join(self.named)}" if self.unexplained else ""
+
+    def as_object(self) -> dict[str, object]:
+        """Return it as an object for JSON."""
+        counts = {name: getattr(self, name) for name in ("audited", "numbered", "explained", "unexplained")}
+        return {**counts, "explanations": [*self.explanations]}
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """The subscribers that were made for a case: those with ids above `before`, up to `last`."""
+
+    before: int
+    last: int
+
+
+class NotSummarized(Exception):
+    """The application that audits could not run; the message has what it said."""
+
+
+class Since:
+    """The history of a broker from now on, of subscribers yet to be made."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._at, self.before = broker.ask(NOW)[0]
+
+    def audit(self) -> Audit:
+        """Summarize what has happened until now, and return what the audit found; what has not ended is left out."""
+        self.summarize()
+        return self.found(Made(self.before, self.newest()))
+
+    def summarize(self) -> None:
+        """Summarize what has happened until now, for all who ask then."""
+        summarize(self._broker, self._at)
+
+    def newest(self) -> int:
+        """Return the id of the subscriber made last."""
+        ((_, newest),) = self._broker.ask(NOW)
+        return int(newest)
+
+    def found(self, made: Made) -> Audit:
+        """Return what the last audit found of these subscribers."""
+        theirs = {"before": made.before, "last": made.last}
+        ((audited, numbered, explained, unexplained),) = self._broker.ask(COUNTED, **theirs)
+        explanations = tuple(text for (text,) in self._broker.ask(EXPLANATIONS, **theirs))
+        found = self._broker.ask(UNEXPLAINED, **theirs, most=MOST_NAMED)
+        return Audit(audited, numbered, explained, unexplained, explanations, tuple(named(*one) for one in found))
+
+
+def summarize(broker: Broker, since: dt.datetime) -> None:
+    """Run the application as a program of its own, whatever is left of the broker's workers; PostgreSQL is enough."""
+    try:
+        ended = subprocess.run(
+            python("tests.support.faults.summarize", since.isoformat()),
+            cwd=ROOT,
+            env={**os.environ, **broker.stack.environment},
+            capture_output=True,
+            text=True,
+            timeout=MAX_AUDIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        raise NotSummarized(str(late)) from late
+    if ended.returncode:
+        raise NotSummarized(ended.stderr)
+
+
+def named(finding: str, delivery: int, other: int | None) -> str:
+    """Return a finding in words."""
+    return f"{finding} (delivery {delivery} after {other})" if other else f"{finding} (delivery {delivery})"
+
+
+ENDED = """
+    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int, d.status, d.attempts
+      FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
+      JOIN subscriptions_subscription s ON s.id = d.subscription_id
+      JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+     WHERE u.name = %(name)s
+"""
+
+
+SET_ASIDE = """
+    SELECT (convert_from(m.body, 'UTF8')::jsonb ->> 'number')::int
+      FROM delivery_delivery d JOIN delivery_message m ON m.id = d.message_id
+      JOIN subscriptions_subscription s ON s.id = d.subscription_id
+      JOIN subscriptions_subscriber u ON u.id = s.subscriber_id
+     WHERE u.name = %(name)s AND d.times_set_aside > 0
+"""
+DROPPED = """
+    SELECT (convert_from(message.body, 'UTF8')::jsonb ->> 'number')::int
+    FROM delivery_delivery delivery JOIN delivery_message message ON message.id = delivery.message_id
+    JOIN subscriptions_eventtype event_type ON event_type.id = message.event_type_id
+    WHERE event_type.name = %(event_type)s AND delivery.status IN ('EXPIRED', 'CANCELLED')
+"""
+
+
+def by_status(broker: Broker, subscribed: Subscribed) -> dict[str, dict[int, int]]:
+    """Return the tries recorded of each event, by the status of its delivery."""
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for number, status, attempts in broker.ask(ENDED, name=subscribed.name):
+        found[status][number] = attempts
+    return dict(found)
+
+
+def set_aside(broker: Broker, subscribed: Subscribed) -> set[int]:
+    """Return the events that were set aside at some time."""
+    return {number for (number,) in broker.ask(SET_ASIDE, name=subscribed.name)}
+
+
+def untold_gaps(broker: Broker, subscribed: Subscribed, arrived: Collection[int]) -> set[int]:
+    """Return the numbers that nobody has received and of which the line's history says nothing."""
+    told = {sequence for (sequence,) in broker.ask(TOLD, name=subscribed.name)}
+    return {*range(1, max(arrived, default=0))}.difference(arrived, told)
+
+
+WAITED = """
+    SELECT extract(epoch FROM answered)::float8, extract(epoch FROM stored)::float8
+      FROM (SELECT attempt.started_at + attempt.duration_ms * interval '1 ms' AS answered,
+                   delivery.finished_at AS stored
+              FROM delivery_delivery delivery
+              JOIN delivery_attempt attempt ON attempt.delivery_id = delivery.id AND attempt.number = delivery.attempts
+             WHERE delivery.status = 'DELIVERED' AND attempt.started_at >= to_timestamp(%(since)s)) ended
+     WHERE stored - answered > interval '0.5 seconds'
+"""
+
+
+def settling_seconds(broker: Broker, since: float, faults: Collection[Fault]) -> float:
+    """Return within how many seconds the broker has stored answers, as its books say; `since` is a monotonic time."""
+    monotonic = time.monotonic() - time.time()
+    books = broker.ask(WAITED, since=since - monotonic)
+    return stored_within([(answered + monotonic, stored + monotonic) for answered, stored in books], faults)
+
+
+def stored_within(waits: Iterable[tuple[float, float]], faults: Collection[Fault]) -> float:
+    """Return within how many seconds what was answered was stored, with room, by the waits while nothing was broken."""
+    calm = (
+        stored - answered
+        for answered, stored in waits
+        if not any(fault.begun <= stored and answered <= fault.ended for fault in faults)
+    )
+    return min(max(ROOM * max(calm, default=0.0), SETTLE_SECONDS), MAX_SETTLE_SECONDS)

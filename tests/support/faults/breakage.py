@@ -1,0 +1,153 @@
+"""Break a running broker: kill, freeze, restart, flush, add workers."""
+
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import psycopg
+
+from broker_project.stack.services import Application
+from broker_project.stack.supervisor import Child
+from tests.support.faults.load import Load
+from tests.support.real_broker import Broker
+from tests.support.receiver import wait_until
+
+RESTART_SECONDS = 60.0
+SWEEP = "Sending due task sweep lines"
+"""What beat logs every five seconds."""
+
+TERMINATE_ONE = """
+    SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
+    ORDER BY random() LIMIT 1
+"""
+
+LONGEST_RESTART = 15.0
+"""A worker that comes back takes its lines back, long before their leases run out."""
+KILLS = 8
+KILL_EVERY = 5.0
+
+SECOND = "second"
+"""What tells the further processes from those of the broker."""
+
+
+@contextmanager
+def restarted(*children: Child) -> Iterator[None]:
+    """End when each of them has been started again and is ready."""
+    before = {child.pid for child in children}
+    yield
+    wait_until(
+        lambda: all(child.pid not in {None, *before} and child.service.is_ready() for child in children),
+        RESTART_SECONDS,
+    )
+
+
+@contextmanager
+def away(child: Child) -> Iterator[None]:
+    """Kill a process and keep it down inside."""
+    child.take_down()
+    try:
+        yield
+    finally:
+        child.start()
+        child.wait_until_ready()
+
+
+@contextmanager
+def frozen(child: Child) -> Iterator[None]:
+    """Let a process and all its threads stand still inside."""
+    assert child.pid
+    os.killpg(child.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.killpg(child.pid, signal.SIGCONT)
+
+
+@contextmanager
+def beat_going_on(broker: Broker) -> Iterator[None]:
+    """Fail if beat ends inside, or sends nothing any more afterwards."""
+    beat = broker.stack.supervisor["beat"]
+    before = beat.pid
+    yield
+    assert beat.pid == before
+    sent = beat.log.read_text().count(SWEEP)
+    wait_until(lambda: beat.log.read_text().count(SWEEP) > sent)
+
+
+def send(number: signal.Signals, child: Child) -> None:
+    """Send a signal to a process alone, as somebody at a terminal would."""
+    assert child.pid
+    os.kill(child.pid, number)
+
+
+def flush_redis(broker: Broker) -> None:
+    """Forget everything that Redis holds."""
+    with broker.redis() as redis:
+        redis.flushall()
+
+
+@contextmanager
+def terminating(broker: Broker) -> Iterator[psycopg.Connection]:
+    """Give a connection of our own to end others with."""
+    with psycopg.connect(broker.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+        yield connection
+
+
+def terminate_a_backend(connection: psycopg.Connection) -> Sequence[object] | None:
+    """End a database session of the broker, whichever; return None if there was none."""
+    return connection.execute(TERMINATE_ONE).fetchone()
+
+
+def victims(workers: list[Child], kills: int) -> list[Child]:
+    """Return whom to kill, at random but each as often: who keeps ending is started after longer and longer."""
+    rounds = -(-kills // len(workers))
+    return random.sample(workers * rounds, kills)
+
+
+def wait_until_there(worker: Child) -> None:
+    """Wait until a worker that was killed is back."""
+    wait_until(partial(getattr, worker, "pid"), LONGEST_RESTART)
+
+
+def kill_all(load: Load) -> None:
+    """Kill every worker at the same time."""
+    with load.fault():
+        for worker in load.broker.workers():
+            worker.kill()
+
+
+def kill_again_and_again(load: Load, kills: int) -> None:
+    """Kill so many workers, one every few seconds."""
+    for victim in victims(load.broker.workers(), kills):
+        wait_until_there(victim)
+        with load.fault():
+            victim.kill()
+        time.sleep(KILL_EVERY)
+
+
+@contextmanager
+def more_workers(broker: Broker) -> Iterator[None]:
+    """Run as many workers again inside, under other names."""
+    numbers = range(1, (os.cpu_count() or 1) + 1)
+    workers = [_installation(broker, SECOND).worker(number) for number in numbers]
+    with broker.stack.supervisor.meanwhile(*(replace(worker, name=f"{worker.name}-{SECOND}") for worker in workers)):
+        yield
+
+
+@contextmanager
+def more_beats(broker: Broker, count: int) -> Iterator[None]:
+    """Run so many beats more inside."""
+    names = [f"beat-{number + 1}-{SECOND}" for number in range(count)]
+    beats = [replace(_installation(broker, name).beat(), name=name) for name in names]
+    with broker.stack.supervisor.meanwhile(*beats):
+        yield
+
+
+def _installation(broker: Broker, name: str) -> Application:
+    return Application(broker.stack.environment, 0, 0, "", name)

@@ -1,0 +1,180 @@
+"""What an endpoint recorded of one line's requests: copies, order, numbers, and the faults that explain them."""
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from broker_project.stack.demo.records import Published, inverted, sets_aside
+
+SETTLE_SECONDS = 1.0
+"""So long after it was answered a request may not be stored yet, on a machine with nothing else to do."""
+TRAVEL_SECONDS = 1.0
+"""So long after it was sent a request may be read, on a busy machine."""
+
+
+def least_blame(wanted: Sequence[Sequence[int]]) -> int:
+    """Return how much the one must bear that bears most, where each thing goes to one of those that it names."""
+    most, borne = min(1, len(wanted)), defaultdict[int, list[int]](list)
+    for thing in range(len(wanted)):
+        while not _finds_room(thing, wanted, borne, most, set()):
+            most += 1
+    return most
+
+
+def _finds_room(
+    thing: int, wanted: Sequence[Sequence[int]], borne: defaultdict[int, list[int]], most: int, full: set[int]
+) -> bool:
+    """Give a thing to one that it names, if need be by giving another thing of that one to somebody else."""
+    for one in wanted[thing]:
+        if one in full:
+            continue
+        full.add(one)
+        if len(borne[one]) >= most:
+            moved = next((other for other in borne[one] if _finds_room(other, wanted, borne, most, full)), None)
+            if moved is None:
+                continue
+            borne[one].remove(moved)
+        borne[one].append(thing)
+        return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """When something was broken, on the monotonic clock."""
+
+    begun: float
+    ended: float
+    settling: float = SETTLE_SECONDS
+    """What had been answered no longer than so many seconds before may not have been stored."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request as an endpoint got it, and what the endpoint made of it."""
+
+    number: int
+    """Of the event in its body."""
+    webhook_id: str
+    sequence: int
+    flagged: bool
+    """Whether it said that it may be a duplicate."""
+    altered: bool
+    """Whether its body is not what was published."""
+    at: float
+    status: int | None = None
+    """None: not answered."""
+    answered_at: float | None = None
+    hung_up: bool = False
+    """Whether who asked was gone before the answer."""
+    message_id: int = 0
+    attempt: int = 1
+    """Which try of its delivery, as far as was recorded."""
+
+    @property
+    def may_have_been_taken(self) -> bool:
+        """Whether another request for the same event is one copy more: it was not refused."""
+        return self.status is None or self.status // 100 == 2
+
+    def may_be_unsettled_at(self, fault: Fault) -> bool:
+        """Say whether its answer may not have been stored when the fault began."""
+        return self.answered_at is None or fault.begun <= self.answered_at + fault.settling
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A request for an event that an earlier request of the line may have delivered already."""
+
+    request: Exchange
+    repeated: Exchange | None
+    """The last of those earlier ones; None if the line had gone on to another event in between."""
+
+    def is_explained_by(self, fault: Fault, under_way: Sequence[Exchange]) -> bool:
+        """Say whether it came after the fault, and repeats what was under way then."""
+        return self.request.at > fault.begun and any(one is self.repeated for one in under_way)
+
+
+def extra_copies(line: Sequence[Exchange]) -> Iterator[Copy]:
+    """Yield the requests for events that an earlier request may have delivered already."""
+    taken: dict[int, Exchange] = {}
+    goes_on_with: int | None = None
+    for one in line:
+        if one.number in taken:
+            yield Copy(one, taken[one.number] if one.number == goes_on_with else None)
+        if one.may_have_been_taken:
+            taken[one.number] = one
+        goes_on_with = one.number
+
+
+def under_way(line: Sequence[Exchange], fault: Fault) -> Sequence[Exchange]:
+    """Return what may have been sent and not yet settled during the fault: one request, but for those begun in it.
+
+    A line sends one request at a time: that is the last one begun before, or, where the fault was over before it was
+    read, the first one after.
+    """
+    before, after = (bisect_right(line, moment, key=lambda one: one.at) for moment in (fault.begun, fault.ended))
+    was_last = before > 0 and line[before - 1].may_be_unsettled_at(fault)
+    was_on_its_way = after < len(line) and line[after].at <= fault.ended + TRAVEL_SECONDS
+    return line[before - was_last : after + was_on_its_way]
+
+
+def explained(line: Sequence[Exchange], faults: Collection[Fault]) -> list[list[Copy]]:
+    """Return the copies in a line that each of the faults explains."""
+    copies = [*extra_copies(line)]
+    seen = [(fault, under_way(line, fault)) for fault in faults]
+    return [[copy for copy in copies if copy.is_explained_by(fault, requests)] for fault, requests in seen]
+
+
+def max_copies_of_a_fault(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault must have cost: what several came upon, any of them may have cost."""
+    causes: defaultdict[int, list[int]] = defaultdict(list)
+    for number, copies in enumerate(explained(line, faults)):
+        for copy in copies:
+            causes[id(copy.request)].append(number)
+    return least_blame([*causes.values()])
+
+
+def unexplained(line: Sequence[Exchange], faults: Collection[Fault]) -> int:
+    """Count the copies that no fault explains."""
+    requests = {id(copy.request) for copies in explained(line, faults) for copy in copies}
+    return sum(id(copy.request) not in requests for copy in extra_copies(line))
+
+
+def overlapping(line: Sequence[Exchange]) -> int:
+    """Count the requests that came before the one before was answered, though who had sent that was still there."""
+    return sum(
+        before.answered_at is not None and not before.hung_up and after.at < before.answered_at
+        for before, after in pairwise(line)
+    )
+
+
+def first_sent(line: Sequence[Exchange]) -> list[Exchange]:
+    """Return the first request for each event."""
+    first: dict[int, Exchange] = {}
+    for one in line:
+        first.setdefault(one.number, one)
+    return [*first.values()]
+
+
+def out_of_order(line: Sequence[Exchange], events: Mapping[int, Published]) -> int:
+    """Count the inversions among the first requests, and among the accepted ones of events never set aside."""
+    aside = {one.number for one in line if one.status is not None and sets_aside(one.status)}
+    straight = first_sent([one for one in line if one.status == 200 and one.number not in aside])
+    orders = (first_sent(line), straight)
+    return sum(inverted(events[one.number] for one in order if one.number in events) for order in orders)
+
+
+def misnumbered(line: Sequence[Exchange]) -> int:
+    """Count the events that do not carry the next number, from 1 on."""
+    numbers = [0, *(one.sequence for one in first_sent(line))]
+    return sum(after != before + 1 for before, after in pairwise(numbers)) + sum(
+        count > 1 for count in Counter(numbers).values()
+    )
+
+
+def max_delay_seconds(line: Sequence[Exchange], since: float) -> float:
+    """Return the longest time between two requests, or between `since` and the first after it."""
+    moments = [since, *(one.at for one in line if one.at > since)]
+    return max((after - before for before, after in pairwise(moments)), default=0.0)

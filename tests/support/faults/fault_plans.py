@@ -1,0 +1,262 @@
+"""Faults that last some seconds, and plans that draw them from a seed."""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from broker_project.stack.supervisor import Child
+from tests.support.faults import other_work
+from tests.support.faults.breakage import (
+    LONGEST_RESTART,
+    away,
+    flush_redis,
+    frozen,
+    more_beats,
+    more_workers,
+    restarted,
+    send,
+    terminate_a_backend,
+    terminating,
+)
+from tests.support.faults.work import Scene, dice
+from tests.support.receiver import wait_until
+
+FLUSH_EVERY = 2.0
+KILL_EVERY = 5.0
+WEB_KILL_EVERY = 3.0
+END_EVERY = 0.5
+MOMENT = 0.5
+
+REDIS, POSTGRES, WEB, WORKERS, BEAT, ADMINS = "redis", "postgres", "web", "workers", "beat", "admins"
+LEASE_SECONDS = 20.0
+UNTIL_TAKEN_OVER = LEASE_SECONDS + 5.0
+"""Who is killed again and again is started after longer and longer: then others wait for the lease."""
+SHORT = 5.0
+"""Seconds in which nobody may notice that Redis is away."""
+
+BETWEEN_SECONDS = (1.0, 6.0)
+"""From one step's end to the next, at least and at most."""
+BRIEF_SECONDS = (0.5, 8.0)
+LONG_EVERY = 12
+"""So many steps are brief for one that takes as long as in the case of its own."""
+TWO_EVERY = 4
+"""So many steps break one thing for one that breaks two at once."""
+
+
+def some_worker(scene: Scene) -> Child:
+    """Return one that runs: who keeps ending is started after longer and longer."""
+    there: list[Child] = []
+    wait_until(lambda: there.extend(worker for worker in scene.broker.workers() if worker.pid) or there)  # type: ignore[func-returns-value]
+    return scene.random.choice(there)
+
+
+def flush(scene: Scene, seconds: float) -> None:
+    """Flush Redis every two seconds."""
+
+    def act() -> None:
+        with scene.fault():
+            flush_redis(scene.broker)
+
+    scene.again_and_again(seconds, FLUSH_EVERY, act)
+
+
+def kill_redis(scene: Scene, seconds: float) -> None:
+    """Kill Redis every five seconds; it is back at once, and empty."""
+
+    def act() -> None:
+        with scene.fault(), away(scene.process("redis")):
+            time.sleep(MOMENT)
+
+    scene.again_and_again(seconds, KILL_EVERY, act)
+
+
+def take_redis_away(scene: Scene, seconds: float) -> None:
+    with scene.fault(), away(scene.process("redis")):
+        time.sleep(seconds)
+
+
+def hang_redis(scene: Scene, seconds: float) -> None:
+    with scene.fault(), frozen(scene.process("redis")):
+        time.sleep(seconds)
+
+
+def kill_workers(scene: Scene, seconds: float) -> None:
+    """Kill a worker every five seconds, whichever."""
+
+    def act() -> None:
+        victim = some_worker(scene)
+        with scene.fault():
+            victim.kill()
+
+    scene.again_and_again(seconds, KILL_EVERY, act)
+
+
+def kill_celery(scene: Scene, _seconds: float) -> None:
+    """Kill every worker and beat at once."""
+    celery = [*scene.broker.workers(), scene.process("analytics"), scene.process("beat")]
+    with restarted(*celery), scene.fault():
+        for child in celery:
+            child.kill()
+
+
+def freeze_a_worker(scene: Scene, seconds: float) -> None:
+    """Let a worker stand still; what it had under way may be asked again from then on."""
+    with frozen(some_worker(scene)):
+        with scene.fault():
+            pass
+        time.sleep(seconds)
+    with scene.fault():
+        pass  # what it had begun to send or to settle
+
+
+def stop_a_worker(scene: Scene, _seconds: float) -> None:
+    """Ask a worker to stop; it is started again."""
+    worker = some_worker(scene)
+    with restarted(worker), scene.fault():
+        send(signal.SIGTERM, worker)
+
+
+def restart_postgres(scene: Scene, _seconds: float) -> None:
+    postgres = scene.process("postgres")
+    with scene.fault(), restarted(postgres):
+        send(signal.SIGQUIT, postgres)
+
+
+def take_postgres_away(scene: Scene, seconds: float) -> None:
+    with scene.fault(), away(scene.process("postgres")):
+        time.sleep(seconds)
+
+
+def end_sessions(scene: Scene, seconds: float) -> None:
+    """End a database session every half second, whichever."""
+    with terminating(scene.broker) as connection:
+
+        def act() -> None:
+            with scene.fault():
+                terminate_a_backend(connection)
+
+        scene.again_and_again(seconds, END_EVERY, act)
+
+
+def kill_web(scene: Scene, seconds: float) -> None:
+    """Kill the web process every three seconds."""
+
+    def act() -> None:
+        with scene.fault(of_web=True), away(scene.process("web")):
+            pass
+
+    scene.again_and_again(seconds, WEB_KILL_EVERY, act)
+
+
+def double_everything(scene: Scene, seconds: float) -> None:
+    """Run a second fleet of workers, and two beats more."""
+    with more_workers(scene.broker), more_beats(scene.broker, 2):
+        time.sleep(seconds)
+
+
+def break_much_at_once(scene: Scene, seconds: float) -> None:
+    """Hang Redis, and while it hangs kill a worker, restart PostgreSQL, kill the web process and then all of Celery."""
+    redis, postgres, web = (scene.process(name) for name in ("redis", "postgres", "web"))
+    with scene.fault(of_web=True), frozen(redis), ExitStack() as all_at_once:
+        some_worker(scene).kill()
+        all_at_once.enter_context(away(web))
+        all_at_once.enter_context(away(postgres))
+        time.sleep(seconds)
+    kill_celery(scene, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """One fault."""
+
+    name: str
+    happen: Callable[[Scene, float], None]
+    """Breaks it for so many seconds, and mends it."""
+    seconds: float
+    touches: frozenset[str]
+    pause: float
+    """Seconds in which a line that always has work may get no request, at most."""
+    may_repeat: bool
+    """Whether what was under way may be asked once more."""
+
+
+def _of(
+    name: str,
+    happen: Callable[[Scene, float], None],
+    *touches: str,
+    seconds: float = 10.0,
+    pause: float = LONGEST_RESTART,
+    may_repeat: bool = True,
+) -> Breakage:
+    return Breakage(name, happen, seconds, frozenset(touches), pause, may_repeat)
+
+
+BREAKAGES = (
+    _of("redis-flushed", flush, REDIS, pause=SHORT, may_repeat=False),
+    _of("redis-killed", kill_redis, REDIS, seconds=15.0, pause=SHORT, may_repeat=False),
+    _of("redis-hung", hang_redis, REDIS, seconds=25.0, pause=SHORT, may_repeat=False),
+    _of("redis-away", take_redis_away, REDIS, seconds=30.0, pause=SHORT, may_repeat=False),
+    _of("worker-killed", kill_workers, WORKERS, seconds=20.0, pause=UNTIL_TAKEN_OVER),
+    _of("celery-killed", kill_celery, WORKERS, BEAT),
+    _of(
+        "worker-frozen",
+        freeze_a_worker,
+        WORKERS,
+        seconds=1.5 * LEASE_SECONDS,
+        pause=UNTIL_TAKEN_OVER + LEASE_SECONDS,
+    ),
+    _of("worker-asked-to-stop", stop_a_worker, WORKERS, may_repeat=False),
+    _of("postgresql-restarted", restart_postgres, POSTGRES),
+    _of("postgresql-away-60s", take_postgres_away, POSTGRES, seconds=60.0, pause=60.0 + 20.0),
+    _of("postgresql-sessions-ended", end_sessions, POSTGRES, seconds=15.0),
+    _of("web-killed", kill_web, WEB, may_repeat=False),
+    _of("two-fleets-three-beats", double_everything, WORKERS, BEAT, REDIS, may_repeat=False),
+    _of("admin-edits", other_work.edit, ADMINS, may_repeat=False),
+    _of("much-at-once", break_much_at_once, REDIS, POSTGRES, WEB, WORKERS, BEAT, pause=2 * LONGEST_RESTART),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing to break, for how long, and what decides whom it hits."""
+
+    breakage: Breakage
+    seconds: float
+    seed: str
+
+    def __str__(self) -> str:
+        return f"{self.breakage.name} {self.seconds:.1f} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is broken at once, so many seconds after the step before."""
+
+    after: float
+    faults: Sequence[Fault]
+
+    def __str__(self) -> str:
+        return " with ".join(map(str, self.faults))
+
+
+def steps(seed: int) -> Iterator[Step]:
+    """Yield steps without end; each is decided by the seed and its place alone, however long those before took."""
+    return (step(f"{seed}.{place}") for place in itertools.count())
+
+
+def step(seed: str) -> Step:
+    """Return one step: one thing to break, or two that do not touch the same."""
+    random = dice(seed)
+    first = random.choice(BREAKAGES)
+    apart = [other for other in BREAKAGES if not other.touches & first.touches]
+    chosen = [first, random.choice(apart)] if apart and random.randrange(TWO_EVERY) == 0 else [first]
+    is_long = random.randrange(LONG_EVERY) == 0
+    after = random.uniform(*BETWEEN_SECONDS)
+    brief = [min(one.seconds, random.uniform(*BRIEF_SECONDS)) for one in chosen]
+    seconds = [one.seconds for one in chosen] if is_long else brief
+    return Step(
+        after, [Fault(*each, f"{seed}.{place}") for place, each in enumerate(zip(chosen, seconds, strict=True))]
+    )

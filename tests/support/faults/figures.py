@@ -1,0 +1,338 @@
+"""The figures of a case, from the logs of publishers and endpoints: lost, duplicated, reordered, altered."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import pairwise
+
+from broker_project.stack.demo.records import Published
+from tests.support.faults.exchanges import (
+    TRAVEL_SECONDS,
+    Exchange,
+    Fault,
+    extra_copies,
+    first_sent,
+    least_blame,
+    max_copies_of_a_fault,
+    max_delay_seconds,
+    misnumbered,
+    out_of_order,
+    overlapping,
+    unexplained,
+)
+
+GREATEST = ("acknowledged", "most_of_a_line", "most_of_a_fault", "pause")
+"""Those that do not add up over lines."""
+
+SENDERS = 5
+UNDER_WAY = 16
+"""Jobs that each sender has under way at most."""
+
+MUST_BE_NONE = (
+    "lost",
+    "unexpected",
+    "unflagged",
+    "not_under_way",
+    "overlapping",
+    "inverted",
+    "misnumbered",
+    "altered",
+    "misrecorded",
+    "unfinished",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The figures of one case, over all lines."""
+
+    acknowledged: int = 0
+    """Events whose publish was answered 2xx."""
+    delivered: int = 0
+    """Deliveries that were answered 2xx."""
+    lost: int = 0
+    """Deliveries of acknowledged events that were never answered 2xx."""
+    recovered: int = 0
+    """Of those delivered, the ones whose publish call was never answered 2xx."""
+    unexpected: int = 0
+    """Requests for events that nobody began to publish."""
+    duplicated: int = 0
+    """Requests that were one copy more."""
+    inverted: int = 0
+    """Events first sent, or accepted unless set aside, after one whose publish call began when theirs had ended."""
+    unflagged: int = 0
+    """Copies that did not say that they may be one, or came under another webhook id."""
+    not_under_way: int = 0
+    """Copies of requests that were not under way when something broke, or that came after something else."""
+    overlapping: int = 0
+    """Requests of a line that came while another of it was under way."""
+    misnumbered: int = 0
+    """Events whose number is not one more than that of the event first sent before it in its line."""
+    altered: int = 0
+    """Requests with another body than was published."""
+    misrecorded: int = 0
+    """Jobs, replies and calls that the broker's own books do not have as the endpoints do, once."""
+    unfinished: int = 0
+    """Deliveries that the broker itself still had to do when time was up."""
+    most_of_a_line: int = 0
+    """Of the copies, those in the line that had the most."""
+    most_of_a_fault: int = 0
+    """Of those, the ones that repeat what was under way in one line when something broke once, at most."""
+    pause: float = 0.0
+    """The longest time in seconds without any request in a line that always has work, from the fault on."""
+
+    def __add__(self, other: "Figures") -> "Figures":
+        """Return the figures of both, which judge different lines."""
+        both = {each.name: (getattr(self, each.name), getattr(other, each.name)) for each in fields(self)}
+        return Figures(**{name: max(pair) if name in GREATEST else sum(pair) for name, pair in both.items()})
+
+    def __str__(self) -> str:
+        counts = {each.name.replace("_", " "): getattr(self, each.name) for each in fields(self)}
+        return ", ".join(f"{name} {count}" for name, count in counts.items())
+
+    @property
+    def broken(self) -> dict[str, int]:
+        """Return what should be 0 and is not."""
+        return {name: getattr(self, name) for name in MUST_BE_NONE if getattr(self, name)}
+
+
+Report = Callable[[], Figures]
+"""Waits until everything is through, and returns what became of it."""
+
+
+def figures(
+    published: Collection[Published],
+    begun: Collection[int],
+    lines: Mapping[str, Sequence[Exchange]],
+    *,
+    steady: Collection[str] = (),
+    fault_at: float = 0.0,
+    faults: Collection[Fault] = (),
+    unfinished: int = 0,
+) -> Figures:
+    """Judge the lines, each with its exchanges in the order of arrival; every event was for every line.
+
+    Without `faults` nothing is said about what a copy repeats.
+    """
+    events = {event.number: event for event in published}
+    accepted = {name: {one.number for one in line if one.status == 200} for name, line in lines.items()}
+    copies = [[*extra_copies(line)] for line in lines.values()]
+    return Figures(
+        acknowledged=len(events),
+        delivered=sum(map(len, accepted.values())),
+        lost=sum(len(events.keys() - numbers) for numbers in accepted.values()),
+        recovered=sum(len(numbers - events.keys()) for numbers in accepted.values()),
+        unexpected=sum(one.number not in begun for line in lines.values() for one in line),
+        duplicated=sum(map(len, copies)),
+        inverted=sum(out_of_order(line, events) for line in lines.values()),
+        unflagged=sum(not copy.request.flagged for extra in copies for copy in extra) + renamed(lines),
+        not_under_way=sum(unexplained(line, faults) for line in lines.values()) if faults else 0,
+        overlapping=sum(overlapping(line) for line in lines.values()),
+        misnumbered=sum(misnumbered(line) for line in lines.values()),
+        altered=sum(one.altered for line in lines.values() for one in line),
+        unfinished=unfinished,
+        most_of_a_line=max(map(len, copies), default=0),
+        most_of_a_fault=max((max_copies_of_a_fault(line, faults) for line in lines.values()), default=0),
+        pause=round(max((max_delay_seconds(lines[name], fault_at) for name in steady), default=0.0), 1),
+    )
+
+
+def renamed(lines: Mapping[str, Sequence[Exchange]]) -> int:
+    """Count the events that came under more than one webhook id, or number, in a line."""
+    names: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+    for line, exchanges in lines.items():
+        for one in exchanges:
+            names[line, one.number].add((one.webhook_id, one.sequence))
+    return sum(len(each) > 1 for each in names.values())
+
+
+def figures_of_several(
+    published: Collection[Published],
+    begun: Collection[int],
+    requests: Sequence[Exchange],
+    *,
+    faults: Collection[Fault] = (),
+    unfinished: int = 0,
+) -> Figures:
+    """Judge the requests of a subscriber that gets everything in no order."""
+    acknowledged = {event.number for event in published}
+    accepted = {one.number for one in requests if one.status == 200}
+    pairs = [*extra_job_copies(requests)]
+    copies = [copy for copy, _ in pairs]
+    return Figures(
+        acknowledged=len(acknowledged),
+        delivered=len(accepted),
+        lost=len(acknowledged - accepted),
+        recovered=len(accepted - acknowledged),
+        unexpected=sum(one.number not in begun for one in requests),
+        duplicated=len(copies),
+        unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
+        not_under_way=len(unexplained_job_copies(requests, faults)),
+        altered=sum(one.altered for one in requests),
+        unfinished=unfinished,
+        most_of_a_line=len(copies),
+        most_of_a_fault=max_job_copies_of_a_fault(pairs, faults),
+    )
+
+
+def lanes(requests: Sequence[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
+    """Return what the line sent, and what its retry line did."""
+    return [one for one in requests if one.attempt == 1], [one for one in requests if one.attempt > 1]
+
+
+def have_one_under_way(requests: Sequence[Exchange]) -> bool:
+    """Say whether both lines wait for an answer."""
+    return all(lane and lane[-1].status is None for lane in lanes(requests))
+
+
+def figures_of_lanes(
+    published: Collection[Published],
+    begun: Collection[int],
+    requests: Sequence[Exchange],
+    *,
+    doomed: Collection[int] = (),
+    faults: Collection[Fault] = (),
+    unfinished: int = 0,
+) -> Figures:
+    """Judge the requests of one subscriber in the order of their arrival; those for `doomed` events are all refused."""
+    own, apart = lanes(requests)
+    events = {event.number: event for event in published}
+    accepted = {one.number for one in requests if one.status == 200}
+    pairs = [*extra_job_copies(apart)]
+    copies = [copy.request for copy in extra_copies(own)] + [copy for copy, _ in pairs]
+    return Figures(
+        acknowledged=len(events),
+        delivered=len(accepted),
+        lost=len(events.keys() - accepted - {*doomed}),
+        recovered=len(accepted - events.keys()),
+        unexpected=sum(one.number not in begun for one in requests) + len(accepted & {*doomed}),
+        duplicated=len(copies),
+        inverted=out_of_order(own, events),
+        unflagged=sum(not one.flagged for one in copies) + renamed({"": requests}),
+        not_under_way=unexplained(own, faults) + len(unexplained_job_copies(apart, faults)),
+        overlapping=overlapping(own) + overlapping(apart),
+        misnumbered=misnumbered(own),
+        altered=sum(one.altered for one in requests),
+        unfinished=unfinished,
+        most_of_a_line=max(len([*extra_copies(own)]), len(pairs)),
+        most_of_a_fault=max(max_copies_of_a_fault(own, faults), max_job_copies_of_a_fault(pairs, faults)),
+    )
+
+
+def extra_job_copies(requests: Sequence[Exchange]) -> Iterator[tuple[Exchange, Exchange]]:
+    """Yield the requests for jobs that an earlier one may have given away already, with that one."""
+    taken: dict[int, Exchange] = {}
+    for one in requests:
+        if one.number in taken:
+            yield one, taken[one.number]
+        if one.may_have_been_taken:
+            taken[one.number] = one
+
+
+def was_under_way(request: Exchange, fault: Fault) -> bool:
+    """Say whether a request may have been sent and not yet settled during the fault."""
+    return request.at <= fault.ended + TRAVEL_SECONDS and request.may_be_unsettled_at(fault)
+
+
+def unexplained_job_copies(requests: Sequence[Exchange], faults: Collection[Fault]) -> list[Exchange]:
+    """Return the copies of what was not under way when something was broken, and print them."""
+    found = [
+        (copy, repeated)
+        for copy, repeated in extra_job_copies(requests)
+        if not any(copy.at > fault.begun and was_under_way(repeated, fault) for fault in faults)
+    ]
+    for copy, repeated in found:
+        before = [fault for fault in faults if fault.begun < copy.at]
+        print(f"no fault explains {copy}, a copy of {repeated}; those before: {before[-3:]}")
+    return [copy for copy, _ in found]
+
+
+def max_job_copies_of_a_fault(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault must have cost, of what comes in no order."""
+    causes = (
+        [n for n, fault in enumerate(faults) if copy.at > fault.begun and was_under_way(repeated, fault)]
+        for copy, repeated in copies
+    )
+    return least_blame([*filter(None, causes)])
+
+
+def max_job_copies(copies: Sequence[tuple[Exchange, Exchange]], faults: Collection[Fault]) -> int:
+    """Return the most copies that one fault must have cost one sender."""
+    of_sender: defaultdict[int, list[tuple[Exchange, Exchange]]] = defaultdict(list)
+    for pair in copies:
+        of_sender[pair[0].message_id % SENDERS].append(pair)
+    return max((max_job_copies_of_a_fault(pairs, faults) for pairs in of_sender.values()), default=0)
+
+
+def figures_of_jobs(
+    acknowledged: Collection[int],
+    begun: Collection[int],
+    requests: Sequence[Exchange],
+    *,
+    winners: Mapping[int, int],
+    faults: Sequence[Fault] = (),
+    unfinished: int = 0,
+) -> Figures:
+    """Judge the requests for jobs, in the order of their arrival wherever they went.
+
+    `winners` is what the books say: how many deliveries of each job are DELIVERED.
+    """
+    copies = [*extra_job_copies(requests)]
+    accepted = {one.number for one in requests if one.status == 200}
+    names = {(one.number, one.webhook_id) for one in requests}
+    return Figures(
+        acknowledged=len(acknowledged),
+        delivered=len(accepted),
+        lost=len({*acknowledged} - accepted),
+        recovered=len(accepted - {*acknowledged}),
+        unexpected=sum(one.number not in begun for one in requests),
+        duplicated=len(copies),
+        unflagged=sum(not copy.flagged for copy, _ in copies) + len(names) - len({number for number, _ in names}),
+        not_under_way=len(unexplained_job_copies(requests, faults)) if faults else 0,
+        altered=sum(one.altered for one in requests),
+        misrecorded=sum(winners.get(number, 0) != 1 for number in {*acknowledged} | accepted | winners.keys()),
+        unfinished=unfinished,
+        most_of_a_line=max(Counter(copy.message_id % SENDERS for copy, _ in copies).values(), default=0),
+        most_of_a_fault=max_job_copies(copies, faults),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """How the second time of one line compares with the first."""
+
+    missing: int
+    """Events of the first time that did not come a second time."""
+    doubled: int
+    """Events that were made again under more than one webhook id."""
+    inverted: int
+    """Events that came the second time before one that was before them the first time."""
+    copies: int
+    """Requests that repeat one of the same webhook id which may have been taken."""
+    unflagged: int
+    """Of those, the ones that do not say so."""
+
+
+def compared(first: Sequence[Exchange], second: Sequence[Exchange]) -> Again:
+    """Judge the requests of a replay by those that it repeats."""
+    before = {one.number: place for place, one in enumerate(first_sent(first))}
+    ids: Mapping[int, set[str]] = {number: set() for number in before}
+    for one in second:
+        ids[one.number].add(one.webhook_id)
+    places = [before[one.number] for one in first_sent(second)]
+    copies = [copy.request for copy in extra_copies(second)]
+    return Again(
+        missing=sum(not found for found in ids.values()),
+        doubled=sum(len(found) > 1 for found in ids.values()),
+        inverted=sum(after < earlier for earlier, after in pairwise(places)),
+        copies=len(copies),
+        unflagged=sum(not one.flagged for one in copies),
+    )
+
+
+def total(lines: Sequence[Again]) -> dict[str, int]:
+    """Return what has to be none, over all lines, where it is not."""
+    found: Counter[str] = Counter()
+    for line in lines:
+        found.update(missing=line.missing, doubled=line.doubled, inverted=line.inverted, unflagged=line.unflagged)
+    return {name: count for name, count in found.items() if count}

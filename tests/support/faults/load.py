@@ -1,0 +1,322 @@
+"""Publishers and endpoints around a broker, for TOPIC and volatile messages."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import requests
+
+from broker_project.stack.demo.records import Published
+from broker_project.stack.supervisor import Child
+from tests.support.faults.endpoints import Endpoint, body_of
+from tests.support.faults.exchanges import Fault
+from tests.support.faults.figures import Figures, figures
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import Receiver, wait_until
+
+PUBLISH_EVERY_SECONDS = 0.05
+LONGEST_CALL = 60.0
+"""Until a call is taken, repeated for as long as that may be."""
+REPEAT_AFTER = 0.1
+"""What was not answered 2xx is published again, under the same idempotency key."""
+
+BATCH = 5
+LARGE_BATCH = 100
+WARM = 50
+"""Events acknowledged before a fault: every line is at work."""
+
+AFTERWARDS = 50
+"""Events acknowledged after a fault."""
+THROUGH_SECONDS = 60.0
+
+VOLATILE_PUBLISH_EVERY_SECONDS = 0.005
+CUT_OFF = 0
+"""What stands for no answer at all."""
+
+
+STORED = """
+    SELECT count(*)::int FROM delivery_message message JOIN subscriptions_eventtype event_type
+        ON event_type.id = message.event_type_id WHERE event_type.name = %(event_type)s
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One publish call, on the monotonic clock."""
+
+    begun: float
+    ended: float
+    status: int | None
+    """None: no answer."""
+
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.begun
+
+
+class Publisher(threading.Thread):
+    """Publishes until told that it is enough, one call after the other, each repeated until it is answered 2xx."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        event_types: Sequence[str],
+        numbers: Iterator[int],
+        size: int,
+        *,
+        every: float = PUBLISH_EVERY_SECONDS,
+        terms: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name=f"publisher of {size}", daemon=True)
+        self.published: list[Published] = []
+        self.begun: list[int] = []
+        self.calls: list[Call] = []
+        self.enough = threading.Event()
+        self._is_over = threading.Event()
+        self._address = f"{broker.web}/api/v1/events"
+        self._session = broker.publisher()
+        self._event_types = itertools.cycle(event_types)
+        self._numbers = numbers
+        self._size = size
+        self._every = every
+        self._terms = terms or {}
+        """Headers of each call that publishes one event."""
+
+    @property
+    def repeated(self) -> int:
+        return sum(call.status is None or call.status // 100 != 2 for call in self.calls)
+
+    def run(self) -> None:
+        while not self.enough.wait(self._every):
+            self.publish()
+
+    def publish(self) -> None:
+        """Make one call."""
+        items = [(number, next(self._event_types)) for number in itertools.islice(self._numbers, self._size)]
+        self.begun += [number for number, _ in items]
+        started = time.monotonic()
+        call = self._one if self._size == 1 else self._batch
+        while not call(items):
+            if self._is_over.wait(REPEAT_AFTER):
+                return
+        ended = time.monotonic()
+        self.published += [
+            Published(number, event_type, "", "", started, ended, position, 0)
+            for position, (number, event_type) in enumerate(items)
+        ]
+
+    def give_up(self) -> None:
+        """Publish nothing more, nor repeat what was not taken: the broker may be gone for good."""
+        self.enough.set()
+        self._is_over.set()
+
+    def _one(self, items: list[tuple[int, str]]) -> bool:
+        ((number, event_type),) = items
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"event-{number}", **self._terms}
+        return self._is_taken(f"{self._address}/{event_type}", body_of(number), headers)
+
+    def _batch(self, items: list[tuple[int, str]]) -> bool:
+        texts = [
+            f'{{"event": "{event_type}", "idempotency_key": "event-{number}", "body": {body_of(number).decode()}}}'
+            for number, event_type in items
+        ]
+        return self._is_taken(self._address, f'{{"events": [{", ".join(texts)}]}}'.encode(), {})
+
+    def _is_taken(self, address: str, body: bytes, headers: dict[str, str]) -> bool:
+        begun = time.monotonic()
+        try:
+            answered = self._session.post(address, body, headers=headers, timeout=TIMEOUT)
+        except requests.RequestException:
+            self.calls.append(Call(begun, time.monotonic(), None))
+            return False
+        self.calls.append(Call(begun, time.monotonic(), answered.status_code))
+        assert answered.ok or answered.status_code in {409, 503}, answered.text
+        return answered.ok
+
+
+def stop_all(publishers: Sequence[Publisher]) -> None:
+    """Let each end the call that it has begun."""
+    for publisher in publishers:
+        publisher.enough.set()
+    for publisher in filter(Publisher.is_alive, publishers):
+        publisher.join(LONGEST_CALL)
+
+
+def give_up_all(publishers: Iterable[Publisher]) -> None:
+    """Let none of them do anything more."""
+    for publisher in publishers:
+        publisher.give_up()
+
+
+def published_by(publishers: Iterable[Publisher]) -> list[Published]:
+    """Return every event whose publish was answered 2xx."""
+    return [event for publisher in publishers for event in publisher.published]
+
+
+def begun_by(publishers: Iterable[Publisher]) -> set[int]:
+    """Return the number of every event that somebody began to publish."""
+    return {number for publisher in publishers for number in publisher.begun}
+
+
+@dataclass(slots=True)
+class Load:
+    """Publishers at work, the endpoints of as many subscribers that get everything, and when a fault happened."""
+
+    broker: Broker
+    receiver: Receiver
+    event_types: tuple[str, str]
+    endpoints: dict[Subscribed, Endpoint] = field(default_factory=dict)
+    publishers: list[Publisher] = field(default_factory=list)
+    fault_at: float = 0.0
+    faults: list[Fault] = field(default_factory=list)
+    unfinished: int = 0
+    """Deliveries that the broker still had to do when time was up."""
+    _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def subscribe(self, name: str, fails: Callable[[int], bool] = lambda _: False) -> Endpoint:
+        """Add a subscriber with a subscription to each of the two event types, and its endpoint."""
+        subscribed = self.broker.subscribe(self.receiver.url(f"/{name}"), *self.event_types)
+        self.endpoints[subscribed] = Endpoint(name, self.receiver, fails=fails)
+        return self.endpoints[subscribed]
+
+    def publisher(self, size: int, every: float = PUBLISH_EVERY_SECONDS) -> Publisher:
+        """Add a publisher that does nothing yet."""
+        self.publishers.append(Publisher(self.broker, self.event_types, self._numbers, size, every=every))
+        return self.publishers[-1]
+
+    def start(self) -> None:
+        """Let one publisher publish singly and one in batches; return when every line is at work."""
+        for size in (1, BATCH):
+            self.publisher(size).start()
+        self.wait_for(WARM)
+
+    def publish(self, count: int) -> None:
+        """Publish so many events at once, in large batches."""
+        publisher = self.publisher(LARGE_BATCH)
+        for _ in range(count // LARGE_BATCH):
+            publisher.publish()
+
+    def acknowledged(self) -> int:
+        return sum(len(publisher.published) for publisher in self.publishers)
+
+    def wait_for(self, more: int) -> None:
+        """Wait until so many more events have been acknowledged."""
+        wanted = self.acknowledged() + more
+        wait_until(lambda: self.acknowledged() >= wanted, THROUGH_SECONDS, saying=self.acknowledged)
+
+    def wait_until_all_are_under_way(self) -> None:
+        """Let every endpoint keep a request waiting."""
+        endpoints = self.endpoints.values()
+        for endpoint in endpoints:
+            endpoint.is_stuck = True
+        wait_until(lambda: all(endpoint.has_one_under_way() for endpoint in endpoints), THROUGH_SECONDS)
+
+    def note_fault(self) -> None:
+        """Measure pauses from now on."""
+        self.fault_at = time.monotonic()
+
+    @contextmanager
+    def fault(self) -> Iterator[None]:
+        """Break something inside: copies may only repeat what was under way then; pauses count from the first on."""
+        begun = time.monotonic()
+        self.fault_at = self.fault_at or begun
+        try:
+            yield
+        finally:
+            self.faults.append(Fault(begun, time.monotonic()))
+
+    def calls(self) -> list[Call]:
+        """Return every publish call that lay within the last fault, singly and in batches."""
+        calls = [call for publisher in self.publishers for call in publisher.calls]
+        return [call for call in calls if self.faults[-1].begun <= call.begun and call.ended <= self.faults[-1].ended]
+
+    def pending(self) -> int:
+        """Return how many deliveries of acknowledged events have not been accepted."""
+        return sum(self.acknowledged() - len(endpoint.accepted()) for endpoint in self.endpoints.values())
+
+    def go_on(self) -> None:
+        """Let every endpoint answer."""
+        for endpoint in self.endpoints.values():
+            endpoint.is_stuck = False
+
+    def stop(self) -> None:
+        """Stop publishing and wait until everything is through, or has had time enough."""
+        stop_all(self.publishers)
+        until = time.monotonic() + THROUGH_SECONDS
+        while not self.is_through() and time.monotonic() < until:
+            time.sleep(0.05)
+        self.unfinished = self.broker.unfinished(self.endpoints.keys())
+
+    def first_driver(self) -> Child:
+        """Return the worker that drives the first subscriber's line, once there is one."""
+        return self.broker.wait_for_driver_of(next(iter(self.endpoints)))
+
+    def figures(self) -> Figures:
+        """Return what became of it all."""
+        return figures(
+            published_by(self.publishers),
+            begun_by(self.publishers),
+            {endpoint.name: endpoint.exchanges for endpoint in self.endpoints.values()},
+            steady=[one.name for one in self.endpoints.values() if self.fault_at and one.name.startswith("steady")],
+            fault_at=self.fault_at,
+            faults=self.faults,
+            unfinished=self.unfinished,
+        )
+
+    def is_through(self) -> bool:
+        """Say whether all that was acknowledged has been taken, and nothing is on its way."""
+        wanted = {event.number for event in published_by(self.publishers)}
+        accepted = all(wanted <= endpoint.accepted() for endpoint in self.endpoints.values())
+        return accepted and self.broker.has_finished(self.endpoints.keys())
+
+
+@contextmanager
+def loaded(broker: Broker, receiver: Receiver) -> Iterator[Load]:
+    """Give a load around the broker; leave no work for the next test."""
+    load = Load(broker, receiver, (broker.event_type(), broker.event_type()))
+    try:
+        yield load
+    finally:
+        give_up_all(load.publishers)
+        broker.inactivate_all()
+
+
+COUNTS = """
+    SELECT subscription_id, sum(accepted)::int, sum(delivered)::int,
+           sum(filtered + refused + no_answer + not_allowed + skipped + expired + dropped + lost)::int
+    FROM delivery_volatilecount count JOIN subscriptions_eventtype event_type ON event_type.id = count.event_type_id
+    WHERE event_type.name = %(event_type)s GROUP BY subscription_id
+"""
+
+
+class Publishing(threading.Thread):
+    """Publishes one numbered volatile message after the other."""
+
+    def __init__(self, broker: Broker, event_type: str, *, every: float = VOLATILE_PUBLISH_EVERY_SECONDS) -> None:
+        super().__init__(daemon=True)
+        self._address = f"{broker.web}/api/v1/events/{event_type}"
+        self._session = broker.publisher()
+        self._session.headers["Broker-Durability"] = "volatile"
+        self._every = every
+        self.answers: list[int] = []
+        """The status that each number was answered with."""
+        self.enough = threading.Event()
+
+    def run(self) -> None:
+        for number in itertools.count():
+            if self.enough.wait(self._every):
+                return
+            self.answers.append(self._status_of(number))
+
+    def _status_of(self, number: int) -> int:
+        try:
+            return self._session.post(self._address, json={"number": number}, timeout=TIMEOUT).status_code
+        except requests.RequestException:
+            return CUT_OFF
+
+    def stop(self) -> None:
+        self.enough.set()
+        self.join(TIMEOUT)

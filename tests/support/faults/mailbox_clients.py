@@ -1,0 +1,196 @@
+"""Clients of a mailbox, well-behaved or not, in this process or in one of their own."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from broker_client import Mailbox, Message, Refused, Result
+from broker_project.stack.folders import ROOT
+from broker_project.stack.services import python
+from tests.support.faults.endpoints import body_of, number_in
+from tests.support.faults.mailbox_figures import Asked, Handed, Record, Said
+from tests.support.receiver import PATIENCE, wait_until
+
+AGAIN_SECONDS = 0.1
+"""After which a call is repeated that was not answered, or with an error that passes."""
+
+MANY = 20
+WORK_SECONDS = 0.5
+LATE = 1.3
+"""Times the time-out."""
+
+
+class Client(threading.Thread):
+    """Fetches until told that it is enough, and treats what it has got in its manner."""
+
+    def __init__(
+        self,
+        name: str,
+        mailbox: Mailbox,
+        manner: "Manner",
+        write: Callable[[Record], object],
+        ack_seconds: int,
+        *,
+        most: int = 10,
+        wait: float = 1.0,
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.enough = threading.Event()
+        self.refused: list[int] = []
+        self.ack_seconds = ack_seconds
+        self._mailbox = mailbox
+        self._manner = manner
+        self._write = write
+        self._most = most
+        self._wait = wait
+
+    def run(self) -> None:
+        while not self.enough.is_set():
+            try:
+                messages = self.fetch()
+            except (requests.RequestException, Refused) as problem:
+                self._note(problem)
+                self.enough.wait(AGAIN_SECONDS)
+            else:
+                self._manner(self, [message.receipt for message in messages])
+
+    def fetch(self) -> Sequence[Message]:
+        """Fetch once."""
+        messages = self._mailbox.next(most=self._most, wait=self._wait).messages
+        for message in messages:
+            self._write(self._handed(message))
+        return messages
+
+    def receipts(self) -> list[str]:
+        """Fetch once; return what was got by its receipts."""
+        return [message.receipt for message in self.fetch()]
+
+    def some_receipts(self) -> list[str]:
+        """Fetch until there is something."""
+        found: list[str] = []
+        wait_until(lambda: found.extend(self.receipts()) or found, PATIENCE)  # type: ignore[func-returns-value]
+        return found
+
+    def say(self, word: str, receipts: Sequence[str]) -> list[Result]:
+        """Say something of receipts, again and again until there is an answer."""
+        for receipt in receipts:
+            self._write(Asked(receipt, word, time.time()))
+        while receipts:
+            asked_at = time.time()
+            try:
+                results: list[Result] = getattr(self._mailbox, word)(receipts)
+            except (requests.RequestException, Refused) as problem:
+                self._note(problem)
+                time.sleep(AGAIN_SECONDS)
+                continue
+            for result in results:
+                self._write(said(word, result, asked_at))
+            return results
+        return []
+
+    def _note(self, problem: requests.RequestException | Refused) -> None:
+        if isinstance(problem, Refused):
+            self.refused.append(problem.status)
+            if not problem.passes:
+                raise problem
+
+    def _handed(self, message: Message) -> Handed:
+        until = message.in_flight_until.timestamp()
+        number = number_in(message.body)
+        return Handed(
+            receipt=message.receipt,
+            client=self.name,
+            number=number,
+            webhook_id=message.id,
+            redeliveries=message.redeliveries,
+            flagged=message.possible_duplicate,
+            altered=message.body != body_of(number),
+            begun=until - self.ack_seconds,
+            until=until,
+        )
+
+
+Manner = Callable[[Client, Sequence[str]], object]
+"""What a client does with the receipts of one fetch."""
+
+
+def said(word: str, result: Result, asked_at: float) -> Said:
+    until = result.in_flight_until.timestamp() if result.in_flight_until else 0.0
+    return Said(result.receipt, word, result.status, result.code, asked_at, time.time(), until)
+
+
+def acknowledge(client: Client, receipts: Sequence[str]) -> None:
+    """Do as one should."""
+    client.say("ack", receipts)
+
+
+def unhurriedly(client: Client, receipts: Sequence[str]) -> None:
+    """Do as one should, but have them in hand for a while."""
+    client.enough.wait(WORK_SECONDS if receipts else 0)
+    client.say("ack", receipts)
+
+
+def never(client: Client, receipts: Sequence[str]) -> None:
+    """Keep them until the time is over, and longer."""
+    if receipts:
+        client.enough.wait(client.ack_seconds * LATE)
+
+
+def late(client: Client, receipts: Sequence[str]) -> None:
+    """Acknowledge when the time is over."""
+    never(client, receipts)
+    client.say("ack", receipts)
+
+
+def give_back_some(client: Client, receipts: Sequence[str]) -> None:
+    """Extend them all, return every other one, acknowledge the rest."""
+    client.say("extend", receipts)
+    client.say("nack", receipts[1::2])
+    client.say("ack", receipts[::2])
+
+
+def many_times(client: Client, receipts: Sequence[str]) -> None:
+    """Acknowledge each many times at once."""
+    threads = [threading.Thread(target=client.say, args=["ack", receipts]) for _ in range(MANY if receipts else 0)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def started(web: str, subscriber: str, token: str, name: str, path: Path, ack_seconds: int) -> subprocess.Popen[bytes]:
+    """Let it fetch from now on."""
+    arguments = (web, subscriber, token, name, str(path), str(ack_seconds))
+    return subprocess.Popen(python(__name__, *arguments), cwd=ROOT)
+
+
+def read(path: Path) -> list[Record]:
+    """Return what a client in a process of its own wrote down, but for a last unfinished line."""
+    complete, _, _ = path.read_text().rpartition("\n")
+    return [_record(json.loads(line)) for line in complete.splitlines()]
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    kind = Handed if "number" in fields else Said if "status" in fields else Asked
+    return kind(**fields)
+
+
+def main(web: str, subscriber: str, token: str, name: str, path: str, ack_seconds: str) -> None:
+    with Path(path).open("a", buffering=1) as log:
+
+        def write(record: Record) -> None:
+            log.write(json.dumps(asdict(record)) + "\n")
+
+        Client(name, Mailbox(web, subscriber, token), unhurriedly, write, int(ack_seconds)).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

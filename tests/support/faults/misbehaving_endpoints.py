@@ -1,0 +1,113 @@
+"""Endpoints that hang, drip, reset or answer nonsense for as long as a test wants."""
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from tests.support.faults.endpoints import Endpoint, exchange_of
+from tests.support.faults.exchanges import Exchange
+from tests.support.faults.load import Load
+from tests.support.receiver import Behaviour, Receiver, answer, close, dripping, endless, hang, raw, reset
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+MANY_HEADERS = HEAD + b"".join(b"X-%d: a\r\n" % number for number in range(1_000))
+BOMB = gzip.compress(bytes(2**24)) * 256
+"""4 MiB that inflate to 4 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trick:
+    """What an endpoint does instead of answering."""
+
+    behaviour: Behaviour
+    status: int | None = None
+    """What that is as an answer; None: it is none."""
+
+
+def every_event(_number: int) -> bool:
+    return True
+
+
+class Misbehaving(Endpoint):
+    """Answers 200, but for the time between `misbehave` and `heal`."""
+
+    def __init__(self, name: str, receiver: Receiver) -> None:
+        super().__init__(name, receiver)
+        self.tricked: list[Exchange] = []
+        """The requests that got no proper answer."""
+        self._trick: Trick | None = None
+        self._is_for: Callable[[int], bool] = every_event
+        self._healed = asyncio.Event()
+
+    def misbehave(self, trick: Trick, *, on: Callable[[int], bool] = every_event) -> None:
+        """Do this from now on with requests for the events that `on` names."""
+        self._trick, self._is_for = trick, on
+
+    def heal(self) -> None:
+        """Drop what is under way, as a restart would, and answer from now on."""
+        self._trick = None
+        self._receiver.soon(self._healed.set)
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        exchange, trick = exchange_of(self._receiver.log[-1]), self._trick
+        if not trick or not self._is_for(exchange.number):
+            return await super().__call__(reader, writer)
+        exchange.status = trick.status
+        self.exchanges.append(exchange)
+        self.tricked.append(exchange)
+        return await self._until_healed(trick.behaviour(reader, writer))
+
+    async def _until_healed(self, trick: Awaitable[bool]) -> bool:
+        doing, healed = asyncio.ensure_future(trick), asyncio.ensure_future(self._healed.wait())
+        try:
+            await asyncio.wait({doing, healed}, return_when=asyncio.FIRST_COMPLETED)
+            return doing.done() and doing.result()
+        finally:
+            doing.cancel()
+            healed.cancel()
+
+
+def misbehaving(load: Load, name: str, receiver: Receiver | None = None) -> Misbehaving:
+    """Add a subscriber to the load whose endpoint can misbehave, on a receiver of its own if need be."""
+    receiver = receiver or load.receiver
+    endpoint = Misbehaving(name, receiver)
+    load.endpoints[load.broker.subscribe(receiver.url(f"/{name}"), *load.event_types)] = endpoint
+    return endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to misbehave, how often it is met, and whether only the deadline ends it."""
+
+    trick: Trick
+    requests: int
+    lasts: bool = False
+
+
+SINGLE = {
+    "hangs": Kind(Trick(hang), 2, lasts=True),
+    "drips": Kind(Trick(dripping(1.0)), 2, lasts=True),
+    "closes": Kind(Trick(close), 3),
+    "resets-after-processing": Kind(Trick(reset), 3),
+    "sends-without-end": Kind(Trick(endless, 200), 30),
+    "sends-a-compressed-bomb": Kind(Trick(raw(HEAD + b"Content-Encoding: gzip\r\n\r\n" + BOMB), 200), 30),
+}
+"""One at a time, beside others that answer."""
+
+GARBAGE = {
+    "zero-bytes": Trick(raw(b"\x00" * 100)),
+    "zero-bytes-in-the-body": Trick(answer(200, b"a\x00b" * 100), 200),
+    "zero-bytes-in-a-header": Trick(raw(HEAD + b"X: a\x00b\r\nContent-Length: 0\r\n\r\n")),
+    "no-text-in-the-body": Trick(answer(200, b"\xff\xfe\x00\xc3\x28"), 200),
+    "no-text-in-a-header": Trick(raw(HEAD + b"X: \xff\xfe\xc3\x28\r\nContent-Length: 0\r\n\r\n"), 200),
+    "status-0": Trick(raw(b"HTTP/1.1 000 -\r\nContent-Length: 0\r\n\r\n")),
+    "status-999": Trick(answer(999), 999),
+    "status-1000": Trick(raw(b"HTTP/1.1 1000 -\r\nContent-Length: 0\r\n\r\n")),
+    "status-2000": Trick(raw(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n")),
+    "a-reason-of-100-KB": Trick(raw(b"HTTP/1.1 200 " + b"x" * 100_000 + b"\r\nContent-Length: 0\r\n\r\n")),
+    "a-thousand-headers": Trick(raw(MANY_HEADERS + b"Content-Length: 0\r\n\r\n", keep=True), 200),
+    "half-a-chunk": Trick(raw(HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\nhalf")),
+    "http-0.9": Trick(raw(b"<html>It works!</html>")),
+}
+"""All at the same time."""

@@ -1,0 +1,298 @@
+"""Other kinds of work: mailboxes, queues, SYNC calls, callbacks, and edits by admins."""
+
+import itertools
+import queue
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import requests
+
+from tests.support.faults.calls import OPEN, REPLIES, Calling, post
+from tests.support.faults.endpoints import Endpoint, body_of, exchange_of
+from tests.support.faults.exchanges import Exchange, Fault
+from tests.support.faults.figures import UNDER_WAY, Figures, figures_of_jobs
+from tests.support.faults.load import REPEAT_AFTER, Load, Publisher, begun_by, published_by, stop_all
+from tests.support.faults.mailbox_clients import Client, acknowledge, give_back_some, never
+from tests.support.faults.mailbox_load import Box
+from tests.support.faults.queue_load import Jobs
+from tests.support.faults.work import EVERY, Scene, Work
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import Received, Receiver
+
+POSTING = 2
+"""Threads that post replies."""
+ENOUGH = ("", 0)
+SERVER_ERRORS = 500
+"""From here on an answer says to try again."""
+
+EDIT_EVERY = 0.5
+MANY = 5_000
+"""More a second than anybody publishes here."""
+
+
+@dataclass(slots=True)
+class Mailboxes(Work):
+    """Messages that are fetched; what was not acknowledged in time comes again, however often."""
+
+    kind: ClassVar[str] = "mailbox"
+    most_copies: ClassVar[int | None] = None
+    box: Box
+    sloth: Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sloth = self.box.client(never, most=2)
+
+    def start(self) -> None:
+        self.sloth.start()
+        self.box.read_by(acknowledge, acknowledge, give_back_some)
+        for publisher in self.box.publishers:
+            publisher.start()
+
+    def done(self) -> int:
+        return self.box.answers()
+
+    def stop(self) -> None:
+        self.box.stop_publishing(self.sloth)
+
+    def is_through(self) -> bool:
+        return not self.box.open()
+
+    def figures(self) -> Figures:
+        self.box.read_books()
+        return self.box.figures()
+
+
+@dataclass(slots=True)
+class Queue(Work):
+    """Jobs, each for one of the endpoints."""
+
+    kind: ClassVar[str] = "queue"
+    most_copies: ClassVar[int | None] = UNDER_WAY
+    jobs: Jobs
+
+    def start(self) -> None:
+        for publisher in self.jobs.publishers:
+            publisher.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return self.jobs.endpoints
+
+    def done(self) -> int:
+        return sum(len(endpoint.exchanges) for endpoint in self.jobs.endpoints)
+
+    def stop(self) -> None:
+        stop_all(self.jobs.publishers)
+
+    def is_through(self) -> bool:
+        return not self.jobs.open()
+
+    def figures(self) -> Figures:
+        self.jobs.read_books()
+        return self.jobs.figures()
+
+
+@dataclass(slots=True)
+class Calls(Work):
+    """Callers side by side."""
+
+    kind: ClassVar[str] = "sync"
+    most_copies: ClassVar[int | None] = 0
+    calling: Calling
+
+    def start(self) -> None:
+        self.calling.start()
+
+    def done(self) -> int:
+        return len(self.calling.answered())
+
+    def stop(self) -> None:
+        self.calling.stop()
+
+    def is_through(self) -> bool:
+        return True
+
+    def figures(self) -> Figures:
+        return self.calling.figures()
+
+    def measured(self) -> dict[str, float]:
+        unaccounted = self.calling.unaccounted().items()
+        wrongly: dict[str, float] = {f"answered_{status or 'nothing'}": count for status, count in unaccounted}
+        return wrongly | {"refused": self.calling.refused()}
+
+
+class Replier(Endpoint):
+    """A worker that puts down where it is to reply to what, whenever it is asked to do a job."""
+
+    def __init__(self, name: str, receiver: Receiver) -> None:
+        super().__init__(name, receiver)
+        self.wanted: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+
+    def _noted(self, request: Received) -> Exchange:
+        exchange = exchange_of(request)
+        self.wanted.put((request.headers["callbackurl"], exchange.number))
+        return exchange
+
+
+@dataclass(slots=True)
+class Replies(Work):
+    """Jobs whose replies are posted again until they are taken; judged by what arrives at the original address."""
+
+    kind: ClassVar[str] = "callbacks"
+    broker: Broker
+    event_type: str
+    worker: Replier
+    original: Endpoint
+    publisher: Publisher
+    faults: list[Fault]
+    taken: set[int] = field(default_factory=set)
+    """Jobs whose reply was answered 2xx."""
+    asked: set[int] = field(default_factory=set)
+    """Jobs to which a reply was posted, taken or not."""
+    refused: list[int] = field(default_factory=list)
+    """Statuses with which one was refused for good."""
+    threads: list[threading.Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.threads += [threading.Thread(target=self._reply, daemon=True) for _ in range(POSTING)]
+        for thread in (self.publisher, *self.threads):
+            thread.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.worker, self.original]
+
+    def done(self) -> int:
+        return len(self.original.exchanges)
+
+    def stop(self) -> None:
+        stop_all([self.publisher])
+
+    def end(self) -> None:
+        """Post nothing any more."""
+        self.publisher.give_up()
+        for _ in self.threads:
+            self.worker.wanted.put(ENOUGH)
+
+    def is_through(self) -> bool:
+        published = {event.number for event in self.publisher.published}
+        return published <= self.taken <= self.original.accepted() and not self._open()
+
+    def figures(self) -> Figures:
+        return figures_of_jobs(
+            sorted(self.taken | {event.number for event in self.publisher.published}),
+            begun_by([self.publisher]) & self.asked,
+            self.original.exchanges,
+            winners=dict(self.broker.ask(REPLIES, event_type=self.event_type)),
+            faults=self.faults,
+            unfinished=self._open(),
+        )
+
+    def measured(self) -> dict[str, float]:
+        return {"replies_refused": len(self.refused)}
+
+    def _reply(self) -> None:
+        """Post one reply after the other, each until it is taken or refused for good."""
+        while (wanted := self.worker.wanted.get()) != ENOUGH:
+            address, number = wanted
+            self.asked.add(number)
+            while not self._is_over(address, number):
+                time.sleep(REPEAT_AFTER)
+
+    def _is_over(self, address: str, number: int) -> bool:
+        try:
+            answer = post(address, body_of(number))
+        except requests.RequestException:
+            return False
+        if answer.ok:
+            self.taken.add(number)
+        elif answer.status_code < SERVER_ERRORS:
+            self.refused.append(answer.status_code)
+        return answer.status_code < SERVER_ERRORS
+
+    def _open(self) -> int:
+        ((count,),) = self.broker.ask(OPEN, event_type=self.event_type)
+        return int(count)
+
+
+@contextmanager
+def replies_to(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[Replies]:
+    """Give a QUEUE with a worker that replies; let nobody post any more afterwards."""
+    event_type = broker.event_type("Test.Job", "QUEUE")
+    worker, original = Replier("replier", receiver), Endpoint("original", receiver)
+    broker.subscribe(receiver.url("/replier"), event_type)
+    terms = {"CallbackURL": receiver.url("/original")}
+    publisher = Publisher(broker, [event_type], itertools.count(1), 1, every=EVERY, terms=terms)
+    replies = Replies(broker, event_type, worker, original, publisher, faults)
+    try:
+        yield replies
+    finally:
+        replies.end()
+
+
+@dataclass(slots=True)
+class Beside(Work):
+    """One subscriber with one endpoint; whoever made the load begins and ends it."""
+
+    load: Load
+    subscribed: Subscribed
+    endpoint: Endpoint
+
+    def start(self) -> None:
+        """Nothing is published for it alone."""
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.endpoint]
+
+    def done(self) -> int:
+        return len(self.endpoint.exchanges)
+
+    def stop(self) -> None:
+        """Nothing is published for it alone."""
+
+    def is_through(self) -> bool:
+        wanted = {event.number for event in published_by(self.load.publishers)}
+        return wanted <= self.ended() and self.load.broker.has_finished([self.subscribed])
+
+    @abstractmethod
+    def ended(self) -> set[int]:
+        """Return the events that need nothing more, as the endpoint knows them."""
+
+    def unfinished(self) -> int:
+        return self.load.broker.unfinished([self.subscribed])
+
+
+def edit(scene: Scene, seconds: float) -> None:
+    """Change one thing or another of some subscriber twice a second."""
+    scene.again_and_again(seconds, EDIT_EVERY, lambda: edit_something(scene))
+
+
+def edit_something(scene: Scene) -> None:
+    """Change headers, rate, signing secret, page size or description; something else may be broken meanwhile."""
+    subscribed = scene.random.choice([*scene.load.endpoints])
+    event_type = scene.random.choice(scene.load.event_types)
+    number = scene.random.randrange(1, MANY)
+    subscriber = f"subscribers/{subscribed.name}"
+    try:
+        (found,) = scene.broker.get("subscriptions", subscriber=subscribed.name, event_type=event_type)["items"]
+        subscription = f"subscriptions/{found['id']}"
+        edits: list[tuple[str, str, dict[str, Any]]] = [
+            ("PATCH", subscription, {"headers": {"X-Edition": str(number)}}),
+            ("PATCH", subscription, {"rate_limit": MANY + number}),
+            ("POST", f"{subscription}/rotate-secret", {"overlap_seconds": 1}),  # more than a few may not sign
+            ("PATCH", subscriber, {"max_queued_to_send": number}),
+            ("PATCH", subscriber, {"description": f"Edition {number}."}),
+        ]
+        _send(scene, *scene.random.choice(edits))
+    except requests.RequestException:
+        return
+
+
+def _send(scene: Scene, method: str, path: str, fields: dict[str, Any]) -> None:
+    headers = {"Authorization": f"Bearer {scene.broker.management.token}", "If-Match": "*"}
+    address = f"{scene.broker.web}/api/v1/{path}"
+    answer = requests.request(method, address, json=fields or None, headers=headers, timeout=TIMEOUT)
+    assert answer.ok or answer.status_code == requests.codes.service_unavailable, answer.text

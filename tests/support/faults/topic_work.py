@@ -1,0 +1,343 @@
+"""Kinds of TOPIC work: strict order, several at a time, retries, scripts, dead letters, replays."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import psycopg
+import requests
+
+from tests.support.faults.audit import by_status, set_aside
+from tests.support.faults.endpoints import APART, Endpoint, Refusing, exchange_of, is_doomed, times_refused
+from tests.support.faults.exchanges import Exchange, Fault, out_of_order
+from tests.support.faults.figures import Figures, figures_of_lanes, figures_of_several
+from tests.support.faults.figures import figures as figures_of
+from tests.support.faults.load import Load, Publisher, Publishing, begun_by, published_by, stop_all
+from tests.support.faults.other_work import Beside
+from tests.support.faults.work import BATCH, EVERY, Round, Work
+from tests.support.real_broker import TIMEOUT, Broker, Subscribed
+from tests.support.receiver import Received, Receiver, answer
+
+AT_A_TIME = 8
+RETRIES = 6
+"""More than in the case with kills alone: a try that was cut off counts as one."""
+
+SCRIPT = "$outmessage = {number: $inmessage.number, length: $inmessage.size.length, dice: [Math.random(), Date.now()]}"
+"""What a repeated request has to say again, too (behaviour 8.3)."""
+
+PATH = "/letters"
+
+ROUND = 40
+"""Events in each."""
+PACE = 10
+"""New deliveries a second."""
+LOOK_EVERY = 0.3
+REPLAYS = "SELECT state FROM delivery_replay WHERE subscription_id = %(subscription)s ORDER BY id"
+
+
+@dataclass(slots=True)
+class Strict(Work):
+    """The lines of TOPIC events, and the publishers of what all lines get."""
+
+    kind: ClassVar[str] = "topic"
+    load: Load
+
+    def __post_init__(self) -> None:
+        for name in ("steady-1", "steady-2"):
+            self.load.subscribe(name)
+        self.load.subscribe("failing", fails=lambda number: number % 20 == 0)
+
+    def start(self) -> None:
+        for size in (1, BATCH):
+            self.load.publisher(size, EVERY).start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return self.load.endpoints.values()
+
+    def done(self) -> int:
+        return min(len(endpoint.exchanges) for endpoint in self.load.endpoints.values())
+
+    def stop(self) -> None:
+        stop_all(self.load.publishers)
+
+    def is_through(self) -> bool:
+        return self.load.is_through()
+
+    def figures(self) -> Figures:
+        self.load.unfinished = self.load.broker.unfinished(self.load.endpoints.keys())
+        return self.load.figures()
+
+
+class Several(Beside):
+    """A `CONCURRENT` subscriber."""
+
+    kind: ClassVar[str] = "concurrent"
+    most_copies: ClassVar[int | None] = AT_A_TIME
+
+    @classmethod
+    def of(cls, load: Load) -> "Several":
+        endpoint = Endpoint("several", load.receiver)
+        subscribed = load.broker.subscribe(load.receiver.url("/several"), *load.event_types, concurrency=AT_A_TIME)
+        return cls(load, subscribed, endpoint)
+
+    def ended(self) -> set[int]:
+        return self.endpoint.accepted()
+
+    def figures(self) -> Figures:
+        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
+        requests, faults = self.endpoint.exchanges, self.load.faults
+        return figures_of_several(published, begun, requests, faults=faults, unfinished=self.unfinished())
+
+
+class Apart(Beside):
+    """A subscriber whose failed deliveries are tried again apart; some are never taken."""
+
+    kind: ClassVar[str] = "retry-line"
+
+    @classmethod
+    def of(cls, load: Load) -> "Apart":
+        endpoint = Refusing("apart", load.receiver, times=times_refused)
+        policy = load.broker.retry_policy(**APART | {"max_retries": RETRIES})
+        subscribed = load.broker.subscribe(load.receiver.url("/apart"), *load.event_types, retry_policy=policy)
+        return cls(load, subscribed, endpoint)
+
+    def ended(self) -> set[int]:
+        return self.endpoint.accepted() | {one.number for one in self.endpoint.exchanges if is_doomed(one.number)}
+
+    def figures(self) -> Figures:
+        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
+        doomed = {number for number in begun if is_doomed(number)}
+        requests, faults = self.endpoint.exchanges, self.load.faults
+        made = figures_of_lanes(published, begun, requests, doomed=doomed, faults=faults, unfinished=self.unfinished())
+        books = by_status(self.load.broker, self.subscribed)
+        ended = {status: {*numbers} for status, numbers in books.items()}
+        wrong = ended.pop("DELIVERED", set()) ^ self.endpoint.accepted()
+        wrong |= ended.pop("FAILED", set()) ^ {one.number for one in requests if one.number in doomed}
+        return dataclasses.replace(made, misrecorded=len(wrong.union(*ended.values())))
+
+
+class Scripted(Beside):
+    """A subscriber that gets what a script makes of each event."""
+
+    kind: ClassVar[str] = "scripts"
+
+    @classmethod
+    def of(cls, load: Load) -> "Scripted":
+        endpoint = ScriptedEndpoint("scripted", load.receiver)
+        subscribed = load.broker.subscribe(load.receiver.url("/scripted"), *load.event_types, script=SCRIPT)
+        return cls(load, subscribed, endpoint)
+
+    def ended(self) -> set[int]:
+        return self.endpoint.accepted()
+
+    def figures(self) -> Figures:
+        published, begun = published_by(self.load.publishers), begun_by(self.load.publishers)
+        line = {self.endpoint.name: self.endpoint.exchanges}
+        made = figures_of(published, begun, line, faults=self.load.faults, unfinished=self.unfinished())
+        return dataclasses.replace(made, inverted=self._inverted())
+
+    def _inverted(self) -> int:
+        """Count what overtook, but for what was set aside since its script had no time, on a busy machine (8.3)."""
+        events = {event.number: event for event in published_by(self.load.publishers)}
+        aside = set_aside(self.load.broker, self.subscribed)
+        return out_of_order([one for one in self.endpoint.exchanges if one.number not in aside], events)
+
+
+class ScriptedEndpoint(Endpoint):
+    """Looks whether each request has the body that the script makes of its event, and the same each time."""
+
+    def __init__(self, name: str, receiver: Receiver) -> None:
+        super().__init__(name, receiver)
+        self._dice: dict[int, object] = {}
+
+    def _noted(self, request: Received) -> Exchange:
+        exchange = exchange_of(request)
+        exchange.altered = not self._is_made_by_the_script(exchange.number, request.body)
+        return exchange
+
+    def _is_made_by_the_script(self, number: int, body: bytes) -> bool:
+        try:
+            made = json.loads(body)
+        except ValueError:
+            return False
+        if not isinstance(made, dict):
+            return False
+        dice = self._dice.setdefault(number, made.get("dice"))
+        return bool(dice) and made == {"number": number, "length": number % 700, "dice": dice}
+
+
+@dataclass(slots=True)
+class Letters(Work):
+    """Numbered messages, and how often each has come."""
+
+    kind: ClassVar[str] = "volatile"
+    most_copies: ClassVar[int | None] = 0
+    is_audited: ClassVar[bool] = False
+    publishing: Publishing
+    came: Counter[int] = field(default_factory=Counter)
+
+    def start(self) -> None:
+        self.publishing.start()
+
+    def done(self) -> int:
+        return len(self.came)
+
+    def stop(self) -> None:
+        self.publishing.stop()
+
+    def is_through(self) -> bool:
+        return True
+
+    def figures(self) -> Figures:
+        came, promised = Counter(self.came), self._promised()
+        return Figures(
+            acknowledged=len(promised),
+            delivered=len(came),
+            recovered=len(came.keys() - promised),
+            unexpected=sum(number >= len(self.publishing.answers) for number in came),
+            duplicated=came.total() - len(came),
+        )
+
+    def measured(self) -> dict[str, float]:
+        return {"volatile_lost": len(self._promised() - self.came.keys())}
+
+    def _promised(self) -> set[int]:
+        return {number for number, status in enumerate(self.publishing.answers) if status == requests.codes.accepted}
+
+
+@contextmanager
+def letters_to(broker: Broker, receiver: Receiver) -> Iterator[Letters]:
+    """Give a subscriber to volatile messages; let nobody publish any more afterwards."""
+    event_type = broker.event_type("Test.Letter")
+    broker.subscribe(receiver.url(PATH), event_type)
+    made = Letters(Publishing(broker, event_type, every=EVERY))
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        made.came[json.loads(receiver.log[-1].body)["number"]] += 1
+        return await answer(200)(reader, writer)
+
+    receiver.on(PATH, take)
+    try:
+        yield made
+    finally:
+        made.publishing.enough.set()
+
+
+class Over(Exception):
+    """Nobody waits any more for what was going on."""
+
+
+@dataclass(slots=True)
+class Replays(Work):
+    """One round after the other, each replayed once and to its end."""
+
+    kind: ClassVar[str] = "replays"
+    broker: Broker
+    subscribed: Subscribed
+    subscription: int
+    endpoint: Endpoint
+    publisher: Publisher
+    faults: list[Fault]
+    rounds: list[Round] = field(default_factory=list)
+    thread: threading.Thread | None = None
+    enough: threading.Event = field(default_factory=threading.Event)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        self.thread = threading.Thread(target=self._go_on, daemon=True)
+        self.thread.start()
+
+    def endpoints(self) -> Collection[Endpoint]:
+        return [self.endpoint]
+
+    def done(self) -> int:
+        return len(self.endpoint.exchanges)
+
+    def stop(self) -> None:
+        self.enough.set()
+
+    def give_up(self) -> None:
+        """End the round that is under way, too."""
+        self.stop()
+        self.publisher.give_up()
+        self.is_over.set()
+
+    def is_through(self) -> bool:
+        return not (self.thread and self.thread.is_alive()) and self.broker.has_finished([self.subscribed])
+
+    def figures(self) -> Figures:
+        judged = [one.judged(self.endpoint.exchanges, self.faults) for one in [*self.rounds]]
+        return sum(judged, Figures(unfinished=self.broker.unfinished([self.subscribed])))
+
+    def measured(self) -> dict[str, float]:
+        return {"replayed": sum(len(one.numbers) for one in self.rounds)}
+
+    # --- one round ---------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        with suppress(Over):
+            while not self.enough.is_set():
+                self.rounds.append(self._round())
+
+    def _round(self) -> Round:
+        begun, since = len(self.endpoint.exchanges), self._asked("SELECT clock_timestamp()")[0][0]
+        before = len(self.publisher.published)
+        for _ in range(ROUND):
+            self.publisher.publish()
+        numbers = frozenset(event.number for event in self.publisher.published[before:])
+        self._wait(lambda: self.broker.has_finished([self.subscribed]))
+        asked = len(self.endpoint.exchanges)
+        self._replay(since.isoformat())
+        self._wait(lambda: self.broker.has_finished([self.subscribed]))
+        return Round(numbers, begun, asked, len(self.endpoint.exchanges))
+
+    def _replay(self, since: str) -> None:
+        """Have what was delivered since then replayed, once, whatever answers are lost; wait until it is done."""
+        known = len(self._replays())
+        asked = {"subscription": self.subscription, "statuses": ["DELIVERED"], "from": since, "pace": PACE}
+        headers = {"Authorization": f"Bearer {self.broker.management.token}"}
+        while len(self._replays()) == known:
+            with suppress(requests.RequestException):
+                requests.post(f"{self.broker.web}/api/v1/replays", json=asked, headers=headers, timeout=TIMEOUT)
+        self._wait(lambda: self._replays()[-1] == "DONE")
+
+    def _replays(self) -> Sequence[str]:
+        """Return the state of each."""
+        return [state for (state,) in self._asked(REPLAYS, subscription=self.subscription)]
+
+    def _asked(self, query: str, **arguments: object) -> Sequence[tuple[Any, ...]]:
+        """Return what stands in the books, as soon as anybody can read them."""
+        while True:
+            try:
+                return self.broker.ask(query, **arguments)
+            except psycopg.Error:
+                self._wait_a_moment()
+
+    def _wait(self, condition: Callable[[], object]) -> None:
+        while not condition():
+            self._wait_a_moment()
+
+    def _wait_a_moment(self) -> None:
+        if self.is_over.wait(LOOK_EVERY):
+            raise Over
+
+
+@contextmanager
+def replays_at(broker: Broker, receiver: Receiver, faults: list[Fault]) -> Iterator[Replays]:
+    """Give a subscriber whose deliveries are replayed; begin no further round afterwards."""
+    event_type, endpoint = broker.event_type("Test.Replayed"), Endpoint("replayed", receiver)
+    subscribed = broker.subscribe(receiver.url("/replayed"), event_type)
+    (subscription,) = broker.get("subscriptions", subscriber=subscribed.name)["items"]
+    publisher = Publisher(broker, [event_type], itertools.count(1), 1, every=EVERY)
+    made = Replays(broker, subscribed, int(subscription["id"]), endpoint, publisher, faults)
+    try:
+        yield made
+    finally:
+        made.give_up()

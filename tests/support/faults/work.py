@@ -1,0 +1,151 @@
+"""What all kinds of work have: they start, stop, wait, and are judged by themselves."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import ClassVar
+
+from broker_project.stack.supervisor import Child
+from tests.support.faults.endpoints import Endpoint
+from tests.support.faults.exchanges import Exchange, Fault, max_copies_of_a_fault, unexplained
+from tests.support.faults.figures import Figures, compared
+from tests.support.faults.load import Load
+from tests.support.real_broker import Broker
+
+EVERY = 0.5
+"""Seconds from one publish call to the next, of each publisher: many kinds share two cores."""
+BATCH = 5
+ANSWER_SECONDS = 0.02
+"""How long endpoints take: each line has a request under way for more than half of the time."""
+
+IN_USE = "VmRSS"
+
+
+@dataclass(slots=True)
+class Faults:
+    """What has been broken so far, and when."""
+
+    all: list[Fault] = field(default_factory=list)
+    of_web: list[Fault] = field(default_factory=list)
+    """Those of them that cut off whoever was asking something."""
+
+
+class Work(ABC):
+    """One kind of work under way, and what is known of it."""
+
+    kind: ClassVar[str]
+    most_copies: ClassVar[int | None] = 1
+    """How many copies a fault may cause that repeats what was under way, in a line or by a sender; None: any number."""
+    is_audited: ClassVar[bool] = True
+    """Whether it leaves deliveries behind that the broker's own audit can judge."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Go on from now."""
+
+    @abstractmethod
+    def done(self) -> int:
+        """Return how much has been done so far."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Begin nothing more; what somebody has begun to say is said to its end."""
+
+    @abstractmethod
+    def is_through(self) -> bool:
+        """Say whether everything is done; only asked once stopped."""
+
+    @abstractmethod
+    def figures(self) -> Figures:
+        """Return what became of it all."""
+
+    def endpoints(self) -> Collection[Endpoint]:
+        """Return who gets its requests."""
+        return ()
+
+    def measured(self) -> dict[str, float]:
+        """Return what only this kind measures."""
+        return {}
+
+
+def memory_of(broker: Broker) -> Mapping[str, int]:
+    """Return the MiB of each process that runs, by name."""
+    pids = {child.service.name: child.pid for child in broker.stack.supervisor}
+    return {name: _mib(pid) for name, pid in pids.items() if pid}
+
+
+def _mib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()
+    found = [int(line.split()[1]) for line in status if line.startswith(IN_USE)]
+    return sum(found) // 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What was published, and where in the endpoint's log the first time and the second time begin and end."""
+
+    numbers: frozenset[int]
+    begun: int
+    asked: int
+    ended: int
+
+    def judged(self, log: Sequence[Exchange], faults: Collection[Fault]) -> Figures:
+        """Judge the second time by the first."""
+        first, second = log[self.begun : self.asked], log[self.asked : self.ended]
+        again = compared(first, second)
+        return Figures(
+            acknowledged=len(self.numbers),
+            delivered=len({one.number for one in second if one.status == 200}),
+            lost=again.missing + len(self.numbers - {one.number for one in first}),
+            unexpected=sum(one.number not in self.numbers for one in (*first, *second)),
+            duplicated=again.copies,
+            inverted=again.inverted,
+            unflagged=again.unflagged,
+            not_under_way=unexplained(second, faults),
+            altered=sum(one.altered for one in second),
+            misrecorded=again.doubled,
+            most_of_a_fault=max(max_copies_of_a_fault(time, faults) for time in (first, second)),
+        )
+
+
+def dice(seed: str) -> Random:
+    """Return what falls the same way each time."""
+    return Random(seed)  # noqa: S311 - nothing is to be kept secret
+
+
+@dataclass(slots=True)
+class Scene:
+    """A broker under load."""
+
+    broker: Broker
+    load: Load
+    """What admins edit the subscribers of."""
+    faults: Faults
+    random: Random
+
+    def process(self, name: str) -> Child:
+        return self.broker.stack.supervisor[name]
+
+    @contextmanager
+    def fault(self, *, of_web: bool = False) -> Iterator[None]:
+        """Break something inside: copies may only repeat what was under way then."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            fault = Fault(begun, time.monotonic())
+            self.faults.all.append(fault)
+            if of_web:
+                self.faults.of_web.append(fault)
+
+    def again_and_again(self, seconds: float, every: float, act: Callable[[], object]) -> None:
+        """Do something, once at least, and again every so many seconds."""
+        until = time.monotonic() + seconds
+        act()
+        while (left := until - time.monotonic()) > 0:
+            time.sleep(min(every, left))
+            act()

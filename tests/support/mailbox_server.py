@@ -1,0 +1,287 @@
+"""A played mailbox behind a real HTTP server, for tests of the client. It fails as a test tells it to."""
+
+import base64
+import contextlib
+import json
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from broker_client import Mailbox, MailboxReader, Message
+from broker_client.clock import now
+from broker_client.reader import LONGEST_WAIT
+from tests.support.receiver import LOOPBACK, PATIENCE
+
+PUBLISHED_AT = "2026-11-22T01:02:03Z"
+STALE = {"status": 409, "code": "stale_receipt"}
+
+
+LOST = None
+"""The call does what it should, and nobody hears of it."""
+
+TOKEN = "brk_played"
+NAME = "archive"
+
+TIME_OUT = 4.0
+"""Long enough that a busy machine lets nothing go, short enough to wait for what is extended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """An answer instead of the right one; the call does nothing."""
+
+    status: int
+    document: object = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def message_document(number: int, body: bytes) -> dict[str, Any]:
+    """Return a message as it is handed out, but for what differs each time."""
+    try:
+        text = {"body": body.decode()}
+    except UnicodeDecodeError:
+        text = {"body_base64": base64.b64encode(body).decode()}
+    return {
+        "id": f"dlv_{number}",
+        "delivery_id": number,
+        "message_id": number,
+        "event_type": "Shop.Order.Paid",
+        "subscription_id": 7,
+        "published_at": PUBLISHED_AT,
+        "redeliveries": 0,
+        "possible_duplicate": False,
+        "content_type": "application/json",
+        "headers": {"X-Trace": "1"},
+    } | text
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    what: str
+    document: Any
+    at: float = field(default_factory=now)
+
+
+class PlayedMailbox:
+    """Messages are handed out in order, returned to the head, and known for good once acknowledged."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.seconds = 30.0
+        """The time-out; a hand-out is not taken back when it is over."""
+        self.clock_is_ahead = timedelta()
+        """That of the database, which says until when; that of the web server, which says `Date`, goes right."""
+        self.waited = 0.0
+        """Seconds for which a call has waited for its messages, as it says."""
+        self.is_over = False
+        """Whether nobody has to wait for messages any more."""
+        self.calls: list[Call] = []
+        self.acknowledged: list[int] = []
+        self.troubles: defaultdict[str, deque[Trouble | None]] = defaultdict(deque)
+        self._available: deque[dict[str, Any]] = deque()
+        self._in_flight: dict[str, dict[str, Any]] = {}
+        self._hand_outs = 0
+        self._changed = threading.Condition()
+
+    # --- of the test ------------------------------------------------------------------------------------------------
+
+    def put(self, *bodies: bytes) -> None:
+        """Make messages available, numbered from 1."""
+        with self._changed:
+            for body in bodies:
+                number = len(self._available) + len(self._in_flight) + len(self.acknowledged) + 1
+                self._available.append(message_document(number, body))
+            self._changed.notify_all()
+
+    def take_back(self, receipt: str) -> None:
+        """Let a receipt be stale: somebody else has the message."""
+        with self._changed:
+            del self._in_flight[receipt]
+
+    def said(self, what: str) -> list[Any]:
+        """Return what was sent with the calls of one kind."""
+        return [call.document for call in self.calls if call.what == what]
+
+    def end(self) -> None:
+        """Let nobody wait for messages any more."""
+        with self._changed:
+            self.is_over = True
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until something holds of the calls that came."""
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE), self.calls
+
+    # --- of the client ----------------------------------------------------------------------------------------------
+
+    def answer(self, what: str, document: Any) -> Trouble | None:
+        """Do what is asked; return the answer, or None where it gets lost."""
+        with self._changed:
+            self.calls.append(Call(what, document))
+            self._changed.notify_all()
+            try:
+                trouble = self.troubles[what].popleft() if self.troubles[what] else Trouble(0)
+                if trouble and trouble.status:
+                    return trouble
+                right = getattr(self, f"_{what}")(document)
+                return right if trouble else LOST
+            finally:
+                self._changed.notify_all()
+
+    def _next(self, document: Any) -> Trouble:
+        self._changed.wait_for(lambda: self._available or self.is_over, document["wait"])
+        messages = [self._handed_out() for _ in range(min(document["max"], len(self._available)))]
+        return Trouble(200, {"messages": messages, "waited_seconds": self.waited}) if messages else Trouble(204)
+
+    def _ack(self, document: Any) -> Trouble:
+        return self._results(
+            document["receipts"], "acknowledged", lambda one: self.acknowledged.append(one["message_id"])
+        )
+
+    def _nack(self, document: Any) -> Trouble:
+        return self._results(document["receipts"], "returned", self._available.appendleft)
+
+    def _extend(self, document: Any) -> Trouble:
+        extended = {"code": "extended", "status": 200, **self._time_out()}
+        known = self._in_flight
+        return Trouble(
+            200,
+            {"results": [{"receipt": one} | (extended if one in known else STALE) for one in document["receipts"]]},
+        )
+
+    def _status(self, _: Any) -> Trouble:
+        return Trouble(200, {"available": len(self._available), "in_flight": len(self._in_flight)})
+
+    def _purge(self, _: Any) -> Trouble:
+        cancelled = len(self._available)
+        self._available.clear()
+        return Trouble(200, {"cancelled": cancelled, "in_flight": len(self._in_flight), "complete": True})
+
+    def _results(self, receipts: Sequence[str], code: str, end: Callable[[dict[str, Any]], object]) -> Trouble:
+        results: list[dict[str, object]] = []
+        for receipt in receipts:
+            known = self._in_flight.pop(receipt, None)
+            if known:
+                end(known)
+            results.append({"receipt": receipt} | ({"status": 200, "code": code} if known else STALE))
+        return Trouble(200, {"results": results})
+
+    def _handed_out(self) -> dict[str, Any]:
+        self._hand_outs += 1
+        receipt, document = f"receipt-{self._hand_outs}", self._available.popleft()
+        self._in_flight[receipt] = document
+        return document | {"receipt": receipt, **self._time_out()}
+
+    def _time_out(self) -> dict[str, Any]:
+        until = datetime.now(UTC) + self.clock_is_ahead + timedelta(seconds=self.seconds)
+        return {"in_flight_until": until.isoformat().replace("+00:00", "Z"), "in_flight_seconds": self.seconds}
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, mailbox: PlayedMailbox) -> None:
+        super().__init__((LOOPBACK, 0), Calls)
+        self.mailbox = mailbox
+
+
+class Calls(BaseHTTPRequestHandler):
+    """One connection."""
+
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_GET(self) -> None:
+        self._answer(None)
+
+    def do_POST(self) -> None:
+        self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+    def _answer(self, document: Any) -> None:
+        base, _, what = self.path.rpartition("/")
+        is_known = self.headers["Authorization"] == f"Bearer {TOKEN}" and base == f"/api/v1/mailboxes/{NAME}"
+        answer = self.server.mailbox.answer(what, document) if is_known else Trouble(401, {"title": "No such key"})
+        if answer is LOST:
+            self.close_connection = True
+        else:
+            self._send(answer)
+
+    def _send(self, answer: Trouble) -> None:
+        body = b"" if answer.document is None else json.dumps(answer.document).encode()
+        self.send_response_only(answer.status)
+        self.send_header("Date", format_datetime(datetime.now(UTC), usegmt=True))
+        for name, value in {"Content-Length": str(len(body)), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@contextlib.contextmanager
+def playing() -> Iterator[PlayedMailbox]:
+    """Play a mailbox until the test is over."""
+    mailbox = PlayedMailbox()
+    with Server(mailbox) as server:
+        mailbox.url = f"http://{LOOPBACK}:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield mailbox
+        finally:
+            mailbox.end()
+            server.shutdown()
+
+
+@dataclass(slots=True)
+class Work:
+    """A handler that can be stopped in the middle."""
+
+    begun: list[int] = field(default_factory=list)
+    started: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def __call__(self, message: Message) -> None:
+        self.begun.append(message.message_id)
+        self.started.set()
+        assert self.may_end.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def reading(
+    played: PlayedMailbox, handler: Callable[[Message], object], *, most: int = 10, consumers: int = 1
+) -> Iterator[MailboxReader]:
+    """Read until the block ends; then stop, and wait for the end."""
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), handler, most=most, wait=LONGEST_WAIT, consumers=consumers)
+    reader.start()
+    try:
+        yield reader
+    finally:
+        reader.stop()
+        played.end()
+        reader.join()
+
+
+def message(number: int = 1, *, seconds: float = 30.0) -> Message:
+    return Message(
+        receipt=f"receipt-{number}",
+        id=f"dlv_{number}",
+        delivery_id=number,
+        message_id=number,
+        event_type="Shop.Order.Paid",
+        subscription_id=7,
+        published_at=datetime(2026, 11, 22, tzinfo=UTC),
+        in_flight_until=datetime(2026, 11, 22, tzinfo=UTC),
+        held_until=now() + seconds,
+        redeliveries=0,
+        possible_duplicate=False,
+        content_type="",
+        headers={},
+        body=b"",
+    )

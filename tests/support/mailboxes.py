@@ -1,0 +1,114 @@
+"""Mailboxes: subscriptions in PULL mode, hand-outs that are made or time out, and their admin pages."""
+
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any, LiteralString, TypeVar
+
+from django.db import connection
+from django.db.models import F
+from django.db.models.functions import Now
+from django.test import Client
+from django.urls import reverse
+
+from broker_project.core.db import forget_connection
+from delivery.mailbox.fetch_messages import fetch
+from delivery.mailbox.mailbox import Box, Fetched, Receipt
+from delivery.models import UNTIL_RETURNED, Delivery, Lane, Line
+from delivery.statuses import DeliveryStatus
+from subscriptions.models import DeliveryMode, EventType, StatusChange, Subscriber, Subscription
+from tests.support.factories import subscription
+from tests.support.worker import publish_numbered
+
+NEWEST_FIRST: LiteralString = """
+UPDATE delivery_open SET fetched_until = now() + %s::int * interval '1 hour' - id %% 1000000 * interval '1 ms',
+                         expires_at = now() - id %% 1000000 * interval '1 ms'"""
+"""Whatever has an order of its own has it the other way round than ids."""
+
+T = TypeVar("T")
+
+
+def hand_out_newest_first(pulled: Subscription, number: int, *, hours: int) -> list[Receipt]:
+    """Hand out so many, due in so many hours, or timed out that long ago; return their receipts, newest first."""
+    publish_numbered(pulled.event_type, number)
+    receipts = [one.receipt for one in fetched(pulled, number)]
+    with connection.cursor() as cursor:
+        cursor.execute(NEWEST_FIRST, [hours])
+    return receipts[::-1]
+
+
+def pulled_subscription(
+    subscriber: Subscriber | None = None, event_type: EventType | None = None, **fields: Any
+) -> Subscription:
+    """Store a subscription that is fetched, without an endpoint."""
+    return subscription(subscriber, event_type, endpoint="", delivery_mode=DeliveryMode.PULL, **fields)
+
+
+def switch(wanted: Subscription, mode: DeliveryMode) -> None:
+    """Switch it, whoever has it in hand; as a change over the API does, in one statement."""
+    Subscription.objects.filter(pk=wanted.pk).update(delivery_mode=mode)
+
+
+def hand_out(*deliveries: Delivery) -> None:
+    """Hand these out for half a minute, whoever else could have them: what a fetch writes."""
+    for one in deliveries:
+        assert one.subscription, "what is handed out has a subscription"
+        Delivery.objects.filter(pk=one.pk).update(
+            status=DeliveryStatus.IN_FLIGHT,
+            fetches=F("fetches") + 1,
+            due_at=UNTIL_RETURNED,
+            fetched_until=Now() + timedelta(seconds=30),
+            line=Line.objects.get(subscriber=one.subscription.subscriber_id, lane=Lane.MAIN),
+        )
+
+
+def time_out() -> None:
+    """Let every hand-out have timed out."""
+    Delivery.objects.filter(fetched_until__isnull=False).update(fetched_until=Now() - timedelta(milliseconds=1))
+
+
+def box_of(subscriber: Subscriber) -> Box:
+    """Return its mailbox as whoever fetches finds it."""
+    return Box(subscriber.pk, Subscriber.objects.get(pk=subscriber.pk).mailbox_ordered)
+
+
+def fetched(wanted: Subscription, most: int = 100) -> list[Fetched]:
+    """Fetch from its subscriber's mailbox."""
+    return fetch(box_of(wanted.subscriber), most=most)
+
+
+def age(*, days: int) -> None:
+    """Let so many days pass: every delivery was made, and everything noted of a subscription, that much earlier."""
+    Delivery.objects.update(created_at=F("created_at") - timedelta(days=days))
+    StatusChange.objects.update(at=F("at") - timedelta(days=days))
+
+
+def at_once(number: int, do: Callable[[], T]) -> list[T]:
+    """Do the same in so many threads, each with a connection of its own; return what each got."""
+
+    def done() -> T:
+        try:
+            return do()
+        finally:
+            forget_connection()
+
+    with ThreadPoolExecutor(number) as threads:
+        return [one.result() for one in [threads.submit(done) for _ in range(number)]]
+
+
+def address(of: Subscription, what: str = "change") -> str:
+    return reverse(f"admin:delivery_mailbox_{what}", args=[of.subscriber_id])
+
+
+def text_of(admin: Client, url: str) -> str:
+    """Return what a page says, without its markup."""
+    answer = admin.get(url)
+    assert answer.status_code == 200
+    return " ".join(re.sub(r"<[^>]*>", " ", answer.content.decode()).split())
+
+
+def told(admin: Client, url: str, **form: object) -> str:
+    """Post a form; return what the page that follows has to say."""
+    answer = admin.post(url, form, follow=True)
+    return " ".join(map(str, answer.context["messages"]))

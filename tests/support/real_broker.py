@@ -1,0 +1,214 @@
+"""A broker of real processes in a folder of its own, further web processes, and what tests ask of them over HTTP."""
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+import redis
+import requests
+
+from broker_project.stack import stacks
+from broker_project.stack.demo.set_up_demo import Management
+from broker_project.stack.folders import ROOT
+from broker_project.stack.ports import LOOPBACK, any_free
+from broker_project.stack.services import Application, python
+from broker_project.stack.supervisor import Child
+from tests.support.receiver import wait_until
+
+TIMEOUT = 20.0
+_numbers = itertools.count(1)
+
+LOOKS = """
+    SELECT FROM pg_stat_activity WHERE query LIKE '%%AS w (subscriber_id, waiting)%%' AND pid <> pg_backend_pid()
+       AND state_change > %(since)s
+"""
+"""The backend that has looked since then for what polls wait for."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subscribed:
+    """A subscriber that was made for a test, with the signing secret of each of its subscriptions, by event type."""
+
+    name: str
+    secrets: dict[str, str]
+
+
+@dataclass(slots=True)
+class Broker:
+    """A running stack, and a management key of it."""
+
+    stack: stacks.Stack
+    management: Management
+    _subscribers: list[str] = field(default_factory=list)
+
+    @property
+    def web(self) -> str:
+        return self.stack.web
+
+    # --- arranging -----------------------------------------------------------
+
+    def event_type(self, name: str = "Test.Event", kind: str = "TOPIC", **fields: object) -> str:
+        """Create an event type with a name that begins so; return its name."""
+        made = self.management.create("event-types", name=f"{name}-{next(_numbers)}", kind=kind, **fields)
+        return str(made["name"])
+
+    def subscribe(self, endpoint: str, *event_types: str, concurrency: int = 1, **fields: object) -> Subscribed:
+        """Create a subscriber with a subscription to each of the event types, all with this endpoint."""
+        name = f"subscriber-{next(_numbers)}"
+        processing = "SERIAL" if concurrency == 1 else "CONCURRENT"
+        self.management.create("subscribers", name=name, processing=processing, concurrency=concurrency)
+        self._subscribers.append(name)
+        secrets = {}
+        for event_type in event_types:
+            names = {"subscriber": name, "event_type": event_type}
+            made = self.management.create("subscriptions", endpoint=endpoint, **names, **fields)
+            secrets[event_type] = made["signing_secret"]
+        return Subscribed(name, secrets)
+
+    def change(self, path: str, **fields: object) -> None:
+        """Change what the management API has under this path, whatever it is now."""
+        headers = self._headers | {"If-Match": "*"}
+        requests.patch(f"{self.web}/api/v1/{path}", json=fields, headers=headers, timeout=TIMEOUT).raise_for_status()
+
+    def retry_policy(self, **terms: object) -> str:
+        """Create a retry policy; return its name."""
+        return str(self.management.create("retry-policies", name=f"policy-{next(_numbers)}", **terms)["name"])
+
+    def publisher(self) -> requests.Session:
+        """Create a publisher; return a session with its key."""
+        name = f"publisher-{next(_numbers)}"
+        self.management.create("publishers", name=name)
+        session = requests.Session()
+        key = self.management.create("api-keys", kind="PUBLISHER", publisher=name, label="test")
+        session.headers["Authorization"] = f"Bearer {key['token']}"
+        return session
+
+    def inactivate_all(self) -> None:
+        """Leave the endpoints of this test alone from now on."""
+        while self._subscribers:
+            address = f"{self.web}/api/v1/subscribers/{self._subscribers.pop()}/inactivate"
+            requests.post(address, headers=self._headers | {"If-Match": "*"}, timeout=TIMEOUT).raise_for_status()
+
+    # --- looking, to know when to act; no verdict comes from here ----------------
+
+    def get(self, path: str, **query: str) -> Any:
+        """Return what the API answers to management."""
+        answer = requests.get(f"{self.web}/api/v1/{path}", query, headers=self._headers, timeout=TIMEOUT)
+        answer.raise_for_status()
+        return answer.json()
+
+    def has_finished(self, subscribers: Collection[Subscribed]) -> bool:
+        """Say whether nothing of these subscribers is on its way any more."""
+        try:
+            return not self.unfinished(subscribers)
+        except requests.RequestException:
+            return False
+
+    def unfinished(self, subscribers: Collection[Subscribed]) -> int:
+        """Return how many deliveries to these subscribers are on their way, those tried again apart among them."""
+        lines = [self.get(f"subscribers/{one.name}/line") for one in subscribers]
+        return sum(int(line["waiting"]) + int(line["retry"]["waiting"]) for line in lines)
+
+    def driver_of(self, subscriber: Subscribed) -> str:
+        """Return the name of the worker that holds this subscriber's line; "" if nobody does."""
+        return str(self.get(f"subscribers/{subscriber.name}/line")["worker"])
+
+    def worker_driving(self, subscriber: Subscribed) -> Child | None:
+        """Return the worker that holds this subscriber's line; None if nobody does."""
+        names = {child.service.environment.get("BROKER_WORKER_NAME"): child for child in self.stack.supervisor}
+        driver = self.driver_of(subscriber)
+        return names[driver] if driver else None
+
+    def wait_for_driver_of(self, subscriber: Subscribed) -> Child:
+        """Return the worker that holds this subscriber's line, once there is one."""
+        until = time.monotonic() + TIMEOUT
+        while not (driver := self.worker_driving(subscriber)):
+            assert time.monotonic() < until, f"nobody drives {subscriber.name}"
+        return driver
+
+    def workers(self) -> list[Child]:
+        """Return all workers: one a core."""
+        return [self.stack.supervisor[f"worker{number + 1}"] for number in range(os.cpu_count() or 1)]
+
+    def ask(self, query: str, **arguments: object) -> list[tuple[Any, ...]]:
+        """Return what stands in the books."""
+        with psycopg.connect(self.stack.environment["DATABASE_URL"], autocommit=True) as connection:
+            return connection.execute(query.encode(), arguments).fetchall()
+
+    @contextlib.contextmanager
+    def redis(self) -> Iterator["redis.Redis"]:
+        with redis.Redis.from_url(self.stack.environment["REDIS_URL"]) as client:
+            yield client
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.management.token}"}
+
+
+@contextlib.contextmanager
+def running_broker(folder: Path) -> Iterator[Broker]:
+    """Run a whole broker with stores of its own, as durable as a real one."""
+    with contextlib.ExitStack() as until_the_end:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in ("DATABASE_URL", "REDIS_URL"):
+                patch.delenv(name, raising=False)
+            stack = until_the_end.enter_context(stacks.running(folder))
+        yield Broker(stack, Management(stack.web, _management_key(stack), ""))
+
+
+def _management_key(stack: stacks.Stack) -> str:
+    return subprocess.run(
+        python("django", "create_api_key", "--scope", "all", "--label", "demo"),
+        cwd=ROOT,
+        env={**os.environ, **stack.environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Web:
+    """A web process that serves requests."""
+
+    address: str
+    process: "subprocess.Popen[bytes]"
+
+
+@contextlib.contextmanager
+def another_web(broker: Broker, **environment: str) -> Iterator[Web]:
+    """Run one more web process on the broker's stores, or on those that `environment` names."""
+    port = any_free()
+    service = Application({**broker.stack.environment, **environment}, port, 0, "", "").web()
+    process = subprocess.Popen(
+        service.command, cwd=ROOT, env={**os.environ, **service.environment}, start_new_session=True
+    )
+    try:
+        wait_until(service.is_ready)
+        yield Web(f"http://{LOOPBACK}:{port}", process)
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(TIMEOUT)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def now(broker: Broker) -> Any:
+    """Return the database's time."""
+    ((now,),) = broker.ask("SELECT clock_timestamp()")
+    return now
+
+
+def wait_until_somebody_waits(broker: Broker, since: Any) -> None:
+    """Wait until a poll has its seat that came since, where none had one before."""
+    wait_until(lambda: broker.ask(LOOKS, since=since))

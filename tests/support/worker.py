@@ -1,0 +1,261 @@
+"""A broker in the test's own process: real driver, real PostgreSQL, and a thread instead of Celery that takes turns."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db import Error, connection
+from django.db.models.functions import Now
+
+from broker_project.core.db import forget_connection
+from delivery import health_probe
+from delivery.callbacks.address import callback_terms
+from delivery.dispatch.claim import Claim, claim
+from delivery.dispatch.sweep import lines_with_due_work
+from delivery.health_probe import Monitors
+from delivery.maintenance.periodic import PeriodicJobs
+from delivery.models import UNTIL_RETURNED, Attempt, Delivery, Lane, Line, QueueGroup
+from delivery.publish.publish import publish
+from delivery.publish.store import Accepted, NewMessage
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker import process, run_lines
+from delivery.worker.buffer import BodyBudget
+from delivery.worker.event_loop import EventLoop
+from delivery.worker.line import ActiveLine
+from delivery.worker.pages import PageRequest, read_pages
+from delivery.worker.settle import settle
+from delivery.worker.settlements import Settlement
+from delivery.worker.steps import Turn
+from subscriptions.models import EventType, Status, Subscriber, Subscription
+from tests.support.receiver import PATIENCE, wait_until
+
+UNDER_WAY = 16
+"""Messages that each QUEUE sender has under way at a time."""
+PLENTY = 64 * 1024 * 1024
+SENDERS = 5
+
+
+class Worker(threading.Thread):
+    """A worker without Celery: a driver, an attendant, and a thread that hands the driver whatever the sweep finds."""
+
+    def __init__(
+        self, name: str = "worker", find: Callable[[], list[int]] = lines_with_due_work, **options: Any
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._find = find
+        self.driver = EventLoop(
+            worker=name,
+            on_failure=lambda: self.failures.append("driver"),
+            **{"under_way": UNDER_WAY, "terms": callback_terms(), "reach": settings.REACH, **options},
+        )
+        self.failures: list[str] = []
+        self._stopping = threading.Event()
+        reach = options.get("reach", settings.REACH)
+        self._attendant = PeriodicJobs(self._stopping, reach, on_failure=self.failures.append)
+
+    def run(self) -> None:
+        self.driver.start()
+        self._attendant.start()
+        try:
+            while not self._stopping.wait(0.01):
+                self._take_turn()
+        finally:
+            forget_connection()
+
+    def _take_turn(self) -> None:
+        try:
+            run_lines.run_lines(self._find(), self.driver)
+        except Error:
+            forget_connection()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.join(PATIENCE)
+        self._attendant.join(PATIENCE)
+        assert self.driver.stop(PATIENCE), "the driver did not stop"
+        assert not self.failures
+
+
+@contextlib.contextmanager
+def working(name: str = "worker", **options: Any) -> Iterator[Worker]:
+    """Run a worker; stop it and its threads at the end."""
+    worker = Worker(name, **options)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+
+
+def lone_worker(name: str) -> process.Worker:
+    """Return a worker process's own thread, which finds work without Celery."""
+    return process.Worker(name, keep_days=14, under_way=UNDER_WAY, terms=callback_terms(), reach=settings.REACH)
+
+
+MONITORS = Monitors(settings.REACH)
+
+
+def probe() -> int:
+    """Probe as an attendant does, with the one memory that tests have for it."""
+    return health_probe.probe(MONITORS)
+
+
+def publish_bodies(event_type: EventType | None, *bodies: bytes, **fields: Any) -> list[Accepted]:
+    """Publish the bodies in one transaction, in order."""
+    assert event_type, "a subscription to a pattern has no event type: name one"
+    fields = {"content_type": event_type.content_type, "kind": event_type.kind, **fields}
+    messages = [NewMessage(event_type.pk, event_type.name, body, **fields) for body in bodies]
+    return publish(messages, publisher_id=None, key_hours=24, senders=SENDERS, callbacks=callback_terms())
+
+
+def publish_numbered(event_type: EventType | None, count: int, first: int = 0) -> list[bytes]:
+    """Publish `count` messages, whose bodies are their numbers; return the bodies."""
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    publish_bodies(event_type, *bodies)
+    return bodies
+
+
+def line_of(subscriber: Subscriber) -> Line:
+    return Line.objects.get(subscriber=subscriber, lane=Lane.MAIN)
+
+
+def retry_line_of(subscriber: Subscriber) -> Line:
+    return Line.objects.get(subscriber=subscriber, lane=Lane.RETRY)
+
+
+def unfinished() -> int:
+    return Delivery.objects.open().count()
+
+
+def statuses(subscription: Subscription) -> list[str]:
+    """Return the statuses of a subscription's deliveries, oldest first."""
+    return [*Delivery.objects.filter(subscription=subscription).oldest_first().values_list("status", flat=True)]
+
+
+def attempts_of(delivery_id: int) -> list[tuple[int, int | None]]:
+    """Return number and status code of each attempt, in order."""
+    return [*Attempt.objects.filter(delivery_id=delivery_id).order_by("id").values_list("number", "status_code")]
+
+
+def wait_until_done(seconds: float = PATIENCE) -> None:
+    """Wait until nothing is pending any more."""
+    wait_until(lambda: unfinished() == 0, seconds, saying=lambda: [*Delivery.objects.open().values()[:5]])
+
+
+def hurry_until_done() -> None:
+    """Cut every pause short until nothing is pending any more."""
+
+    def hurried() -> bool:
+        make_due()
+        return unfinished() == 0
+
+    wait_until(hurried, saying=lambda: [*Delivery.objects.open().values()[:5]])
+
+
+def wait_until_held(subscriber: Subscriber) -> Line:
+    """Wait until the subscriber's line is held and let go; return it."""
+    wait_until(
+        lambda: Line.objects.filter(
+            subscriber=subscriber, lane=Lane.MAIN, lease_until=None, held_since__isnull=False
+        ).exists(),
+        saying=lambda: Line.objects.filter(subscriber=subscriber).values(),
+    )
+    return line_of(subscriber)
+
+
+def make_due() -> None:
+    """Let every pause be over: of lines held, of deliveries set aside, and of QUEUE groups."""
+    Line.objects.filter(due_at__isnull=False).update(due_at=Now())
+    Delivery.objects.open().filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
+    QueueGroup.objects.filter(due_at__lt=UNTIL_RETURNED).update(due_at=Now())
+
+
+def end_pauses_far_off(subscriber: Subscriber) -> None:
+    """Let a held line wait for an hour, so that only what the test does can make it due."""
+    Line.objects.filter(subscriber=subscriber, lane=Lane.MAIN).update(due_at=Now() + timedelta(hours=1))
+
+
+def inactivate(thing: Subscription | Subscriber) -> None:
+    type(thing)._default_manager.filter(pk=thing.pk).update(status=Status.INACTIVE)
+
+
+def activate(thing: Subscription | Subscriber) -> None:
+    type(thing)._default_manager.filter(pk=thing.pk).update(status=Status.ACTIVE)
+
+
+def expire_lease(line: Line) -> None:
+    """Let the lease of a line run out, as if its driver had been frozen for so long."""
+    Line.objects.filter(pk=line.pk, lease_until__isnull=False).update(lease_until=Now() - timedelta(milliseconds=1))
+
+
+def hand_of(taken: Claim) -> list[Outgoing]:
+    """Return what a claimed line would send, in order."""
+    hand = read_pages([PageRequest(taken.line_id, taken.epoch, taken.head_id, taken.capacity)], BodyBudget(PLENTY))[
+        taken.line_id
+    ]
+    deliveries, aside_next = [], taken.aside_next
+    while delivery := hand.take(aside_next=aside_next):
+        deliveries.append(delivery)
+        aside_next = not delivery.is_aside
+    return deliveries
+
+
+def begin_and_vanish(line: Line, worker: str = "vanished") -> tuple[ActiveLine, Outgoing, int]:
+    """Do what a worker does up to its request, and no more: claim, read, mark; return line, delivery and number."""
+    (taken,) = claim([line.pk], worker=worker)
+    driven = run_lines.active_line(taken, Turn([taken.line_id], 0.5), 0.0, under_way=1)
+    delivery = hand_of(taken)[0]
+    settled = settle({line.pk: taken.epoch}, marks=[driven.mark(delivery)])
+    return driven, delivery, settled.started[delivery.id]
+
+
+NO_ANSWER: dict[str, Any] = {
+    "status": DeliveryStatus.PENDING,
+    "status_code": None,
+    "reason": "no answer: gone",
+    "uncertain": True,
+}
+
+
+def settlement(
+    line: ActiveLine, delivery: Outgoing, status: str = DeliveryStatus.DELIVERED, **fields: Any
+) -> Settlement:
+    """Return what is to be recorded of a request, answered 200 unless told otherwise."""
+    defaults: dict[str, Any] = {
+        "pause": None,
+        "uncertain": False,
+        "unsent": False,
+        "reason": "",
+        "started_at": datetime.now(UTC),
+        "duration_ms": 3,
+        "status_code": 200,
+        "answer_headers": b"HTTP/1.1 200 OK\r\n",
+        "answer_excerpt": b"\x00\xff",
+    }
+    return Settlement(line.id, delivery.id, DeliveryStatus(status), **(defaults | fields))
+
+
+@contextlib.contextmanager
+def outside() -> "Iterator[psycopg.Connection[Any]]":
+    """Connect to the test's database beside the pool, which may take a while where all that it has were cut."""
+    parameters = connection.get_connection_params()
+    names = parameters.keys() & {"host", "port", "user", "password", "dbname"}
+    with psycopg.connect(**{name: parameters[name] for name in names}) as other:
+        yield other
+
+
+def terminate_backends() -> int:
+    """Cut every connection to this database but this thread's, as a restart of PostgreSQL would; return how many."""
+    own = connection.connection.info.backend_pid if connection.connection else 0
+    with outside() as other:
+        row = other.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",
+            [own],
+        ).fetchone()
+    return int(row[0]) if row else 0

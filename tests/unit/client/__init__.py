@@ -1,0 +1,1 @@
+"""The mailbox client, against a played mailbox."""

@@ -1,0 +1,21 @@
+"""A played mailbox, and a client of it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from broker_client import Mailbox
+from tests.support.mailbox_server import NAME, TOKEN, PlayedMailbox, playing
+
+
+@pytest.fixture
+def played() -> Iterator[PlayedMailbox]:
+    """Play a mailbox for the client."""
+    with playing() as mailbox:
+        yield mailbox
+
+
+@pytest.fixture
+def mailbox(played: PlayedMailbox) -> Mailbox:
+    """Call the played mailbox."""
+    return Mailbox(played.url, NAME, TOKEN)

@@ -1,0 +1,167 @@
+"""The client's calls, and its errors."""
+
+from datetime import UTC, datetime
+
+import pytest
+import requests
+
+from broker_client import Mailbox, Refused
+from tests.support.mailbox_server import LOST, NAME, TOKEN, PlayedMailbox, Trouble
+
+
+def test_messages_come_with_every_byte_of_their_bodies(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    bodies = [b'{"cents": 250}', "Gr\u00fc\u00dfe\x00\r\n".encode(), b"\xff\xfe\x00", b""]
+    played.put(*bodies)
+
+    fetched = mailbox.next(most=4).messages
+
+    assert [message.body for message in fetched] == bodies
+    assert fetched[0].json() == {"cents": 250}
+    assert played.said("next") == [{"max": 4, "wait": 0}]
+
+
+def test_a_message_says_what_it_is(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"{}")
+
+    (message,) = mailbox.next().messages
+
+    assert (message.receipt, message.id, message.message_id) == ("receipt-1", "dlv_1", 1)
+    assert (message.event_type, message.subscription_id) == ("Shop.Order.Paid", 7)
+    assert message.published_at == datetime(2026, 11, 22, 1, 2, 3, tzinfo=UTC)
+    assert (message.headers, message.content_type) == ({"X-Trace": "1"}, "application/json")
+    assert [message.headers.get(name) for name in ("X-Trace", "x-trace", "X-Other")] == ["1", "1", None]
+    assert (message.redeliveries, message.possible_duplicate) == (0, False)
+
+
+def test_nothing_there_is_no_message(mailbox: Mailbox) -> None:
+    fetched = mailbox.next()
+
+    assert (fetched.messages, fetched.retry_after) == ([], None)
+
+
+def test_where_there_is_no_place_to_wait_the_broker_says_when_to_come_again(
+    played: PlayedMailbox, mailbox: Mailbox
+) -> None:
+    played.troubles["next"].append(Trouble(204, headers={"Retry-After": "1"}))
+
+    assert mailbox.next(wait=20).retry_after == 1
+
+
+def test_receipts_are_answered_one_by_one(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2")
+    first, second = mailbox.next().messages
+
+    results = [*mailbox.extend([first.receipt]), *mailbox.ack([first.receipt, "nonsense"])]
+    results += mailbox.nack([second.receipt, first.receipt])
+
+    assert [(result.receipt, result.status, result.code) for result in results] == [
+        ("receipt-1", 200, "extended"),
+        ("receipt-1", 200, "acknowledged"),
+        ("nonsense", 409, "stale_receipt"),
+        ("receipt-2", 200, "returned"),
+        ("receipt-1", 409, "stale_receipt"),
+    ]
+    assert [result.held_until > 0 for result in results] == [True, False, False, False, False]
+    assert played.acknowledged == [1]
+
+
+def test_what_nobody_has_begun_is_returned_as_untried(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    mailbox.nack(["receipt-1"])
+    mailbox.nack(["receipt-1"], not_attempted=True)
+
+    assert played.said("nack") == [{"receipts": ["receipt-1"]}, {"receipts": ["receipt-1"], "not_attempted": True}]
+
+
+def test_of_no_receipts_nothing_is_asked(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    assert [mailbox.ack([]), mailbox.nack([], not_attempted=True), mailbox.extend([])] == [[], [], []]
+
+    assert played.calls == []
+
+
+def test_to_extend_for_a_time_of_ones_own_is_said(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    mailbox.extend(["receipt-1"], seconds=600)
+    mailbox.extend(["receipt-1"], seconds=0)
+    mailbox.extend(["receipt-1"])
+
+    receipts = {"receipts": ["receipt-1"]}
+    assert played.said("extend") == [receipts | {"seconds": 600}, receipts | {"seconds": 0}, receipts]
+
+
+def test_the_status_is_as_the_broker_says_it(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2")
+    mailbox.next(most=1)
+
+    assert mailbox.status() == {"available": 1, "in_flight": 1}
+
+
+def test_a_purge_ends_what_is_there(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.put(b"1", b"2", b"3")
+    mailbox.next(most=1)
+
+    assert mailbox.purge() == {"cancelled": 2, "in_flight": 1, "complete": True}
+    assert (played.said("purge"), mailbox.next().messages) == ([{}], [])
+
+
+def test_the_key_goes_along_whatever_the_session_knows(played: PlayedMailbox) -> None:
+    def session() -> requests.Session:
+        made = requests.Session()
+        made.auth = ("somebody", "else")
+        return made
+
+    assert Mailbox(played.url, NAME, TOKEN, sessions=session).status() == {"available": 0, "in_flight": 0}
+
+
+ERRORS = [
+    {"pointer": "#/max", "code": "min_value", "detail": "At least 1."},
+    {"pointer": "#/receipts/0", "code": "invalid", "detail": "Not a string."},
+    {"parameter": "page", "code": "unknown", "detail": "Unknown."},
+    {"pointer": "#", "code": "invalid", "detail": "What is this?"},
+]
+
+
+@pytest.mark.parametrize(
+    ("trouble", "text", "passes", "retry_after"),
+    [
+        (
+            Trouble(404, {"title": "Not found", "detail": "There is no mailbox."}),
+            "404: There is no mailbox.",
+            False,
+            None,
+        ),
+        (
+            Trouble(400, {"detail": "See errors.", "errors": ERRORS}),
+            "400: See errors. max: At least 1.; receipts/0: Not a string.; page: Unknown.; What is this?",
+            False,
+            None,
+        ),
+        (
+            Trouble(400, {"title": "Odd", "errors": ["text", {"detail": 5}, None]}),
+            "400: Odd 5",
+            False,
+            None,
+        ),
+        (Trouble(400, {"title": "Odd", "errors": "text"}), "400: Odd", False, None),
+        (Trouble(403, {"title": "Forbidden"}), "403: Forbidden", False, None),
+        (Trouble(400, ["no problem document"]), "400: Bad Request", False, None),
+        (Trouble(302, headers={"Location": "/elsewhere"}), "302: Found", False, None),
+        (Trouble(429, {"title": "Too many"}, {"Retry-After": "7"}), "429: Too many", True, 7.0),
+        (Trouble(503, {"title": "Later"}, {"Retry-After": "Sat, 01 Jan 2028"}), "503: Later", True, None),
+        (Trouble(502), "502: Bad Gateway", True, None),
+    ],
+)
+def test_what_the_broker_refuses_says_why_and_whether_it_passes(
+    played: PlayedMailbox, mailbox: Mailbox, trouble: Trouble, text: str, passes: bool, retry_after: float | None
+) -> None:
+    played.troubles["next"].append(trouble)
+
+    with pytest.raises(Refused) as refused:
+        mailbox.next()
+
+    assert (str(refused.value), refused.value.passes, refused.value.retry_after) == (text, passes, retry_after)
+
+
+def test_no_answer_is_an_error_of_the_connection(played: PlayedMailbox, mailbox: Mailbox) -> None:
+    played.troubles["next"].append(LOST)
+
+    with pytest.raises(requests.RequestException):
+        mailbox.next()

@@ -1,0 +1,329 @@
+"""The reader: acknowledge, extend, return, stop, and survive a failing broker."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_client import Mailbox, MailboxReader, Message, Refused
+from broker_client.in_flight import Hand
+from broker_client.reader import EMPTY_SECONDS, LONGEST_PAUSE, Pauses, Terms, Worker, pause_after, rest_of_nothing
+from tests.support.mailbox_server import LOST, NAME, TIME_OUT, TOKEN, PlayedMailbox, Trouble, Work, playing, reading
+from tests.support.receiver import PATIENCE, wait_until
+
+NOWHERE = "http://127.0.0.1:9"
+
+FORBIDDEN = Trouble(403, {"title": "Forbidden"})
+"""Ends whoever would call without end."""
+
+SOON = {"Retry-After": "0"}
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        ({"most": 0}, "most is 0, and may be from 1 to 100"),
+        ({"most": 101}, "most is 101, and may be from 1 to 100"),
+        ({"wait": -0.5}, r"wait is -0\.5, and may be from 0 to 20"),
+        ({"wait": 20.5}, r"wait is 20\.5, and may be from 0 to 20"),
+        ({"wait": float("nan")}, "wait is nan, and may be from 0 to 20"),
+        ({"consumers": 0}, "consumers is 0, and must be at least 1"),
+    ],
+)
+def test_a_reader_that_could_not_read_is_refused_at_once(terms: dict[str, int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        MailboxReader(Mailbox(NOWHERE, NAME, TOKEN), print, **terms)
+
+
+@pytest.mark.parametrize("terms", [{"most": 1, "wait": 0}, {"most": 100, "wait": 20}])
+def test_a_reader_may_be_told_whatever_the_broker_allows(terms: dict[str, int]) -> None:
+    MailboxReader(Mailbox(NOWHERE, NAME, TOKEN), print, **terms)
+
+
+def test_a_message_is_acknowledged_after_its_handler_has_returned(played: PlayedMailbox) -> None:
+    work = Work()
+    played.put(b"1")
+
+    with reading(played, work):
+        assert work.started.wait(PATIENCE)
+        assert played.said("ack") == []
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1])
+
+
+def test_messages_are_worked_off_in_order_and_acknowledged_together(played: PlayedMailbox) -> None:
+    begun: list[int] = []
+    played.put(*[b"{}"] * 25)
+
+    with reading(played, lambda message: begun.append(message.message_id), most=10):
+        played.wait_for(lambda: len(played.acknowledged) == 25)
+
+    assert begun == played.acknowledged == [*range(1, 26)]
+    assert len(played.said("next")) <= 4
+
+
+def test_what_comes_while_the_reader_waits_is_worked_on(played: PlayedMailbox) -> None:
+    with reading(played, lambda _: None):
+        played.wait_for(lambda: played.said("next"))
+        played.put(b"1")
+        played.wait_for(lambda: played.acknowledged == [1])
+
+
+def test_what_is_in_hand_is_extended_while_the_handler_works(played: PlayedMailbox) -> None:
+    work = Work()
+    played.seconds = TIME_OUT
+    played.put(b"1", b"2")
+
+    with reading(played, work):
+        played.wait_for(lambda: len(played.said("extend")) >= 2)
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1, 2])
+
+    assert played.said("extend")[0] == {"receipts": ["receipt-1", "receipt-2"]}
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=-1), timedelta(hours=1)])
+def test_what_is_in_hand_is_worked_on_and_extended_whatever_the_clocks_say(
+    played: PlayedMailbox, ahead: timedelta
+) -> None:
+    work = Work()
+    played.seconds, played.clock_is_ahead = TIME_OUT, ahead
+    played.put(b"1")
+
+    with reading(played, work):
+        played.wait_for(lambda: played.said("extend"))
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1])
+
+    assert work.begun == [1]
+
+
+def test_a_message_whose_handler_raises_is_returned_and_comes_again(
+    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[int] = []
+
+    def fail_once(message: Message) -> None:
+        seen.append(message.message_id)
+        if seen == [1]:
+            raise ValueError("the first time")
+
+    played.put(b"1")
+    with reading(played, fail_once):
+        played.wait_for(lambda: played.acknowledged == [1])
+
+    assert seen == [1, 1]
+    assert played.said("nack") == [{"receipts": ["receipt-1"]}]
+    assert "mailbox.not_done id=dlv_1" in caplog.text
+
+
+def test_several_consumers_work_side_by_side(played: PlayedMailbox) -> None:
+    together = threading.Barrier(4, timeout=PATIENCE)
+    played.put(*[b"{}"] * 4)
+
+    with reading(played, lambda _: together.wait(), most=1, consumers=4):
+        played.wait_for(lambda: sorted(played.acknowledged) == [1, 2, 3, 4])
+
+
+class Resting(Hand):
+    """Notes how long it should rest, does not, and is closed after a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rests: list[float] = []
+
+    def rest(self, seconds: float) -> None:
+        self.rests.append(seconds)
+        if len(self.rests) == 3:
+            self.close()
+
+
+def work(_: Message) -> None:
+    """Have nothing to do."""
+
+
+@pytest.mark.parametrize(
+    ("trouble", "least", "longest"),
+    [
+        (None, 0.0, 1.0),
+        (Trouble(204), 0.0, 1.0),
+        (Trouble(204, headers={"Retry-After": "0"}), 0.0, 1.0),
+        (Trouble(204, headers={"Retry-After": "2"}), 2.0, 3.0),
+        (Trouble(204, headers={"Retry-After": "3600"}), 10.0, 10.0),
+        (Trouble(503, {"title": "Later"}, {"Retry-After": "0"}), 0.25, 2.0),
+        (Trouble(503, {"title": "Later"}, {"Retry-After": "7"}), 7.0, 7.0),
+        (Trouble(503, {"title": "Later"}, {"Retry-After": "3600"}), 10.0, 10.0),
+    ],
+)
+def test_a_consumer_that_does_not_wait_for_messages_rests_after_each_call_in_vain(
+    trouble: Trouble | None, least: float, longest: float
+) -> None:
+    hand = Resting()
+    with playing() as played:
+        played.troubles["next"].extend([trouble or Trouble(204)] * 3 + [FORBIDDEN] * 20)
+        Worker(Mailbox(played.url, NAME, TOKEN), work, Terms(10, 0), hand).run()
+
+    assert len(played.calls) == len(hand.rests) == 3
+    assert all(least <= seconds <= longest for seconds in hand.rests), hand.rests
+
+
+@given(st.floats(0, 100), st.none() | st.floats(0, 1e9))
+def test_an_empty_mailbox_is_asked_again_after_a_second_and_no_sooner_than_the_broker_wants(
+    took: float, wanted: float | None
+) -> None:
+    rest = rest_of_nothing(took, wanted)
+
+    assert max(0.0, EMPTY_SECONDS - took, min(wanted or 0.0, LONGEST_PAUSE)) <= rest <= LONGEST_PAUSE
+    assert rest <= max(EMPTY_SECONDS, 1.5 * (wanted or 0.0))
+
+
+def test_those_who_are_sent_away_together_do_not_come_again_together() -> None:
+    assert len({rest_of_nothing(0.0, 1.0) for _ in range(100)}) > 1
+
+
+@pytest.mark.parametrize("wanted", [None, 0.0, 3.0, 3600.0])
+def test_whoever_cannot_be_reached_is_left_alone_for_a_while_but_not_for_long(wanted: float | None) -> None:
+    pauses = Pauses(0.5)
+    seconds = [pause_after(Refused(503, "Later", wanted), pauses) for _ in range(20)]
+    least = min(wanted or 0.25, LONGEST_PAUSE)
+
+    assert all(least <= one <= LONGEST_PAUSE for one in seconds), seconds
+    assert pause_after(requests.ConnectionError(), pauses) >= LONGEST_PAUSE / 2
+
+
+@pytest.mark.parametrize("trouble", [LOST, Trouble(503, {"title": "Later"}, SOON), Trouble(429, {}, SOON)])
+@pytest.mark.parametrize("what", ["ack", "nack", "extend", "next"])
+def test_a_call_that_fails_is_made_again(played: PlayedMailbox, what: str, trouble: Trouble | None) -> None:
+    begun: list[int] = []
+
+    def work(message: Message) -> None:
+        begun.append(message.message_id)
+        if what == "extend":
+            played.wait_for(lambda: len(played.said("extend")) >= 2)
+        if what == "nack" and len(begun) == 1:
+            raise ValueError("returned")
+
+    played.seconds = 3.0 if what == "extend" else 30.0
+    played.troubles[what].append(trouble)
+    played.put(b"1", b"2")
+    with reading(played, work, most=1):
+        played.wait_for(lambda: len(played.said(what)) >= 2)
+        if what != "next" or trouble is not LOST:
+            played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
+
+
+def test_a_broker_without_a_place_to_wait_is_asked_again_when_it_says(played: PlayedMailbox) -> None:
+    played.troubles["next"].append(Trouble(204, headers=SOON))
+    played.put(b"1")
+
+    with reading(played, lambda _: None):
+        played.wait_for(lambda: played.acknowledged == [1])
+
+
+def test_what_has_gone_to_somebody_else_is_not_begun(played: PlayedMailbox, caplog: pytest.LogCaptureFixture) -> None:
+    work = Work()
+    played.seconds = TIME_OUT
+    played.put(b"1", b"2")
+
+    with reading(played, work):
+        assert work.started.wait(PATIENCE)
+        played.take_back("receipt-2")
+        played.wait_for(lambda: {"receipts": ["receipt-1"]} in played.said("extend"))
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged)
+
+    assert work.begun == played.acknowledged == [1]
+    assert "mailbox.not_ours id=dlv_2 word=extend code=stale_receipt" in caplog.text
+
+
+def test_what_timed_out_while_it_was_worked_on_is_acknowledged_all_the_same(
+    played: PlayedMailbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = Work()
+    timed_out = {"receipt": "receipt-1", "status": 409, "code": "timed_out"}
+    played.seconds = TIME_OUT
+    played.troubles["extend"].append(Trouble(200, {"results": [timed_out]}))
+    played.put(b"1")
+
+    with reading(played, work):
+        played.wait_for(lambda: played.said("extend"))
+        wait_until(lambda: "mailbox.not_ours id=dlv_1 word=extend code=timed_out" in caplog.text)
+        work.may_end.set()
+        played.wait_for(lambda: played.acknowledged == [1])
+
+
+def test_no_call_about_what_is_in_hand_takes_longer_than_a_third_of_what_is_left(played: PlayedMailbox) -> None:
+    patience: list[float] = []
+
+    class Session(requests.Session):
+        def request(self, *args: Any, **options: Any) -> requests.Response:
+            if not args[1].endswith("/next"):
+                patience.append(sum(options["timeout"]))
+            return super().request(*args, **options)
+
+    played.seconds = 12.0
+    played.put(b"1", b"2")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN, sessions=Session), lambda _: None, wait=0)
+    reader.start()
+    played.wait_for(lambda: sorted(played.acknowledged) == [1, 2])
+    reader.stop()
+    reader.join()
+
+    assert patience
+    assert max(patience) <= played.seconds / 3
+
+
+def test_a_handler_may_ask_whether_its_message_is_still_its_own(played: PlayedMailbox) -> None:
+    held: list[bool] = []
+
+    def work(message: Message) -> None:
+        held.append(reader.holds(message))
+        played.take_back(message.receipt)
+        wait_until(lambda: not reader.holds(message))
+        held.append(reader.holds(message))
+
+    played.seconds = TIME_OUT
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), work, wait=0)
+    reader.start()
+    wait_until(lambda: len(held) == 2)
+    reader.stop()
+    reader.join()
+
+    assert held == [True, False]
+
+
+@pytest.mark.parametrize("what", ["next", "ack"])
+def test_a_reader_that_is_refused_for_good_ends_and_says_why(played: PlayedMailbox, what: str) -> None:
+    played.troubles[what].append(Trouble(403, {"title": "Forbidden"}))
+    played.put(b"1")
+    reader = MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3)
+
+    with pytest.raises(Refused, match="403: Forbidden"):
+        reader.run()
+
+
+def test_a_consumer_that_cannot_be_started_ends_the_others(
+    played: PlayedMailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def start_two(thread: threading.Thread) -> None:
+        if len(threads) == 2:
+            raise RuntimeError("can't start new thread")
+        threads.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_two)
+    played.troubles["next"].extend([Trouble(204)])
+    with pytest.raises(RuntimeError, match="new thread"):
+        MailboxReader(Mailbox(played.url, NAME, TOKEN), lambda _: None, wait=0, consumers=3).run()
+
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,1 @@
+"""What every package uses: egress rules, encryption, rate limits, problems and parsing of the API."""

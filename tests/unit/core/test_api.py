@@ -1,0 +1,227 @@
+"""Problem documents, strict JSON and `If-Match`."""
+
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any
+
+import pytest
+from django.core.exceptions import ObjectDoesNotExist, PermissionDenied, RequestDataTooBig, ValidationError
+from django.db import DataError, IntegrityError, InterfaceError, InternalError, OperationalError
+from django.http import Http404, UnreadablePostError
+from django.test import RequestFactory
+from psycopg.errors import IdleInTransactionSessionTimeout
+from rest_framework import exceptions
+from rest_framework.exceptions import ParseError
+from rest_framework.request import Request
+
+from broker_project.core.api import problems
+from broker_project.core.api.errors import InvalidQuery
+from broker_project.core.api.parsing import BodyTooLarge, EncodedBody, LengthRequired, strict_json
+from broker_project.core.api.problems import ProblemType, problem_response, register, registered
+from broker_project.core.api.rendering import BAD_REQUEST, FAILED
+from broker_project.stack.folders import ROOT
+from delivery.api.receipts import REFUSALS
+from delivery.mailbox.results import ReceiptCode
+from subscriptions import edit, remove
+from subscriptions.api.preconditions import expected_versions
+
+ROW = re.compile(r"^\| `(\w+)` \| (\d{3}) \|", re.MULTILINE)
+REFUSAL = re.compile(r"refusal\(\s*(\d{3}),\s*\"(\w+)\"")
+"""How the web server's side refuses what Django never hears of."""
+ENDED = {ReceiptCode.FAILED, ReceiptCode.CANCELLED, ReceiptCode.ENDED}
+"""A receipt whose delivery has ended is refused with how it did."""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "code"),
+    [
+        (exceptions.ParseError("x"), 400, "malformed_body"),
+        (exceptions.ValidationError("x"), 400, "invalid"),
+        (ValidationError("x"), 400, "invalid"),
+        (InvalidQuery({"limit": "x"}), 400, "invalid_query"),
+        (exceptions.NotAuthenticated(), 401, "unauthenticated"),
+        (exceptions.AuthenticationFailed(), 401, "unauthenticated"),
+        (exceptions.PermissionDenied(), 403, "forbidden"),
+        (PermissionDenied(), 403, "forbidden"),
+        (exceptions.NotFound(), 404, "not_found"),
+        (Http404(), 404, "not_found"),
+        (ObjectDoesNotExist(), 404, "not_found"),
+        (exceptions.MethodNotAllowed("PUT"), 405, "method_not_allowed"),
+        (edit.NameTaken("x"), 409, "name_taken"),
+        (remove.StillInUse("x"), 409, "still_in_use"),
+        (IntegrityError("secret"), 409, "conflict"),
+        (LengthRequired("x"), 411, "length_required"),
+        (edit.VersionMismatch("x"), 412, "version_mismatch"),
+        (BodyTooLarge("x"), 413, "body_too_large"),
+        (RequestDataTooBig("x"), 413, "body_too_large"),
+        (exceptions.UnsupportedMediaType("text/plain"), 415, "unsupported_media_type"),
+        (EncodedBody("x"), 415, "encoded_body"),
+        (exceptions.Throttled(7), 429, "throttled"),
+        (UnreadablePostError("x"), 400, "incomplete_body"),
+        (DataError("secret"), 400, "unstorable_value"),
+        (OperationalError("secret"), 503, "database_unavailable"),
+        (InterfaceError("secret"), 503, "database_unavailable"),
+    ],
+)
+def test_an_exception_has_one_meaning(error: Exception, status: int, code: str) -> None:
+    answer = problem_response(error)
+    assert answer is not None
+    assert (answer.status_code, answer.data["status"], answer.data["code"]) == (status, status, code)
+    assert answer.data["type"] == f"urn:broker:{code}"
+    assert answer.content_type == "application/problem+json"
+    assert "secret" not in answer.data["detail"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), InternalError("cached plan must not change")])
+def test_what_nobody_expected_stays_an_error(error: Exception) -> None:
+    assert problem_response(error) is None
+
+
+def test_a_transaction_that_was_idle_for_too_long_may_be_tried_again() -> None:
+    error = InternalError("secret")
+    error.__cause__ = IdleInTransactionSessionTimeout("secret")
+    answer = problem_response(error)
+    assert answer is not None
+    assert (answer.status_code, answer.data["code"]) == (503, "database_unavailable")
+
+
+def test_waiting_is_said_in_a_header() -> None:
+    answers = [problem_response(exceptions.Throttled(7)), problem_response(OperationalError())]
+    assert [answer and answer["Retry-After"] for answer in answers] == ["7", "1"]
+
+
+def test_an_app_can_register_its_own_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "_TYPES", problems._TYPES.copy())
+
+    class Sold(Exception):
+        pass
+
+    class SoldTwice(Sold):
+        pass
+
+    register({Sold: ProblemType(410, "sold", "Sold", members=lambda error: {"to": error.args[0]})})
+    answer = problem_response(SoldTwice("Ada"))
+    assert answer is not None
+    assert answer.data == {
+        "type": "urn:broker:sold",
+        "code": "sold",
+        "title": "Sold",
+        "status": 410,
+        "detail": "Ada",
+        "to": "Ada",
+    }
+
+
+def test_errors_of_a_body_point_into_it() -> None:
+    nested: Any = {"headers": {"X/Y~Z": ["bad"]}, "list": [{}, {"name": ["worse"]}], "non_field_errors": ["all wrong"]}
+    answer = problem_response(exceptions.ValidationError(nested))
+    assert answer is not None
+    assert answer.data["errors"] == [
+        {"pointer": "#/headers/X~1Y~0Z", "code": "invalid", "detail": "bad"},
+        {"pointer": "#/list/1/name", "code": "invalid", "detail": "worse"},
+        {"pointer": "#", "code": "invalid", "detail": "all wrong"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "errors"),
+    [
+        (ValidationError("bad", code="worse"), [{"pointer": "#", "code": "worse", "detail": "bad"}]),
+        (ValidationError({"name": "bad"}), [{"pointer": "#/name", "code": "invalid", "detail": "bad"}]),
+    ],
+)
+def test_errors_of_rules_are_told_as_those_of_serializers(error: ValidationError, errors: object) -> None:
+    answer = problem_response(error)
+    assert answer is not None
+    assert answer.data["errors"] == errors
+
+
+def existing() -> Iterator[tuple[str, int]]:
+    """Return code and status of every problem."""
+    yield from ((kind.code, kind.status) for kind in (*registered(), BAD_REQUEST, FAILED))
+    for code in {*REFUSALS, *ENDED}:
+        yield str(code), int(HTTPStatus.NOT_FOUND if code is ReceiptCode.UNKNOWN else HTTPStatus.CONFLICT)
+    for file in (ROOT / "broker_project" / "server").glob("*.py"):
+        yield from ((code, int(status)) for status, code in REFUSAL.findall(file.read_text()))
+
+
+def test_every_problem_is_documented_and_none_besides() -> None:
+    rows = ROW.findall((ROOT / "docs" / "reference" / "problems.md").read_text())
+    assert {(code, int(status)) for code, status in rows} == {*existing()}
+    assert [code for code, _ in rows] == sorted({code for code, _ in rows})
+
+
+@pytest.mark.parametrize(
+    ("body", "value"),
+    [
+        (b'{"a": [1, 2.5, null, true, "\xc3\xa4"]}', {"a": [1, 2.5, None, True, "ä"]}),
+        (b' \n"text" ', "text"),
+        (b'"\\u0000"', "\0"),
+        (b'"\\ud83d\\ude00"', "😀"),
+        (b"12345678901234567890123", 12345678901234567890123),
+        (b"[" * 100 + b"]" * 100, None),
+    ],
+)
+def test_json_is_read(body: bytes, value: object) -> None:
+    read = strict_json(body)
+    assert value is None or read == value
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"   ",
+        b'{"a": ',
+        b'{"a": 1}x',
+        b'{"a": 1} {"b": 2}',
+        b"{'a': 1}",
+        b'{"a": 1,}',
+        b"NaN",
+        b"[Infinity]",
+        b"[-Infinity]",
+        b"1e400",
+        b"9" * 5000,
+        b'"\\ud800"',
+        b'"\xff\xfe"',
+        b"\xef\xbb\xbf{}",
+        '{"a": 1}'.encode("utf-16"),
+        b"[" * 2000 + b"]" * 2000,
+        b"[" * 1000 + b"]" * 1000 + b"]",
+        b'{"a":' * 1020 + b"1" + b"}" * 1020,
+        b'{"name": "a", "name": "b"}',
+        b'{"outer": [{"x": 1, "x": 1}]}',
+    ],
+)
+def test_what_is_not_strictly_json_is_refused(body: bytes) -> None:
+    with pytest.raises(ParseError):
+        strict_json(body)
+
+
+def test_the_refusal_of_a_duplicate_key_names_it() -> None:
+    with pytest.raises(ParseError, match="the key 'name' stands twice in an object"):
+        strict_json(b'{"name": "a", "name": "b"}')
+
+
+@pytest.mark.parametrize(
+    ("header", "versions"),
+    [
+        ('"7"', {7}),
+        ('"7", "12"', {7, 12}),
+        ("*", None),
+        ('W/"7"', set()),
+        ("7", set()),
+        ('"seven"', set()),
+        ('"\u0667"', set()),
+        ("", set()),
+        ('"-1"', set()),
+    ],
+)
+def test_if_match_names_versions(header: str, versions: set[int] | None) -> None:
+    request = Request(RequestFactory().get("/", headers={"If-Match": header}))
+    assert expected_versions(request) == versions
+
+
+def test_without_if_match_any_version_will_do() -> None:
+    assert expected_versions(Request(RequestFactory().get("/"))) is None

@@ -1,0 +1,1 @@
+"""Rules of delivery: outcomes, retries, answers, callback addresses, volatile messages, replays."""

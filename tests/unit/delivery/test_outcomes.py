@@ -1,0 +1,173 @@
+"""Outcomes of a request, legal status changes, and what publishers learn of failures."""
+
+import itertools
+from datetime import UTC, datetime
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.announcements import Occasion
+from delivery.outcomes import TEAMFORGE, UNKNOWN, Answered, Decision, Outcome, Unreachable, decide, redact_reason
+from delivery.statuses import FINAL, LEGAL_CHANGES, UNFINISHED, DeliveryStatus
+
+SECRET = "db-7.internal.example"
+
+AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "decision"),
+    [
+        (Answered(200), Decision.DELIVERED),
+        (Answered(201), Decision.DELIVERED),
+        (Answered(299), Decision.DELIVERED),
+        (Answered(300), Decision.NOT_SUPPORTED),
+        (Answered(301), Decision.NOT_SUPPORTED),
+        (Answered(399), Decision.NOT_SUPPORTED),
+        (Answered(400), Decision.REJECTED),
+        (Answered(408), Decision.REJECTED),
+        (Answered(429), Decision.REJECTED),
+        (Answered(499), Decision.REJECTED),
+        (Answered(500), Decision.DEFER),
+        (Answered(502), Decision.DEFER),
+        (Answered(503), Decision.HOLD_THE_LINE),
+        (Answered(503, retry_after=7.0), Decision.HOLD_THE_LINE),
+        (Answered(504), Decision.DEFER),
+        (Answered(599), Decision.DEFER),
+        (Answered(0), Decision.DEFER),
+        (Answered(101), Decision.DEFER),
+        (Answered(199), Decision.DEFER),
+        (Answered(600), Decision.DEFER),
+        (Answered(999), Decision.DEFER),
+        (Unreachable("refused"), Decision.HOLD_THE_LINE),
+        (Unreachable("timed out", was_sent=True), Decision.HOLD_THE_LINE),
+    ],
+)
+def test_decide(outcome: Outcome, decision: Decision) -> None:
+    assert decide(outcome, TEAMFORGE) == decision
+
+
+@pytest.mark.parametrize(
+    ("decision", "status"),
+    [
+        (Decision.DELIVERED, DeliveryStatus.DELIVERED),
+        (Decision.REJECTED, DeliveryStatus.REJECTED),
+        (Decision.NOT_SUPPORTED, DeliveryStatus.NOT_SUPPORTED),
+        (Decision.DEFER, None),
+        (Decision.HOLD_THE_LINE, None),
+    ],
+)
+def test_final_status(decision: Decision, status: DeliveryStatus | None) -> None:
+    assert decision.final_status == status
+
+
+@pytest.mark.parametrize(
+    ("outcome", "text"), [(Answered(404), "answered 404"), (Unreachable("refused"), "no answer: refused")]
+)
+def test_an_outcome_says_what_happened(outcome: Outcome, text: str) -> None:
+    assert str(outcome) == text
+
+
+@pytest.mark.behaviour("1.2")
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        ("", ""),
+        ("answered 503", "answered 503"),
+        ("delivery 7 was taken", "delivery 7 was taken"),
+        ("cancelled over the API", "cancelled over the API"),
+        ("not taken in time", "not taken in time"),
+        ("unread for 4 days", "unread for 4 days"),
+        ("redeliveries used up: not acknowledged 3 times",) * 2,
+        ("purged over the API", "purged over the API"),
+        (f"unread for 4 days: {SECRET}", "failed"),
+        ("The endpoint answered 200 with more than 1,048,576 bytes.",) * 2,
+        ("The endpoint answered 200 with fewer bytes than it promised.",) * 2,
+        ("The endpoint answered with the status 999, which cannot be passed on.",) * 2,
+        (f"no answer: Could not resolve host: {SECRET}", "no answer: the name of its host was not resolved"),
+        (f"no answer: Address not allowed ({SECRET})", "no answer: its address is not allowed"),
+        (f"no answer: Failed to connect to {SECRET}:80 after 0 ms: Could not connect", "no answer: no connection"),
+        (f"no answer: Failed to connect to {SECRET}:80 after 9 ms: Timeout was reached", "no answer: timed out"),
+        ("no answer: Operation timed out after 10 milliseconds with 0 bytes received", "no answer: timed out"),
+        (f"no answer: SSL: no alternative certificate subject name matches '{SECRET}'", "no answer: TLS failed"),
+        ("no answer: TLS connect error: unexpected eof", "no answer: TLS failed"),
+        ("no answer: Empty reply from server", f"no answer: {UNKNOWN}"),
+        (f"filter failed: {SECRET}", "filter failed"),
+        (f"script failed: Error: answered 503 {SECRET}\n", "script failed"),
+        (f"script lost: {SECRET}", "script lost"),
+        (f"released; filter failed: {SECRET}", "released; filter failed"),
+        (f"not taken in time: no answer: Could not resolve host: {SECRET}\n",
+         "not taken in time: no answer: the name of its host was not resolved"),
+        (f"answered 200 {SECRET}", "failed"),
+    ],
+)  # fmt: skip
+def test_a_publisher_is_told_the_kind_of_failure(reason: str, says: str) -> None:
+    assert redact_reason(reason) == says
+
+
+@pytest.mark.behaviour("1.2")
+@given(st.sampled_from(["", "released; ", "no answer: ", "script failed: ", "not taken in time: "]), st.text())
+def test_no_text_of_others_goes_through(before: str, text: str) -> None:
+    assert "~" not in redact_reason(f"{before}{text}~")
+
+
+TABLE = """
+                 PENDING IN_FLIGHT HELD DELIVERED REJECTED 3xxNOTSUPPORTED REDUNDANT FAILED EXPIRED CANCELLED
+PENDING          -       x         x    -         -        -               x         -      x       x
+IN_FLIGHT        x       -         x    x         x        x               x         x      x       x
+HELD             x       -         -    -         -        -               x         -      x       x
+DELIVERED        -       -         -    -         -        -               -         -      -       -
+REJECTED         -       -         -    -         -        -               -         -      -       -
+3xxNOTSUPPORTED  -       -         -    -         -        -               -         -      -       -
+REDUNDANT        -       -         -    -         -        -               -         -      -       -
+FAILED           -       -         -    -         -        -               -         -      -       -
+EXPIRED          -       -         -    -         -        -               -         -      -       -
+CANCELLED        -       -         -    -         -        -               -         -      -       -
+"""
+COLUMNS, *ROWS = [line.split() for line in TABLE.strip().splitlines()]
+EXPECTED = {(row[0], column): mark == "x" for row in ROWS for column, mark in zip(COLUMNS, row[1:], strict=True)}
+
+
+@pytest.mark.behaviour("10.2")
+@pytest.mark.parametrize(("before", "after"), [*itertools.product(DeliveryStatus, repeat=2)])
+def test_legal_changes(before: DeliveryStatus, after: DeliveryStatus) -> None:
+    assert (after in LEGAL_CHANGES[before]) == EXPECTED[before.value, after.value]
+
+
+@pytest.mark.behaviour("10.1")
+def test_the_statuses_are_those_of_the_contract() -> None:
+    assert {status.value for status in UNFINISHED} == {"PENDING", "IN_FLIGHT", "HELD"}
+    assert {status.value for status in FINAL} == {
+        "DELIVERED",
+        "REJECTED",
+        "3xxNOTSUPPORTED",
+        "REDUNDANT",
+        "FAILED",
+        "EXPIRED",
+        "CANCELLED",
+    }
+
+
+@pytest.mark.behaviour("5.7")
+def test_it_says_whose_what_why_and_when_and_leaves_out_the_rest() -> None:
+    details = {"status": "REJECTED", "reason": "answered 404", "attempts": 3, "body": "secret", "headers": {"A": "b"}}
+    occasion = Occasion(7, "Broker.Delivery.Rejected", AT, details, "shop", 5, "Order.*", 9, None)
+    assert orjson.loads(occasion.document) == {
+        "announcement": 7,
+        "at": "2026-03-01T12:00:00+00:00",
+        "subscriber": "shop",
+        "subscription": 5,
+        "events": "Order.*",
+        "delivery": 9,
+        "status": "REJECTED",
+        "reason": "answered 404",
+        "attempts": 3,
+    }
+
+
+def test_what_does_not_apply_is_left_out() -> None:
+    occasion = Occasion(7, "Broker.Line.Resumed", AT, {"reason": "", "attempts": 0}, None, None, None, None, 4)
+    said = {"announcement": 7, "at": "2026-03-01T12:00:00+00:00", "callback": 4, "attempts": 0}
+    assert orjson.loads(occasion.document) == said

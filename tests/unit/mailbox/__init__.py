@@ -1,0 +1,1 @@
+"""Long polls, documents and receipts."""

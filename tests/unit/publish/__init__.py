@@ -1,0 +1,1 @@
+"""What publishers send: drafts, CloudEvents, QUEUE groups."""

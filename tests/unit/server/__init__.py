@@ -1,0 +1,1 @@
+"""Request heads, proxies and upload quotas."""

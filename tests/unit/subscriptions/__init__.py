@@ -1,0 +1,1 @@
+"""Names, endpoints, filters, schemas, scripts and retry policies."""

@@ -1,0 +1,143 @@
+"""The installed retry policies, and which terms go together."""
+
+import math
+from dataclasses import asdict, replace
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from subscriptions.retry_policies import PRESETS, TEAMFORGE, TERMS, Action, OnExhausted, check_terms, terms_of
+
+HOLD, ASIDE, APART, END = Action.HOLD, Action.DEFER, Action.RETRY_LANE, Action.END
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("name", "redirect", "throttled", "client_error", "unavailable", "server_error", "no_answer"),
+    [
+        ("TeamForge", END, END, END, HOLD, ASIDE, HOLD),
+        ("Workfront", APART, APART, APART, APART, APART, APART),
+        ("webMethods", END, END, END, HOLD, END, HOLD),
+        ("Standard-Webhooks", END, APART, END, APART, APART, APART),
+    ],
+)
+def test_what_each_preset_does_about_each_way_to_fail(
+    name: str,
+    redirect: Action,
+    throttled: Action,
+    client_error: Action,
+    unavailable: Action,
+    server_error: Action,
+    no_answer: Action,
+) -> None:
+    says = PRESETS[name]
+    assert (says.on_redirect, says.on_throttled, says.on_client_error) == (redirect, throttled, client_error)
+    assert (says.on_unavailable, says.on_server_error, says.on_no_answer) == (unavailable, server_error, no_answer)
+
+
+@pytest.mark.behaviour("5.1")
+@pytest.mark.parametrize(
+    ("name", "retries", "on_exhausted", "initial_delay_seconds", "factor", "max_delay_seconds"),
+    [
+        ("TeamForge", None, OnExhausted.NEVER, 1, 2, 60),
+        ("Workfront", 12, OnExhausted.FAIL, 600, 1, 600),
+        ("webMethods", 5, OnExhausted.REJECT, 10, 1, 10),
+        ("Standard-Webhooks", 8, OnExhausted.FAIL, 300, 1, 86_400),
+    ],
+)
+def test_how_often_and_how_far_apart_each_preset_tries(
+    name: str,
+    retries: int | None,
+    on_exhausted: OnExhausted,
+    initial_delay_seconds: float,
+    factor: float,
+    max_delay_seconds: float,
+) -> None:
+    says = PRESETS[name]
+    assert (says.max_retries, says.on_exhausted) == (retries, on_exhausted)
+    assert (says.initial_delay_seconds, says.factor, says.max_delay_seconds) == (
+        initial_delay_seconds,
+        factor,
+        max_delay_seconds,
+    )
+
+
+def test_there_are_four_presets_and_the_first_is_the_default() -> None:
+    assert [*PRESETS] == ["TeamForge", "Workfront", "webMethods", "Standard-Webhooks"]
+    assert PRESETS["TeamForge"] is TEAMFORGE
+
+
+@pytest.mark.behaviour("5.3")
+def test_standard_webhooks_tries_eight_times_again_over_75_hours_and_listens_to_the_endpoint() -> None:
+    says = PRESETS["Standard-Webhooks"]
+    minutes = [pause / 60 for pause in says.schedule]
+    assert minutes == [5, 30, 2 * 60, 5 * 60, 10 * 60, 14 * 60, 20 * 60, 24 * 60]
+    assert (len(says.schedule), sum(minutes)) == (says.max_retries, 75 * 60 + 35)
+    assert says.respect_retry_after
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_terms_of_every_preset_go_together(name: str) -> None:
+    check_terms(PRESETS[name])
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"initial_delay_seconds": 0.1, "max_delay_seconds": 0.1, "factor": 1.0},
+        {"initial_delay_seconds": 604_800.0, "max_delay_seconds": 604_800.0, "factor": 10.0, "jitter": 0.5},
+        {"max_retries": 0, "on_exhausted": OnExhausted.SUSPEND, "probe_seconds": 1.0},
+        {"max_retries": 1_000, "on_exhausted": OnExhausted.REJECT, "probe_seconds": 86_400.0},
+        {"schedule": (60.0,) * 100},
+    ],
+)
+def test_terms_up_to_their_limits_are_taken(terms: dict[str, Any]) -> None:
+    check_terms(replace(TEAMFORGE, **terms))
+
+
+@pytest.mark.parametrize(
+    ("terms", "refused", "says"),
+    [
+        ({"initial_delay_seconds": 0.09}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"initial_delay_seconds": 0.0}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"initial_delay_seconds": math.nan}, {"initial_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": 604_801.0}, {"max_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": math.inf}, {"max_delay_seconds"}, "from 0.1 to 604800"),
+        ({"max_delay_seconds": 0.5}, {"max_delay_seconds"}, "no shorter than the first"),
+        ({"schedule": (1.0, 61.0)}, {"max_delay_seconds"}, "each of the schedule"),
+        ({"schedule": (1.0, 0.0)}, {"schedule"}, "Each pause is from 0.1"),
+        ({"schedule": (1.0, math.nan)}, {"schedule"}, "Each pause is from 0.1"),
+        ({"schedule": (1.0,) * 101}, {"schedule"}, "at most 100 pauses"),
+        ({"factor": 0.9}, {"factor"}, "from 1 to 10"),
+        ({"factor": 11.0}, {"factor"}, "from 1 to 10"),
+        ({"jitter": -0.1}, {"jitter"}, "from 0 to 0.5"),
+        ({"jitter": 1.0}, {"jitter"}, "from 0 to 0.5"),
+        ({"max_retries": 3}, {"on_exhausted"}, "what happens after the last retry"),
+        ({"on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "after how many retries"),
+        ({"max_retries": 1_001, "on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "from 0 to 1000"),
+        ({"max_retries": -1, "on_exhausted": OnExhausted.FAIL}, {"max_retries"}, "from 0 to 1000"),
+        ({"max_retries": 1, "on_exhausted": OnExhausted.SUSPEND, "probe_seconds": 0.0}, {"probe_seconds"}, "from 1 to"),
+        ({"probe_seconds": 86_401.0}, {"probe_seconds"}, "from 1 to 86400"),
+        ({"factor": 0.0, "jitter": 2.0}, {"factor", "jitter"}, "from 0 to 0.5"),
+    ],
+)
+def test_what_does_not_go_together_is_said_at_its_field(terms: dict[str, Any], refused: set[str], says: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        check_terms(replace(TEAMFORGE, **terms))
+    assert raised.value.message_dict.keys() == refused
+    assert says in " ".join(raised.value.messages)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_what_is_stored_of_terms_gives_them_back(name: str) -> None:
+    stored = {key: [*value] if key == "schedule" else value for key, value in asdict(PRESETS[name]).items()}
+    plain = {key: str(value) if key.startswith(("on_", "in_")) else value for key, value in stored.items()}
+    assert terms_of(plain) == PRESETS[name]
+    assert stored.keys() == set(TERMS)
+
+
+@pytest.mark.parametrize("unknown", [{"on_redirect": "IGNORE"}, {"on_exhausted": "PERHAPS"}])
+def test_words_that_nobody_knows_are_no_terms(unknown: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="is not a valid"):
+        terms_of({**asdict(TEAMFORGE), **unknown})

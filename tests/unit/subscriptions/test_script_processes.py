@@ -1,0 +1,320 @@
+"""Processes that run scripts: confined, shared fairly, replaced (contract 8.3)."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.checks import run_checks
+
+from broker_project.stack.folders import ROOT
+from subscriptions import checks
+from subscriptions.scripting import process, process_pool, runner
+from subscriptions.scripting.jobs import Failed, Job, Lost, Made, packed
+from subscriptions.scripting.process import ScriptProcess
+from subscriptions.scripting.process_pool import Pace
+from subscriptions.scripting.seccomp import ALLOWED, ARCHITECTURES, is_possible
+from tests.support.receiver import PATIENCE, wait_until
+from tests.support.scripts import pids, results, run, running
+
+MACHINE = os.uname().machine
+LATER_THAN_ANY = 600
+"""Linux numbers its calls up to here, and leaves gaps."""
+OTHER_ABI = 0x4000_0000
+"""Where x86_64 has its calls a second time, with pointers of 32 bits."""
+OF_NO_USE = {335, 336} if MACHINE == "x86_64" else set()
+"""Linux lets them past every filter: the ends of its own probes, which do nothing for who was not sent there by one."""
+
+
+ENDED = "-31"
+"""By SIGSYS."""
+
+
+@pytest.mark.behaviour("8.3")
+def test_a_process_has_nothing_to_open_anything_with() -> None:
+    with running() as runner:
+        run(runner, "")
+        (pid,) = pids(runner)
+        assert_closed(pid)
+
+
+def assert_closed(pid: int) -> None:
+    limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
+    values = {line[:26].strip(): line[26:].split()[:2] for line in limits[1:]}
+    assert values["Max open files"] == values["Max file size"] == values["Max core file size"] == ["0", "0"]
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    assert (status["NoNewPrivs"], status["Seccomp"], status["Threads"]) == ("1", "2", "1")
+    assert Path(f"/proc/{pid}/environ").read_bytes().count(b"=") == 3
+    opened = {int(one.name): str(one.readlink()).split(":")[0] for one in Path(f"/proc/{pid}/fd").iterdir()}
+    assert opened == {0: "socket", 1: "/dev/null", 2: "/dev/null"}
+
+
+@pytest.mark.behaviour("8.3")
+def test_processes_share_nothing_with_their_worker_that_it_is_given_of_the_cpu() -> None:
+    with running() as runner:
+        run(runner, "while (1);")
+        assert {seat.is_for_slow: niceness_of(seat.process.pid) for seat in runner._seats} == {False: 5, True: 5}
+        assert [os.getsid(pid) for pid in pids(runner)] == pids(runner)
+
+
+def niceness_of(pid: int) -> int:
+    """Return how much nicer than this process another is; its session is as nice, where Linux shares by session."""
+    own = os.getpriority(os.PRIO_PROCESS, pid) - os.getpriority(os.PRIO_PROCESS, 0)
+    group = Path(f"/proc/{pid}/autogroup")
+    assert not group.exists() or group.read_text().endswith(f" nice {own}\n")
+    return own
+
+
+def test_nobody_waits_for_a_process_that_is_still_ending() -> None:
+    process = ScriptProcess()
+    assert process.reap() is None
+    process.hang_up()
+    process.wait()
+    assert process.reap() == Lost("its process is gone")
+
+
+@pytest.fixture
+def stopping() -> Iterator[None]:
+    """Let new sockets have a timeout, as they have in a Celery worker that stops."""
+    socket.setdefaulttimeout(5.0)
+    yield
+    socket.setdefaulttimeout(None)
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("stopping")
+def test_scripts_run_in_a_worker_that_stops() -> None:
+    with running() as runner:
+        assert run(runner, "$outmessage = 'made'") == Made(b"made")
+        (pid,) = pids(runner)
+        (flags,) = re.findall(r"^flags:\t(\d+)", Path(f"/proc/{pid}/fdinfo/0").read_text(), re.MULTILINE)
+        assert not int(flags, 8) & os.O_NONBLOCK, "it waits for what is not there yet"
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.parametrize("is_ready", [True, False])
+@pytest.mark.parametrize("said", [b"", packed({}, b"")[:-1] + b"x"])
+def test_a_process_that_cannot_go_on_blames_no_script(said: bytes, is_ready: bool) -> None:
+    process = ScriptProcess()
+    if is_ready:
+        wait_until(process.receive)
+    process._out = said
+    process.send()
+    process._socket.shutdown(socket.SHUT_WR if is_ready else socket.SHUT_RDWR)
+    process.wait()
+    process.hang_up()
+    assert process.reap() == Lost("its process is gone")
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
+@pytest.mark.parametrize(
+    ("end", "seconds", "reason"),
+    [(signal.SIGKILL, PATIENCE, "its process is gone"), (signal.SIGSTOP, 2.0, "it took longer than 2 s")],
+)
+def test_what_takes_too_long_or_loses_its_process_is_lost(
+    monkeypatch: pytest.MonkeyPatch, end: signal.Signals, seconds: float, reason: str
+) -> None:
+    with running() as runner:
+        run(runner, "")
+        with monkeypatch.context() as limited:
+            limited.setattr(process, "TOTAL_SECONDS", seconds)
+            runner.run("it", Job("while (1);"))
+            os.kill(pids(runner)[0], end)
+            assert results(runner, 1) == {"it": Lost(reason)}
+        assert run(runner, "$outmessage = 'next'") == Made(b"next"), "another process takes over"
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
+@pytest.mark.parametrize("end", [signal.SIGSEGV, signal.SIGSYS])
+def test_a_script_that_crashes_its_process_has_failed(end: signal.Signals) -> None:
+    with running() as runner:
+        run(runner, "")
+        runner.run("it", Job("while (1);"))
+        os.kill(pids(runner)[0], end)
+        assert results(runner, 1) == {"it": Failed(f"it crashed its process ({end.name})")}
+
+
+def test_no_process_is_left() -> None:
+    with running(2) as runner:
+        for name in range(4):
+            runner.run(name, Job("while (1);", owner=name))
+        assert len(results(runner, 4)) == 4
+        known = pids(runner)
+        assert known
+    assert not any(Path(f"/proc/{pid}").exists() for pid in known)
+
+
+LIVE_AND_LOOP = """
+from subscriptions.scripting.jobs import Job
+from subscriptions.scripting.runner import ScriptRunner
+runner = ScriptRunner(1)
+runner.run(1, Job("1"))
+while not runner.finished(): pass
+runner.run(2, Job("while (1);"))
+print([seat.process.pid for seat in runner._seats][0], flush=True)
+input()
+"""
+
+
+@pytest.mark.behaviour("8.3")
+def test_processes_die_with_a_parent_that_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", LIVE_AND_LOOP], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    wait_until(lambda: not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.behaviour("8.3")
+def test_slow_scripts_do_not_keep_quick_ones_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # none of the slow ones ends meanwhile
+    with running(2) as runner:
+        quick = [Job("$outmessage = 'quick'", owner=number) for number in range(3)]
+        for job in quick:
+            runner.run(job.owner, job)
+        results(runner, 3)  # now they are known to be quick
+        for number in range(20):
+            runner.run(f"slow {number}", Job("while (1);", owner=100 + number))
+        for job in quick:
+            runner.run(job.owner, job)
+        done = results(runner, 3)
+        assert sum(isinstance(result, Made) for result in done.values()) == 3, "while the slow ones still wait"
+
+
+@pytest.mark.behaviour("8.3")
+def test_a_script_that_turns_slow_begins_again_among_the_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_pool, "CPU_SECONDS", PATIENCE)  # however slow the machine is
+    with running(2) as runner:
+        for _ in range(2):
+            assert run(runner, "$outmessage = 'done'", owner=7) == Made(b"done")
+        assert runner._waiting.pace_of(7) is Pace.QUICK
+        slow = "for (let i = 0; i < 8e6; i++); $outmessage = 'done'"
+        assert run(runner, slow, owner=7) == Made(b"done")
+        assert runner._waiting.pace_of(7) is Pace.SLOW
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.usefixtures("unhurried_cpu")
+def test_who_ends_its_process_is_slow() -> None:
+    with running() as runner:
+        for _ in range(2):
+            run(runner, "", owner=7)
+        runner.run("it", Job("while (1);", owner=7))
+        os.kill(pids(runner)[0], signal.SIGKILL)
+        assert results(runner, 1) == {"it": Lost("its process is gone")}
+        assert runner._waiting.pace_of(7) is Pace.SLOW
+
+
+def test_one_process_is_started_in_a_look() -> None:
+    with running(3) as runner:
+        for number in range(6):
+            runner.run(number, Job("1", owner=number))
+        assert len(pids(runner)) == 1
+        assert runner.patience() == 0, "the next is started at once, in the next look"
+        assert len(results(runner, 6)) == 6
+
+
+def test_without_scripts_there_is_nothing_to_do() -> None:
+    with running() as runner:
+        assert (runner.finished(), runner.patience(), pids(runner)) == ([], None, [])
+
+
+PROGRAM = """
+import ctypes, os, resource
+from subscriptions.scripting.child import PR_SET_NO_NEW_PRIVS
+from subscriptions import checks
+from subscriptions.scripting import runner
+from subscriptions.scripting.seccomp import confine
+
+libc = ctypes.CDLL(None)
+resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def end_of(*call):
+    pid = os.fork()
+    if not pid:
+        confine()
+        libc.syscall(*map(ctypes.c_long, call))
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+"""
+
+
+def told(story: str) -> str:
+    """Return what a process prints that runs such a story."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM + story], capture_output=True, text=True, check=True, cwd=ROOT)
+    return done.stdout.strip()
+
+
+def test_this_kernel_can_confine() -> None:
+    assert MACHINE in ARCHITECTURES
+    assert is_possible()
+
+
+@pytest.mark.behaviour("8.3")
+def test_every_other_system_call_ends_the_process() -> None:
+    allowed = {call.number(MACHINE) for call in ALLOWED.values()} | OF_NO_USE
+    others = [number for number in range(LATER_THAN_ANY) if number not in allowed]
+    if MACHINE == "x86_64":
+        others += [OTHER_ABI + number for number in range(3)]
+    assert told(f"print({{end_of(number, 0, 0, 0, 0, 0, 0) for number in {others}}})") == f"{{{ENDED}}}"
+
+
+@pytest.mark.behaviour("8.3")
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("mmap", (0, 4096, 3, 0x22, -1, 0), (0, 4096, 7, 0x22, -1, 0)),  # memory that can be executed
+        ("mmap", (0, 4096, 3, 0x22, -1, 0), (0, 4096, 3, 0x21, -1, 0)),  # memory that no limit counts
+        ("mprotect", (0, 0, 3), (0, 0, 5)),
+        ("recvfrom", (0, 0, 0, 0x40, 0, 0), (3, 0, 0, 0x40, 0, 0)),
+        ("sendto", (0, 0, 0, 0x40, 0, 0), (1, 0, 0, 0x40, 0, 0)),
+        ("prlimit64", (0, 0, 0, 0), (1, 0, 0, 0)),  # somebody else's limits
+        ("prlimit64", (0, 0, 0, 0), (0, 2, 0, 0)),  # the limit of memory
+    ],
+)
+def test_a_call_may_do_only_what_scripts_need_of_it(name: str, right: tuple[int, ...], wrong: tuple[int, ...]) -> None:
+    number = ALLOWED[name].number(MACHINE)
+    assert told(f"print(end_of({number}, *{right}), end_of({number}, *{wrong}))") == f"0 {ENDED}"
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_every_call_has_a_number_of_its_own(machine: str) -> None:
+    assert len({call.number(machine) for call in ALLOWED.values()}) == len(ALLOWED)
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_the_check_before_deployment_warns_of_a_kernel_that_cannot(monkeypatch: pytest.MonkeyPatch, can: bool) -> None:
+    monkeypatch.setattr(checks, "is_possible", lambda: can)
+    warnings = run_checks(tags=["security"], include_deployment_checks=True)
+    assert (checks.NOT_CONFINED in warnings) is not can
+
+
+def test_workers_say_once_that_the_kernel_cannot(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "is_possible", lambda: False)
+    runner.warn_if_open.cache_clear()
+    with running() as one:
+        run(one, "")
+        run(one, "while (1);")
+    assert caplog.text.count("scripts.not_confined") == 1

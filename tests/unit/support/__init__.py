@@ -1,0 +1,1 @@
+"""The test suite's own verdicts: each must be able to fail."""

@@ -1,0 +1,1 @@
+"""The request of a delivery, transforms, and the documented receivers."""

@@ -1,0 +1,360 @@
+"""The request of a delivery: headers, signature, CloudEvents (contract 2.11, 2.12, 4.10, 4.11)."""
+
+import base64
+import hmac
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cloudevents.core.base import BaseCloudEvent
+from cloudevents.core.bindings import http
+from cloudevents.core.formats.json import JSONFormat
+from hypothesis import given
+from hypothesis import strategies as st
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from delivery.http.headers import EncodedRequest
+from delivery.webhook.headers_policy import forwarded, kept, merged
+from delivery.webhook.parts import Content, Destination, Numbers
+from delivery.webhook.request import signature, webhook_request
+from subscriptions.credentials.tokens import secret_of
+from subscriptions.payload_format import PayloadFormat
+
+KEY = b"k" * 32
+JSON = {"Content-Type": "application/json"}
+SENT_AT = 1_700_000_000
+
+PUBLISHED_MS = 1_790_000_000_123
+
+TIME = {"ce-time": "2026-01-31T12:00:00Z"}  # else the library makes one up
+THEIRS = {"ce-specversion": "1.0", "ce-id": "a%20b", "Ce-Source": "/shop", "ce-type": "Other", "ce-subject": "%C3%A9"}
+OURS = {"specversion": "1.0", "id": "5", "source": "urn:broker:event:Order", "type": "Order"}
+EITHER = [PayloadFormat.CLOUDEVENTS_BINARY, PayloadFormat.CLOUDEVENTS_STRUCTURED]
+
+
+def request(content: dict[str, str] | None = None, destination: dict[str, str] | None = None, **fields: Any) -> Any:
+    """Return the request of delivery 7 of message 5, with the number 3, at its second attempt."""
+    return webhook_request(
+        Content(5, "Test.Event", fields.get("body", b'{"a":1}'), tuple((content or JSON).items())),
+        Destination(2, 1, fields.get("method", "POST"), "http://host/path", destination or {}, KEY),
+        Numbers(7, 3, 2, possible_duplicate=fields.get("possible_duplicate", False)),
+        timestamp=fields.get("timestamp", SENT_AT),
+    )
+
+
+def test_a_request_carries_its_numbers_and_its_bytes() -> None:
+    sent = request(body=b'{"b":1, "a" :2.50}', method="PATCH")
+    assert (sent.method, sent.url, sent.body) == ("PATCH", "http://host/path", b'{"b":1, "a" :2.50}')
+    assert {name: sent.headers[name] for name in sent.headers if name != "webhook-signature"} == {
+        "Content-Type": "application/json",
+        "User-Agent": "broker/0.1",
+        "webhook-id": "dlv_7",
+        "webhook-timestamp": str(SENT_AT),
+        "Webhook-Sequence": "3",
+        "Webhook-Attempt": "2",
+        "Broker-Event-Type": "Test.Event",
+        "Broker-Message-Id": "5",
+    }
+
+
+@pytest.mark.behaviour("4.11")
+@pytest.mark.parametrize("uncertain", [True, False])
+def test_a_request_is_flagged_where_an_earlier_outcome_is_unknown(uncertain: bool) -> None:
+    sent = request(possible_duplicate=uncertain)
+    assert sent.headers.get("Webhook-Possible-Duplicate") == ("true" if uncertain else None)
+
+
+@pytest.mark.behaviour("4.11", "6.7")
+def test_a_request_of_a_group_bears_the_groups_id_no_number_and_the_brokers_own_callback_url() -> None:
+    theirs = Destination(2, 1, "POST", "http://host/path", {"callbackurl": "http://somewhere/else"}, KEY)
+    content = Content(5, "Test.Event", b"{}", tuple(JSON.items()))
+    numbers = Numbers(7, None, 1, possible_duplicate=False, group_id=9, callback_url="http://broker/token")
+    sent = webhook_request(content, theirs, numbers, timestamp=SENT_AT)
+    assert sent.headers["webhook-id"] == "grp_9"
+    assert sent.headers["webhook-signature"] == signature(KEY, webhook_id="grp_9", timestamp=SENT_AT, body=b"{}")
+    assert "Webhook-Sequence" not in sent.headers
+    assert [value for name, value in sent.headers.items() if name.lower() == "callbackurl"] == ["http://broker/token"]
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(
+    ("publisher", "destination", "winner"),
+    [
+        ({"X-A": "publisher"}, {}, "publisher"),
+        ({"X-A": "publisher"}, {"x-a": "destination"}, "destination"),
+        ({}, {"X-a": "destination"}, "destination"),
+    ],
+)
+def test_of_equal_headers_the_destinations_win(
+    publisher: dict[str, str], destination: dict[str, str], winner: str
+) -> None:
+    sent = request(publisher, destination)
+    assert [value for name, value in sent.headers.items() if name.lower() == "x-a"] == [winner]
+
+
+OWN = ["User-Agent", "webhook-id", "webhook-timestamp", "webhook-signature", "Webhook-Sequence", "Webhook-Attempt"]
+OWN += ["Broker-Event-Type", "Broker-Message-Id"]
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize("name", OWN)
+def test_of_equal_headers_the_brokers_win(name: str) -> None:
+    forged = {name.upper(): "forged"}
+    values = [value for key, value in request(forged, forged).headers.items() if key.lower() == name.lower()]
+    assert values == [request(timestamp=SENT_AT).headers[name]]
+
+
+@pytest.mark.behaviour("2.11")
+def test_layers_merge_by_name_in_any_case_and_the_later_wins() -> None:
+    layers = {"X-A": "publisher", "X-P": "1"}, {"x-a": "subscriber", "X-S": "2"}, {"X-a": "subscription"}
+    assert merged(*layers) == {"X-a": "subscription", "X-P": "1", "X-S": "2"}
+
+
+KEPT = {
+    "Authorization": False,
+    "COOKIE": False,
+    "Host": False,
+    "Content-Length": False,
+    "Transfer-Encoding": False,
+    "Connection": False,
+    "Keep-Alive": False,
+    "Proxy-Authorization": False,
+    "TE": False,
+    "Trailer": False,
+    "Upgrade": False,
+    "Expect": False,
+    "Content-Type": True,
+    "Accept": True,
+    "FILTER_STRING": True,
+    "X-Anything": True,
+}
+FORWARDED = {
+    "Content-Type": True,
+    "content-type": True,
+    "ce-id": True,
+    "Ce-Source": True,
+    "X-Anything": True,
+    "traceparent": True,
+    "Traceparent": True,
+    "tracestate": False,
+    "Accept": False,
+    "FILTER_STRING": False,
+    "Filter-String": False,
+    "Idempotency-Key": False,
+    "User-Agent": False,
+    "X-Forwarded-For": False,
+    "x-forwarded": False,
+    "X-FORWARDED-PREFIX": False,
+    "X-Forwarded_For": False,
+    "X-Real-IP": False,
+    "X-Remote-User": False,
+    "X-Client-IP": False,
+    "X-Original-URL": False,
+    "X-Rewrite-URL": False,
+    "X-HTTP-Method": False,
+    "X-HTTP-Method-Override": False,
+    "X-Method-Override": False,
+    "X-Accel-Redirect": False,
+    "X-Auth-Request-User": False,
+    "X-Consumer-Username": False,
+    "X-Anonymous-Consumer": False,
+    "X-Credential-Identifier": False,
+    "X-WebAuth-User": False,
+    "X-Authenticated-Userid": False,
+    "X-Token-Subject": False,
+    "X-Userinfo": False,
+    "X-Scheme": False,
+    "X_Url_Scheme": False,
+    "X-Url-Scheme": False,
+    "X-ARR-LOG-ID": False,
+    "X-Azure-ClientIP": False,
+    "X-True-Client-IP": False,
+    "X-Host": False,
+    "X-Cluster-Client-IP": False,
+    "X-Original-Host": False,
+    "X-Hosting-Plan": True,
+    "X-Schemes": True,
+    "X-Consumers": True,
+    "X-Token": True,
+    "X-Arrival": True,
+    "X-Original": True,
+    "X-Request-Id": True,
+    "X-GitHub-Event": True,
+    "X-Realm": True,
+    "X-Goog-Channel-Id": True,
+    "webhook-id": False,
+    "cesium": False,
+}
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(("name", "is_kept"), KEPT.items())
+def test_kept(name: str, is_kept: bool) -> None:
+    assert kept([(name, "v")]) == ([(name, "v")] if is_kept else [])
+
+
+@pytest.mark.behaviour("2.11")
+@pytest.mark.parametrize(("name", "goes_on"), FORWARDED.items())
+def test_forwarded(name: str, goes_on: bool) -> None:
+    assert forwarded([(name, "v")]) == ([(name, "v")] if goes_on else [])
+
+
+def test_the_known_vector_of_standard_webhooks() -> None:
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    signed = signature(
+        key, webhook_id="msg_p5jXN8AQM9LWM0D4loKWxJek", timestamp=1614265330, body=b'{"test": 2432232314}'
+    )
+    assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+def verify(key: bytes, body: bytes, headers: dict[str, str]) -> None:
+    """Verify as a receiver does; the library decodes what it has verified as JSON, which is not its business here."""
+    try:
+        Webhook(secret_of(key)).verify(body, headers)
+    except ValueError as not_json:
+        assert not isinstance(not_json, WebhookVerificationError)  # noqa: PT017 - a body is any bytes
+
+
+@given(key=st.binary(min_size=24, max_size=64), number=st.integers(1, 2**62), body=st.text().map(str.encode))
+def test_a_receiver_can_verify_every_signature(key: bytes, number: int, body: bytes) -> None:
+    now = int(datetime.now(UTC).timestamp())  # here: the library refuses what is older than five minutes
+    headers = {
+        "webhook-id": f"dlv_{number}",
+        "webhook-timestamp": str(now),
+        "webhook-signature": signature(key, webhook_id=f"dlv_{number}", timestamp=now, body=body),
+    }
+    verify(key, body, headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(secret_of(key)).verify(body + b" ", headers)
+
+
+@given(body=st.binary())
+def test_any_bytes_are_signed_as_they_are(body: bytes) -> None:
+    expected = hmac.digest(KEY, b"dlv_7.%d." % SENT_AT + body, "sha256")
+    assert request(body=body).headers["webhook-signature"] == "v1," + base64.b64encode(expected).decode()
+
+
+@pytest.mark.parametrize(("timestamp", "keys"), [(SENT_AT - 1, 3), (SENT_AT, 2), (SENT_AT + 9, 2), (SENT_AT + 10, 1)])
+def test_former_keys_sign_requests_of_before_their_end_however_long_they_are_in_hand(timestamp: int, keys: int) -> None:
+    all_keys = [KEY, b"f" * 32, b"g" * 32]
+    destination = Destination(
+        *(2, 1, "POST", "http://host/path", {}, KEY), former_keys=((all_keys[1], SENT_AT + 10), (all_keys[2], SENT_AT))
+    )
+    content, numbers = Content(5, "Test.Event", b"{}", ()), Numbers(7, 3, 2, possible_duplicate=False)
+    sent = webhook_request(content, destination, numbers, timestamp=timestamp)
+    signed = [signature(key, webhook_id="dlv_7", timestamp=timestamp, body=b"{}") for key in all_keys[:keys]]
+    assert sent.headers["webhook-signature"] == " ".join(signed)
+
+
+def sent(
+    output: str, headers: dict[str, str], body: bytes = b'{"a":1}', configured: dict[str, str] | None = None
+) -> EncodedRequest:
+    """Return the request of message 5, an `Order`."""
+    return webhook_request(
+        Content(5, "Order", body, tuple(headers.items()), published_ms=PUBLISHED_MS),
+        Destination(2, 1, "POST", "http://host/path", configured or {}, KEY, output=output),
+        Numbers(7, 3, 1, possible_duplicate=False),
+        timestamp=SENT_AT,
+    )
+
+
+def read(request: EncodedRequest) -> BaseCloudEvent:
+    assert isinstance(request.body, bytes)
+    return http.from_http(http.HTTPMessage(dict(request.headers), request.body), JSONFormat())
+
+
+def attributes_of(event: BaseCloudEvent) -> dict[str, Any]:
+    """Return the attributes as texts; the library reads a time as a moment."""
+    attributes = {name: value for name, value in event.get_attributes().items() if value is not None}
+    return attributes | ({"time": attributes["time"].isoformat()} if "time" in attributes else {})
+
+
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("output", EITHER)
+def test_what_was_published_plainly_gets_attributes_of_the_brokers(output: str) -> None:
+    event = read(sent(output, {**JSON, "ce-id": "plain", "ce-tenant": "t", "ce-no-name": "x", "X-A": "1"}))
+    published = {"time": "2026-09-21T14:13:20.123000+00:00", "datacontenttype": "application/json"}
+    assert attributes_of(event) == {**OURS, **published, "tenant": "t"}
+    assert event.get_data() == {"a": 1}
+
+
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("output", EITHER)
+def test_what_was_published_as_a_cloud_event_stays_the_one_it_was(output: str) -> None:
+    event = read(sent(output, {**JSON, **THEIRS, **TIME, "ce-datacontenttype": "text/plain"}))
+    theirs = {
+        "time": "2026-01-31T12:00:00+00:00",
+        "specversion": "1.0",
+        "id": "a b",
+        "source": "/shop",
+        "type": "Other",
+        "subject": "\u00e9",
+    }
+    assert attributes_of(event) == {**theirs, "datacontenttype": "application/json"}
+
+
+@pytest.mark.behaviour("2.12", "2.11")
+@pytest.mark.parametrize("output", EITHER)
+def test_a_subscriptions_own_headers_win_but_not_over_the_form(output: str) -> None:
+    configured = {"ce-tenant": "own", "content-type": "application/vnd.own+json", "X-A": "own"}
+    request = sent(output, {**JSON, **THEIRS, "ce-tenant": "theirs", "X-A": "theirs"}, configured=configured)
+    event = attributes_of(read(request))
+    assert (event["tenant"], event["datacontenttype"]) == ("own", "application/vnd.own+json")
+    assert request.headers["X-A"] == "own"
+    form = {PayloadFormat.CLOUDEVENTS_STRUCTURED: "application/cloudevents+json"}.get(
+        PayloadFormat(output), "application/vnd.own+json"
+    )
+    assert request.headers["Content-Type"] == form
+
+
+@pytest.mark.behaviour("2.12")
+def test_a_structured_event_has_its_attributes_in_the_body_alone() -> None:
+    request = sent(PayloadFormat.CLOUDEVENTS_STRUCTURED, {**JSON, **THEIRS, "traceparent": "t"})
+    assert not [name for name in request.headers if name.lower().startswith("ce-")]
+    assert request.headers["traceparent"] == "t"
+
+
+@pytest.mark.behaviour("2.12", "2.5")
+@pytest.mark.parametrize(
+    ("content_type", "body", "member"),
+    [
+        ("application/json", b'{"b":1, "a" :2.50}', b'"data":{"b":1, "a" :2.50}}'),
+        ("application/vnd.x+json", b'"text"', b'"data":"text"}'),
+        ("application/json", b"not json", b'"data_base64":"bm90IGpzb24="}'),
+        ("application/json", b'"\\ud800"', b'"data_base64":"Ilx1ZDgwMCI="}'),
+        ("application/json", b'"\xff"', b'"data_base64":"Iv8i"}'),
+        ("text/plain", b"text", b'"data_base64":"dGV4dA=="}'),
+        ("text/plain", b"", b'"datacontenttype":"text/plain"}'),
+    ],
+)
+def test_json_stands_in_a_structured_event_to_the_letter_all_else_as_base64(
+    content_type: str, body: bytes, member: bytes
+) -> None:
+    request = sent(PayloadFormat.CLOUDEVENTS_STRUCTURED, {"Content-Type": content_type}, body)
+    assert isinstance(request.body, bytes)
+    assert request.body.endswith(member)
+    json.loads(request.body)
+
+
+@pytest.mark.behaviour("2.12")
+@given(output=st.sampled_from(EITHER), body=st.binary(min_size=1), subject=st.text(min_size=1))
+def test_any_bytes_arrive_and_are_signed_as_they_are_sent(output: str, body: bytes, subject: str) -> None:
+    encoded = base64.b16encode(subject.encode("utf-8", "replace")).decode()
+    request = sent(output, {"Content-Type": "application/octet-stream", **THEIRS, "ce-subject": encoded}, body)
+    event, raw = read(request), request.body
+    assert isinstance(raw, bytes)
+    data = event.get_data()
+    assert (data.encode() if isinstance(data, str) else data) == body
+    assert event.get_subject() == encoded
+    signed = hmac.digest(KEY, b"dlv_7.%d." % SENT_AT + raw, "sha256")
+    assert request.headers["webhook-signature"] == "v1," + base64.b64encode(signed).decode()
+
+
+@pytest.mark.behaviour("2.12")
+@pytest.mark.parametrize("headers", [JSON, {**JSON, **THEIRS}])
+def test_as_published_nothing_is_made_of_it(headers: dict[str, str]) -> None:
+    request = sent(PayloadFormat.AS_PUBLISHED, headers, b"{ }")
+    assert request.body == b"{ }"
+    assert {name: value for name, value in request.headers.items() if name in headers} == headers
+    assert ("ce-id" in request.headers) == ("ce-id" in headers)

@@ -1,0 +1,1 @@
+"""Lines as pure generators, and what they take from their buffer."""

@@ -1,0 +1,198 @@
+"""What a line takes from the waiting deliveries, and sends next."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.limits import MAX_LINE_BYTES
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.pages import ASIDE, FRESH, HEAD, MOST_DELIVERIES, GroupRow, PageRequest, Row, page_of
+from tests.support.factories import aside, fresh, in_hand
+
+PLENTY = 64 * MAX_LINE_BYTES
+
+
+def taken_from_buffer(hand: Buffer[Outgoing], *, aside_next: bool = False) -> list[int]:
+    """Take everything as a line does; return the ids."""
+    order = []
+    while delivery := hand.take(aside_next=aside_next):
+        order.append(delivery.id)
+        aside_next = not delivery.is_aside
+    return order
+
+
+@pytest.mark.behaviour("4.6")
+@pytest.mark.parametrize(
+    ("head", "new", "stuck", "aside_next", "order"),
+    [
+        (None, [], [], False, []),
+        (None, [1, 2, 3], [], False, [1, 2, 3]),
+        (None, [1, 2, 3], [], True, [1, 2, 3]),
+        (None, [], [7, 8], False, [7, 8]),
+        (None, [1, 2, 3], [7, 8, 9], False, [1, 7, 2, 8, 3, 9]),
+        (None, [1, 2, 3], [7, 8, 9], True, [7, 1, 8, 2, 9, 3]),
+        (None, [1, 2, 3, 4], [7], False, [1, 7, 2, 3, 4]),
+        (None, [1], [7, 8, 9], False, [1, 7, 8, 9]),
+        (5, [1, 2], [7], False, [5, 7, 1, 2]),
+    ],
+)
+def test_the_head_first_then_new_and_stuck_in_turn(
+    head: int | None, new: Sequence[int], stuck: Sequence[int], aside_next: bool, order: list[int]
+) -> None:
+    hand = Buffer(head=in_hand(head) if head else None, fresh=fresh(*new), aside=aside(*stuck))
+    assert taken_from_buffer(hand, aside_next=aside_next) == order
+
+
+@given(
+    new=st.integers(0, 30),
+    stuck=st.integers(0, 30),
+    has_head=st.booleans(),
+    aside_next=st.booleans(),
+)
+def test_nothing_is_lost_and_each_kind_keeps_its_order(new: int, stuck: int, has_head: bool, aside_next: bool) -> None:
+    hand = Buffer(
+        head=in_hand(1000) if has_head else None,
+        fresh=fresh(*range(new)),
+        aside=aside(*range(100, 100 + stuck)),
+    )
+    order = taken_from_buffer(hand, aside_next=aside_next)
+    assert [number for number in order if number < 100] == [*range(new)]
+    assert [number for number in order if 100 <= number < 1000] == [*range(100, 100 + stuck)]
+    assert [position for position, number in enumerate(order) if number == 1000] == ([0] if has_head else [])
+    both = order[has_head : has_head + 2 * min(new, stuck)]
+    kinds = [number >= 100 for number in both]
+    assert all(kind != following for kind, following in itertools.pairwise(kinds))
+    assert len(hand) == 0
+
+
+@pytest.mark.behaviour("11.1")
+@pytest.mark.parametrize(("size", "left_when_low"), [(1, 0), (2, 0), (5, 2), (10, 4), (499, 199), (500, 200)])
+def test_a_hand_is_low_at_two_fifths_of_its_page(size: int, left_when_low: int) -> None:
+    hand = Buffer(fresh=fresh(*range(size)), more=True)
+    while not hand.is_low:
+        hand.take(aside_next=False)
+    assert len(hand) == left_when_low
+
+
+def test_a_hand_that_holds_everything_is_never_low() -> None:
+    hand = Buffer(fresh=fresh(1, 2, 3))
+    for _ in range(4):
+        assert not hand.is_low
+        hand.take(aside_next=False)
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "more", "is_starved"), [(0, True, True), (0, False, False), (1, True, False), (1, False, False)]
+)
+def test_a_hand_is_starved_where_there_is_work_but_none_in_it(deliveries: int, more: bool, is_starved: bool) -> None:
+    hand = Buffer(fresh=fresh(*range(deliveries)), more=more)
+    hand.take(aside_next=False)
+    assert hand.is_starved == is_starved
+
+
+def test_a_hand_counts_its_bytes() -> None:
+    hand = Buffer(head=in_hand(1, size=5), fresh=[in_hand(2, size=7)], aside=[in_hand(3, is_aside=True, size=11)])
+    assert (hand.bytes, hand.take(aside_next=False), hand.bytes) == (23, in_hand(1, size=5), 18)
+
+
+@given(st.integers(0, 100), st.lists(st.integers(0, 60)))
+def test_a_budget_gives_out_no_more_than_it_has(limit: int, sizes: list[int]) -> None:
+    budget = BodyBudget(limit)
+    granted: list[int] = []
+    for size in sizes:
+        fits = sum(granted) + size <= limit
+        assert budget.take(size) == fits
+        if fits:
+            granted.append(size)
+        elif granted:
+            budget.give_back(granted.pop())
+
+
+def row(number: int, part: int, size: int = 10) -> Row:
+    return Row(1, part, number, number, 1, 0, None, False, 0, size)
+
+
+def taken_from_page(waiting: list[Row], budget: int = PLENTY, **wanted: int | bool) -> list[int]:
+    line = PageRequest(**{"line_id": 1, "epoch": 1, "head_id": None, "capacity": 500, **wanted})  # type: ignore[arg-type]
+    return [one.id for one in page_of(waiting, line, BodyBudget(budget)).taken]
+
+
+@pytest.mark.behaviour("4.6", "4.2")
+@pytest.mark.parametrize(
+    ("capacity", "aside_next", "expected"),
+    [
+        (4, False, [1, 11, 2, 12]),
+        (4, True, [11, 1, 12, 2]),
+        (1, False, [1]),
+        (1, True, [11]),
+    ],
+)
+def test_a_page_however_short_begins_with_those_whose_turn_it_is(
+    capacity: int, aside_next: bool, expected: list[int]
+) -> None:
+    waiting = [*(row(n, FRESH) for n in (1, 2, 3)), *(row(n, ASIDE) for n in (11, 12, 13))]
+    assert taken_from_page(waiting, capacity=capacity, aside_next=aside_next) == expected
+
+
+@pytest.mark.behaviour("4.2")
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ([MAX_LINE_BYTES, 1], [0]),
+        ([2 * MAX_LINE_BYTES, 1], [0]),
+        ([MAX_LINE_BYTES // 2, MAX_LINE_BYTES // 2, 1], [0, 1]),
+        ([1, 1, 1], [0, 1, 2]),
+    ],
+)
+def test_a_page_holds_at_most_1_mib_but_always_one(sizes: list[int], expected: list[int]) -> None:
+    assert taken_from_page([row(number, FRESH, size) for number, size in enumerate(sizes)]) == expected
+
+
+@pytest.mark.behaviour("6.3", "11.1")
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [(1, 500), (2, 250), (200, 2), (MOST_DELIVERIES, 1), (3 * MOST_DELIVERIES, 1)],
+)
+def test_a_page_of_groups_is_as_long_as_they_have_deliveries_but_always_one(endpoints: int, expected: int) -> None:
+    waiting = [GroupRow(1, FRESH, number, number, [1] * endpoints, 10, 0, 0, False, None) for number in range(500)]
+    page = page_of(waiting, PageRequest(1, 1, None, 500), BodyBudget(PLENTY))
+    assert (len(page.taken), page.more) == (expected, True)
+
+
+@pytest.mark.behaviour("4.7", "4.8")
+def test_the_head_comes_first_and_once() -> None:
+    assert taken_from_page([row(5, HEAD), row(1, FRESH), row(5, FRESH), row(9, ASIDE)]) == [5, 1, 9]
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_process_that_holds_too_much_takes_nothing_and_knows_that_there_is_more() -> None:
+    page = page_of([row(1, FRESH, MAX_LINE_BYTES)], PageRequest(1, 1, None, 500), BodyBudget(MAX_LINE_BYTES - 1))
+    assert (page.taken, page.more) == ([], True)
+
+
+@pytest.mark.behaviour("11.1")
+def test_large_bodies_leave_room_for_small_ones() -> None:
+    budget = BodyBudget(8 * MAX_LINE_BYTES)
+    while budget.take(MAX_LINE_BYTES):
+        pass
+    assert [budget.take(64 * 1024) for _ in range(16)] == [True] * 16
+
+
+@pytest.mark.behaviour("4.13")
+@pytest.mark.parametrize(("busy", "more"), [([], True), ([7, 8, 9], True), ([1, 2], False), ([1, 2, 3], False)])
+def test_what_has_been_taken_already_is_no_part_of_a_page(busy: list[int], *, more: bool) -> None:
+    line = PageRequest(1, 1, None, capacity=2, busy=busy)
+    page = page_of([row(number, FRESH) for number in (1, 2, 3)], line, BodyBudget(PLENTY))
+    assert ([one.id for one in page.taken], page.more) == ([one for one in (1, 2, 3) if one not in busy][:2], more)
+    assert line.rows == 2 + len(busy)
+
+
+@pytest.mark.behaviour("4.11", "4.13")
+def test_what_a_strand_has_taken_is_not_taken_by_another_though_it_is_not_marked_yet() -> None:
+    waiting = [row(5, HEAD), row(1, FRESH), row(2, FRESH), row(11, ASIDE), row(12, ASIDE)]
+    line = PageRequest(1, 1, head_id=5, capacity=500, busy=[5, 1, 12])
+    assert [one.id for one in page_of(waiting, line, BodyBudget(PLENTY)).taken] == [2, 11]

@@ -1,0 +1,318 @@
+"""A TOPIC line as a pure generator: fed with made-up answers, without database or network (behaviour 4)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+import requests
+
+from delivery.dispatch.claim import Claim
+from delivery.http.transfer import Answer, RequestNotCompleted
+from delivery.retry import policy_of
+from delivery.statuses import DeliveryStatus
+from delivery.webhook.parts import Outgoing
+from delivery.worker.buffer import BodyBudget, Buffer
+from delivery.worker.line import ActiveLine, Slot
+from delivery.worker.settlements import Settlement, SideEffects
+from delivery.worker.steps import Hold, NotStarted, Read, Reply, RequestSent, Rest, Send, Step, Transform, Turn
+from delivery.worker.topic import topic_line
+from subscriptions.retry_policies import PRESETS, OnExhausted
+from subscriptions.scripting.jobs import NotRun
+from tests.support.factories import aside, fresh, in_hand
+
+PLENTY = 64 * 1024 * 1024
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+DELIVERED, PENDING = DeliveryStatus.DELIVERED, DeliveryStatus.PENDING
+
+
+def a_line(*, seconds: float = 60.0, head: int | None = None, failures: int = 0) -> ActiveLine:
+    claim = Claim(
+        1, "main", "topic", 1, last_sequence=10, head_id=head, failures=failures, aside_next=False, capacity=500
+    )
+    line = ActiveLine(claim, Turn([1], seconds), time.monotonic())
+    line.strands = [Slot(line)]
+    line.strands[0].generator = topic_line(line.strands[0], lambda: 0.0)
+    return line
+
+
+def answered(status: int, head: bytes = b"") -> RequestSent:
+    response = requests.Response()
+    response.status_code = status
+    response._content = b""
+    return RequestSent(Answer(None, response, head, 3), NOW)
+
+
+def unanswered(*, was_sent: bool) -> RequestSent:
+    return RequestSent(Answer(None, RequestNotCompleted("gone", was_sent=was_sent), b"", 3), NOW)
+
+
+def go(line: ActiveLine, reply: Reply = None, hand: Buffer[Outgoing] | None = None) -> Step:
+    """Give the line what it waits for; return what it wants next."""
+    if hand is not None:
+        line.receive(hand)
+    return line.strands[0].advance(reply)
+
+
+def send(step: Step) -> Outgoing:
+    assert isinstance(step, Send)
+    return step.delivery
+
+
+def run(line: ActiveLine, hand: Buffer[Outgoing], statuses: Sequence[int]) -> tuple[list[int], Step]:
+    """Answer one request after the other; return the ids sent and the step after the last answer."""
+    assert isinstance(go(line), Read)
+    step = go(line, hand=hand)
+    sent = []
+    for status in statuses:
+        sent.append(send(step).id)
+        step = go(line, answered(status))
+    return sent, step
+
+
+def test_it_reads_first_and_lingers_where_there_is_nothing_until_its_turn_ends() -> None:
+    line = a_line()
+    assert go(line) == Read(None)
+    for _ in range(5):
+        assert go(line, hand=Buffer()) == Read(None, linger=True)
+    line.stopping = True
+    assert go(line, hand=Buffer()) == Rest(None)
+
+
+def test_a_line_that_lingers_sends_what_comes() -> None:
+    line = a_line()
+    go(line)
+    go(line, hand=Buffer())
+    assert send(go(line, hand=Buffer(fresh=fresh(1)))).id == 1
+    assert isinstance(go(line, answered(200)), Read)
+
+
+def test_a_line_lingers_where_there_was_no_room_for_what_its_script_made() -> None:
+    line = a_line()
+    go(line)
+    delivery = in_hand(1)
+    scripted = replace(delivery, destination=replace(delivery.destination, script="1"))
+    for _ in range(3):
+        assert go(line, hand=Buffer(fresh=[scripted])) == Transform(None, scripted)
+        line.give_all_back(BodyBudget(PLENTY))
+        assert go(line, NotRun()) == Read(None, linger=True)
+    line.stopping = True
+    assert go(line, hand=Buffer(fresh=[scripted])) == Rest(None)
+
+
+@pytest.mark.behaviour("4.1", "4.3")
+def test_what_has_ended_is_settled_with_what_is_sent_next() -> None:
+    line = a_line()
+    sent, step = run(line, Buffer(fresh=fresh(1, 2, 3)), [200, 200])
+    assert (sent, send(step).id) == ([1, 2], 3)
+    assert isinstance(step, Send)
+    assert isinstance(step.ended, Settlement)
+    assert (step.ended.delivery_id, step.ended.status, step.ended.status_code) == (2, DELIVERED, 200)
+
+
+@pytest.mark.behaviour("4.4", "4.5", "4.6")
+@pytest.mark.parametrize(
+    ("status", "becomes", "pause"),
+    [
+        (302, DeliveryStatus.NOT_SUPPORTED, None),
+        (404, DeliveryStatus.REJECTED, None),
+        (500, PENDING, 1.0),
+        (999, PENDING, 1.0),
+    ],
+)
+def test_what_does_not_hold_the_line_lets_the_next_go(
+    status: int, becomes: DeliveryStatus, pause: float | None
+) -> None:
+    sent, step = run(a_line(), Buffer(fresh=fresh(1, 2)), [status])
+    assert isinstance(step, Send)
+    assert step.ended
+    assert (sent, step.delivery.id, step.ended.status, step.ended.pause) == ([1], 2, becomes, pause)
+
+
+@pytest.mark.behaviour("4.7", "4.8")
+@pytest.mark.parametrize(
+    ("reply", "pause", "reason", "last_sequence"),
+    [
+        (answered(503), 1.0, "answered 503", 10),
+        (answered(503, b"HTTP/1.1 503\r\nRetry-After: 30\r\n"), 30.0, "answered 503", 10),
+        (unanswered(was_sent=True), 1.0, "no answer: gone", 10),
+        (unanswered(was_sent=False), 1.0, "no answer: gone", 9),
+    ],
+)
+def test_what_holds_the_line_lets_it_rest_with_its_head(
+    reply: RequestSent, pause: float, reason: str, last_sequence: int
+) -> None:
+    line = a_line()
+    assert isinstance(go(line), Read)
+    step = go(line, hand=Buffer(fresh=fresh(1, 2)))
+    assert send(step).id == 1
+    rest = go(line, reply)
+    assert isinstance(rest, Rest)
+    assert rest.ended
+    assert line.hold
+    assert (line.hold.pause, line.hold.reason, rest.ended.status) == (pause, reason, PENDING)
+    assert (line.head_id, line.failures, line.last_sequence) == (1, 1, last_sequence)
+
+
+@pytest.mark.behaviour("4.10")
+def test_only_a_number_given_for_a_request_that_never_left_is_given_back() -> None:
+    known = in_hand(1)
+    known = Outgoing(**{name: getattr(known, name) for name in Outgoing.__slots__} | {"sequence": 4})
+    for delivery, was_sent, unsent in [(in_hand(1), False, True), (in_hand(1), True, False), (known, False, False)]:
+        line = a_line()
+        go(line)
+        go(line, hand=Buffer(fresh=[delivery]))
+        rest = go(line, unanswered(was_sent=was_sent))
+        assert isinstance(rest, Rest)
+        assert isinstance(rest.ended, Settlement)
+        assert (rest.ended.unsent, rest.ended.uncertain, line.last_sequence) == (unsent, was_sent, 10 - unsent)
+
+
+@pytest.mark.behaviour("4.8")
+def test_failures_add_up_while_the_head_is_the_same_and_end_with_success() -> None:
+    line = a_line(head=1, failures=4)
+    sent, step = run(line, Buffer(head=in_hand(1), fresh=fresh(2)), [503])
+    assert isinstance(step, Rest)
+    assert line.hold
+    assert (sent, line.hold.pause, line.failures) == ([1], 16.0, 5)
+    line = a_line(head=1, failures=4)
+    run(line, Buffer(head=in_hand(1), fresh=fresh(2)), [200])
+    assert (line.head_id, line.failures) == (None, 0)
+
+
+@pytest.mark.behaviour("4.9")
+def test_a_head_that_may_not_be_sent_any_more_holds_nothing_up() -> None:
+    line = a_line(head=1, failures=4)
+    sent, _ = run(line, Buffer(fresh=fresh(2, 3)), [200])
+    assert (sent, line.head_id, line.failures) == ([2], None, 0)
+
+
+@pytest.mark.behaviour("4.6")
+def test_new_and_stuck_take_turns_even_from_turn_to_turn() -> None:
+    line = a_line()
+    sent, _ = run(line, Buffer(fresh=fresh(1, 2, 3), aside=aside(7, 8, 9)), [200, 500, 404, 200])
+    assert (sent, line.aside_next) == ([1, 7, 2, 8], False)
+    line = a_line()
+    run(line, Buffer(fresh=fresh(1, 2), aside=aside(7)), [500])
+    assert line.aside_next
+
+
+@pytest.mark.behaviour("1.4", "4.6")
+@pytest.mark.parametrize("waits_for_its_rate", [True, False])
+def test_what_a_line_stops_at_each_time_has_had_its_turn_all_the_same(*, waits_for_its_rate: bool) -> None:
+    new, stuck = fresh(1, 2, 3), aside(7, 8, 9)
+    head: Outgoing | None = None
+    aside_next, order = False, list[int]()
+    for _ in range(6):
+        line = a_line(head=head.id if head else None)
+        line.aside_next = aside_next
+        if head:
+            line.passed(head)
+        taken = Buffer(fresh=new, aside=stuck).take(aside_next=line.aside_next)
+        assert taken
+        (stuck if taken.is_aside else new).remove(taken)
+        if waits_for_its_rate:
+            line.waits_with(taken, 900.0)
+        else:
+            line.holds(taken, Hold(1.0, "answered 503", 2))
+        order.append(taken.id)
+        head, aside_next = taken, line.aside_next
+    assert order == [1, 7, 2, 8, 3, 9]
+
+
+@pytest.mark.behaviour("4.15")
+def test_what_may_not_be_sent_as_it_was_read_is_read_anew() -> None:
+    line = a_line()
+    go(line)
+    assert send(go(line, hand=Buffer(fresh=fresh(1, 2)))).id == 1
+    line.hand = Buffer()  # as its driver does
+    assert go(line, NotStarted()) == Read(None)
+
+
+@pytest.mark.behaviour("4.14")
+@pytest.mark.parametrize("status", [200, 404, 500])
+def test_at_the_end_of_its_turn_it_settles_and_rests(status: int) -> None:
+    line = a_line()
+    go(line)
+    send(go(line, hand=Buffer(fresh=fresh(1, 2))))
+    line.stopping = True
+    rest = go(line, answered(status))
+    assert isinstance(rest, Rest)
+    assert rest.ended
+    assert (rest.ended.delivery_id, line.hold) == (1, None)
+
+
+def test_a_turn_without_time_sends_nothing() -> None:
+    line = a_line(seconds=0.0)
+    assert go(line) == Rest(None)
+
+
+@pytest.mark.behaviour("11.1")
+def test_it_reads_on_when_its_hand_is_low_as_much_as_it_will_send_in_its_turn() -> None:
+    line = a_line(seconds=0.5)
+    line.taken_at -= 0.1
+    line.sent = 20  # in a tenth of a second: 100 more in the half that is left
+    sent, step = run(line, Buffer(fresh=fresh(*range(32)), more=True), [200] * 20)
+    assert (len(sent), isinstance(step, Read)) == (20, True)
+    assert line.page_size == pytest.approx(1.25 * 100, rel=0.2)
+    assert isinstance(step, Read)
+    assert step.ended
+    assert (step.ended.delivery_id, send(go(line, hand=Buffer(fresh=fresh(20, 21)))).id) == (19, 20)
+
+
+def suspending(*, half_open: bool = False) -> Outgoing:
+    """Return a delivery whose policy suspends at the first failure."""
+    policy = policy_of(replace(PRESETS["webMethods"], max_retries=0, on_exhausted=OnExhausted.SUSPEND))
+    delivery = in_hand(1)
+    return replace(delivery, destination=replace(delivery.destination, policy=policy, half_open=half_open))
+
+
+@pytest.mark.behaviour("5.6")
+@pytest.mark.parametrize("half_open", [False, True])
+def test_what_suspends_its_subscription_stops_the_line_in_case_it_cannot_be_paused(*, half_open: bool) -> None:
+    line = a_line(head=1, failures=4)
+    sent, step = run(line, Buffer(head=suspending(half_open=half_open), fresh=fresh(2)), [503])
+    assert (sent, isinstance(step, Rest)) == ([1], True)
+    assert isinstance(step.ended, Settlement)
+    assert (step.ended.status, step.ended.pause, step.ended.reason) == (PENDING, None, "suspended: answered 503")
+    assert step.ended.further == SideEffects(suspends=True, stamp=2, probe=60.0, announces=True, meaning="suspend")
+    assert (line.head_id, line.hold) == (1, Hold(10.0, "answered 503", 2))
+
+
+@pytest.mark.behaviour("5.6")
+def test_in_the_retry_line_it_has_the_page_read_anew_before_anything_else_goes() -> None:
+    line = a_line()
+    line.claim = replace(line.claim, lane="retry", sister_id=7)
+    sent, step = run(line, Buffer(aside=[replace(suspending(), is_aside=True), *aside(2)]), [503])
+    assert (sent, isinstance(step, Read), line.hold) == ([1], True, None)
+    assert isinstance(step.ended, Settlement)
+    assert step.ended.further
+    assert (step.ended.further.to_line_id, step.ended.further.suspends) == (7, True)
+
+
+@pytest.mark.behaviour("5.6")
+def test_a_trial_that_holds_the_line_lets_its_subscription_go_on_and_waits_all_the_same() -> None:
+    line, delivery = a_line(), suspending()
+    held = replace(delivery.destination, policy=policy_of(PRESETS["webMethods"]), half_open=True)
+    _, step = run(line, Buffer(fresh=[replace(delivery, destination=held)]), [503])
+    assert isinstance(step, Rest)
+    assert line.hold == Hold(10.0, "answered 503", 2)
+
+
+@pytest.mark.behaviour("1.4", "11.1")
+@pytest.mark.parametrize(("head", "failures", "size"), [(None, 0, 16), (1, 2, 16), (1, 0, 2)])
+def test_a_line_that_waited_for_its_rate_reads_no_more_than_it_may_need(
+    head: int | None, failures: int, size: int
+) -> None:
+    assert a_line(head=head, failures=failures).wanted().capacity == size
+
+
+@pytest.mark.behaviour("11.1")
+def test_a_line_the_process_has_no_room_for_asks_again_until_its_turn_ends() -> None:
+    line = a_line()
+    go(line)
+    for _ in range(5):
+        assert go(line, hand=Buffer(more=True)) == Read(None, linger=True)
+    line.stopping = True
+    assert go(line, hand=Buffer(more=True)) == Rest(None)
