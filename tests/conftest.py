@@ -24,6 +24,7 @@ from tests.support.receiver import PATIENCE, Receiver, receiving
 from tests.support.worker import Worker, working
 
 hypothesis.settings.register_profile("default", deadline=None, database=None, derandomize=True)
+hypothesis.settings.register_profile("fresh", deadline=None, database=None, print_blob=True)
 hypothesis.settings.register_profile("long", deadline=None, print_blob=True, max_examples=10_000)
 """Chosen with `--hypothesis-profile long`: new random examples every time, and a hundred times as many."""
 

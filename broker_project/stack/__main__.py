@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from broker_project.stack.command_line import run
+from broker_project.stack.counts import show_counts
 from broker_project.stack.demo.demo import demo
 from broker_project.stack.services import python
 from broker_project.stack.test_command import audit, test
@@ -24,6 +25,7 @@ def faults(*arguments: str) -> int:
 COMMANDS: dict[str, Callable[..., int]] = {
     "audit": audit,
     "bench": bench,
+    "counts": show_counts,
     "demo": demo,
     "faults": faults,
     "manage": manage,

@@ -45,6 +45,7 @@ COMMANDS = {
     "manage": ("...", "manage.py with the stack's settings and servers; ./broker manage help lists its commands"),
     "bench": ("[name...]", "measure the broker; --list: the scenarios; --json FILE: the figures; --seconds N"),
     "audit": ("[args...]", "ask whether a locked package is known to be vulnerable; with arguments for pip-audit"),
+    "counts": ("[--places]", "count modules, lines and functions beside their limits; --places: where each is over"),
     "lock": ("", "compile requirements/ again from pyproject.toml"),
     "help": ("", "this list"),
 }

@@ -31,6 +31,9 @@ RUNS = STATE / "test"
 
 MANAGE = ("manage.py",)
 PYTEST = ("-m", "pytest", "--color=auto")
+FRESH_SEEDS = "--fresh-seeds"
+"""Random inputs of Hypothesis are new in each run; without it they are the same in every run."""
+GENERATED = ("--hypothesis-profile", "fresh")
 SPARK_TESTS = "tests/spark"
 """They share a session: one process."""
 SPARK_BY_THE_BROKER = f"{SPARK_TESTS}/test_run_by_broker.py"
@@ -256,10 +259,17 @@ def test(*arguments: str) -> int:
     """Run everything, or pytest with the arguments; return the exit status."""
     with prepared() as (folder, variables):
         if arguments:
-            with started((*PYTEST, *arguments), variables) as process:
+            with started((*PYTEST, *pytest_arguments(arguments)), variables) as process:
                 return process.wait()
         rounds = (QUICK_CHECKS, TESTS_AND_CHECKS, FAULTS_AND_SPARK)
         return _summarize([result for steps in rounds for result in side_by_side(steps, variables, folder)])
+
+
+def pytest_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments for pytest; `--fresh-seeds` alone runs every test whose inputs are generated."""
+    if list(arguments) == [FRESH_SEEDS]:
+        return [*GENERATED, "tests/unit", "tests/integration", "-n", SIDE_BY_SIDE, "-m", "not faults and not lengthy"]
+    return [word for argument in arguments for word in (GENERATED if argument == FRESH_SEEDS else [argument])]
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ from broker_project.stack.test_command import (
     WITH_BROKERS,
     Step,
     audit,
+    pytest_arguments,
     side_by_side,
 )
 
@@ -216,3 +217,20 @@ def _is_there(path: str) -> bool:
     if path.startswith("/"):
         return any(ROOT.glob(path[1:]))
     return any(found for package in BESIDE_EVENTS for found in Path(ROOT / package).rglob(path))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("tests/unit", "-x"), ["tests/unit", "-x"]),
+        (("tests/unit", "--fresh-seeds"), ["tests/unit", "--hypothesis-profile", "fresh"]),
+    ],
+)
+def test_fresh_seeds_choose_new_random_inputs(arguments: tuple[str, ...], expected: list[str]) -> None:
+    assert pytest_arguments(arguments) == expected
+
+
+def test_fresh_seeds_alone_run_the_unit_and_integration_tests() -> None:
+    arguments = pytest_arguments(["--fresh-seeds"])
+    assert [one for one in arguments if one.startswith("tests/")] == ["tests/unit", "tests/integration"]
+    assert arguments[:2] == ["--hypothesis-profile", "fresh"]
