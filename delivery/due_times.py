@@ -4,13 +4,13 @@ import datetime as dt
 from typing import Final
 
 UNTIL_RELEASED: Final = dt.datetime(9999, 12, 31, tzinfo=dt.UTC)
-"""Of what is HELD (behaviour 3.6): behind all that is ever due."""
+"""Of what is HELD (contract 3.6): behind all that is ever due."""
 UNTIL_ACTIVE: Final = dt.datetime(9999, 12, 30, tzinfo=dt.UTC)
-"""Of a QUEUE group, and its deliveries, none of whose subscriptions is active (behaviour 1.7): until one is."""
+"""Of a QUEUE group, and its deliveries, none of whose subscriptions is active (contract 1.7): until one is."""
 UNTIL_DUE: Final = dt.datetime(9999, 12, 29, tzinfo=dt.UTC)
-"""Of what is delayed (behaviour 2.13): until its own `not_before`, and then it is as if published just now."""
+"""Of what is delayed (contract 2.13): until its own `not_before`, and then it is as if published just now."""
 UNTIL_RETURNED: Final = dt.datetime(9999, 12, 28, tzinfo=dt.UTC)
-"""Of what a mailbox has handed out (behaviour 9.1): no line marks, reads or sweeps it, whatever its time-out."""
+"""Of what a mailbox has handed out (contract 9.1): no line marks, reads or sweeps it, whatever its time-out."""
 
 RELEASED: Final = f"'{UNTIL_RELEASED}'::timestamptz"
 ACTIVE: Final = f"'{UNTIL_ACTIVE}'::timestamptz"

@@ -206,7 +206,7 @@ SELECT id, line_id FROM released
 """
 """What is delayed goes on waiting for its time, and what is in a retry line is due there.
 
-What is in a mailbox could not be read before: the days in which it may be begin now (behaviour 9.6).
+What is in a mailbox could not be read before: the days in which it may be begin now (contract 9.6).
 
 With a delivery of a QUEUE group the others of the group: they have the same filter, and one of them takes it.
 

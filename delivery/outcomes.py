@@ -52,7 +52,7 @@ Outcome = Answered | Unreachable
 
 
 class Meaning(StrEnum):
-    """What is recorded of an attempt under a retry policy of its own, or in a retry line (behaviour 5.2)."""
+    """What is recorded of an attempt under a retry policy of its own, or in a retry line (contract 5.2)."""
 
     HOLD = "hold"
     DEFERRED = "deferred"
@@ -114,13 +114,13 @@ TEAMFORGE: Final = RetryRules(
     by_status={503: Decision.HOLD_THE_LINE},
     by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
 )
-"""The default: 5xx is set aside, 503 and no answer hold the line, it never gives up (behaviour 5.1)."""
+"""The default: 5xx is set aside, 503 and no answer hold the line, it never gives up (contract 5.1)."""
 
 QUEUE: Final = RetryRules(
     on_no_answer=Decision.DEFER,
     by_class={2: Decision.DELIVERED, 3: Decision.NOT_SUPPORTED, 4: Decision.REJECTED},
 )
-"""Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (behaviour 6.5)."""
+"""Nothing holds a QUEUE sender: the group's next endpoint is asked, and those not ended again later (contract 6.5)."""
 
 CALLBACK: Final = replace(TEAMFORGE, otherwise=Decision.HOLD_THE_LINE)
 """The same for the reply to a callback, with which nothing else waits: whatever does not end it holds it (6.8)."""

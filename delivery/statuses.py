@@ -1,4 +1,4 @@
-"""What a delivery's status may be, and which change of it is legal (behaviour 10.1, 10.2)."""
+"""What a delivery's status may be, and which change of it is legal (contract 10.1, 10.2)."""
 
 from typing import Final
 

@@ -18,7 +18,7 @@ from delivery.worker import process, run_lines
 
 @shared_task(bind=True, name=notify.TURN)
 def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None) -> None:
-    """Drive the lines of this run, or those woken on `queue`; hand the unfinished to the next link (behaviour 4.14).
+    """Drive the lines of this run, or those woken on `queue`; hand the unfinished to the next link (contract 4.14).
 
     The chain grows by one link as long as there is work: assigning `request.chain` costs a third of `replace`, and a
     chain of fixed length would travel whole in every link.
@@ -34,7 +34,7 @@ def turn(self: "Task[..., None]", queue: str, line_ids: list[int] | None = None)
 
 @shared_task(name=publish_volatile.TASK)
 def send_volatile(parcel_id: str, sealed: str) -> None:
-    """Send a message that is nowhere but in here (behaviour 2.9)."""
+    """Send a message that is nowhere but in here (contract 2.9)."""
     sender = send_once.running_sender(reach=settings.REACH, under_way=settings.VOLATILE_MAX_IN_FLIGHT)
     sender.open_and_send(parcel_id, sealed, keyring(PURPOSE))
 

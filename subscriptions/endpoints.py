@@ -1,6 +1,6 @@
-"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (behaviour 1.5).
+"""Where deliveries go: a URL with an optional method prefix, `PATCH:https://host/path` (contract 1.5).
 
-Or nowhere: `webr://anything` is answered by the subscription's script (behaviour 8.2).
+Or nowhere: `webr://anything` is answered by the subscription's script (contract 8.2).
 """
 
 import re

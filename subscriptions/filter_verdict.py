@@ -1,4 +1,4 @@
-"""Whether a subscription's filters let a message through, and why (behaviour 2.2)."""
+"""Whether a subscription's filters let a message through, and why (contract 2.2)."""
 
 from dataclasses import dataclass
 
@@ -43,7 +43,7 @@ class Verdict:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nobody can tell, since the filter fails: then the delivery is HELD (behaviour 3.6)."""
+        """Whether nobody can tell, since the filter fails: then the delivery is HELD (contract 3.6)."""
         failed = self.filter is not None and self.filter.result is Result.FAILED
         return failed and not self.obstacle and self._header_holds
 

@@ -159,7 +159,7 @@ def _learn(met: Mapping[Key, Mapping[str, int]]) -> bool:
 
 
 class Match(NamedTuple):
-    """A subscription that qualifies, or whose filter failed, so that nobody knows (behaviour 3.6)."""
+    """A subscription that qualifies, or whose filter failed, so that nobody knows (contract 3.6)."""
 
     subscription_id: int
     subscriber_id: int
@@ -170,7 +170,7 @@ class Match(NamedTuple):
     by_header: bool = False
     """Whether it has a header filter, which is then the message's FILTER_STRING."""
     is_pulled: bool = False
-    """Whether it is fetched from a mailbox (behaviour 9.1)."""
+    """Whether it is fetched from a mailbox (contract 9.1)."""
 
     @classmethod
     def of(cls, candidate: Candidate) -> Self:

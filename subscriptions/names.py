@@ -13,7 +13,7 @@ FURTHER: Final = "[A-Za-z0-9._-]"
 NAME_PATTERN: Final = f"^{FIRST}{FURTHER}*$"
 """Letters, digits, dot, underscore, hyphen: a name stands in URLs, headers and logs without any escaping."""
 OWN_EVENTS: Final = "Broker."
-"""What the names of the broker's own event types begin with (behaviour 5.7)."""
+"""What the names of the broker's own event types begin with (contract 5.7)."""
 
 HIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]")
 """Control characters, ends of lines, what turns the direction of a text, and blanks without a width."""

@@ -1,4 +1,4 @@
-"""In which form a subscription's messages are sent (behaviour 2.12)."""
+"""In which form a subscription's messages are sent (contract 2.12)."""
 
 from django.db.models import TextChoices
 

@@ -21,7 +21,7 @@ OWN_EVENT_TYPES: Final = {
     "Line.Paused": "A line has been held for over a minute, or a subscription is suspended or paused by hand.",
     "Line.Resumed": "It goes on.",
 }
-"""The event types of what the broker publishes of its own accord, by what follows `OWN_EVENTS` (behaviour 5.7)."""
+"""The event types of what the broker publishes of its own accord, by what follows `OWN_EVENTS` (contract 5.7)."""
 
 
 def install(models: Apps) -> None:

@@ -26,7 +26,7 @@ def remove(which: QuerySet[Configured], *, expected: Versions | None = None) -> 
         ObjectDoesNotExist: `which` is empty.
         VersionMismatch: its version is not among the `expected`.
         IsPreset: it came installed.
-        StillInUse: something needs it, such as unfinished deliveries (behaviour 1.8).
+        StillInUse: something needs it, such as unfinished deliveries (contract 1.8).
 
     """
     try:
@@ -47,7 +47,7 @@ def _refuse_widening(record: Versioned) -> None:
 
 
 def _why(refused: IntegrityError) -> str:
-    """Say what still needs a row; only unfinished deliveries refuse a deletion by themselves (behaviour 1.8)."""
+    """Say what still needs a row; only unfinished deliveries refuse a deletion by themselves (contract 1.8)."""
     cause = refused.__cause__
     table = cause.diag.table_name if isinstance(cause, psycopg.Error) else None
     if table == "delivery_replay":

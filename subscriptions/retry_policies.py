@@ -25,13 +25,13 @@ class Action(TextChoices):
     """What an unsuccessful outcome means for its delivery."""
 
     HOLD = "HOLD"
-    """Tried again before anything else of its subscriber: the line waits (behaviour 4.7, 4.8)."""
+    """Tried again before anything else of its subscriber: the line waits (contract 4.7, 4.8)."""
 
     DEFER = "DEFER"
-    """Tried again by its line, which goes on with the next one meanwhile (behaviour 4.6)."""
+    """Tried again by its line, which goes on with the next one meanwhile (contract 4.6)."""
 
     RETRY_LANE = "RETRY_LANE"
-    """Tried again by the subscriber's retry line, which holds up nothing (behaviour 5.3)."""
+    """Tried again by the subscriber's retry line, which holds up nothing (contract 5.3)."""
 
     END = "END"
     """Never tried again: a redirect is 3xxNOTSUPPORTED, anything else REJECTED."""
@@ -44,13 +44,13 @@ class OnExhausted(TextChoices):
     """That does not come: it is tried until it succeeds."""
 
     FAIL = "FAIL"
-    """It ends FAILED (behaviour 5.3)."""
+    """It ends FAILED (contract 5.3)."""
 
     REJECT = "REJECT"
-    """It ends REJECTED (behaviour 5.5)."""
+    """It ends REJECTED (contract 5.5)."""
 
     SUSPEND = "SUSPEND"
-    """It goes back to its place, and its subscription pauses until a probe works (behaviour 5.6)."""
+    """It goes back to its place, and its subscription pauses until a probe works (contract 5.6)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,10 @@ PRESETS: Final[Mapping[str, RetryTerms]] = {
         on_exhausted=OnExhausted.FAIL,
     ),
 }
-"""What comes installed, by name, in the order of the table of behaviour 5.1."""
+"""What comes installed, by name, in the order of the table of contract 5.1."""
 
 TEAMFORGE: Final = PRESETS["TeamForge"]
-"""What a subscription without a policy follows (behaviour 4.3 to 4.8)."""
+"""What a subscription without a policy follows (contract 4.3 to 4.8)."""
 
 
 def check_terms(terms: RetryTerms) -> None:

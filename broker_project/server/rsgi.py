@@ -1,7 +1,7 @@
 """What the web server runs: the WSGI application behind granian's RSGI, which keeps headers apart.
 
 WSGI has one variable for `FILTER_STRING` and `Filter-String`; with both sent, only here can it be seen whether they
-differ (behaviour 2.3). Besides, a body that comes in chunks has its length known before Django looks at it, and a
+differ (contract 2.3). Besides, a body that comes in chunks has its length known before Django looks at it, and a
 view that lets its client wait can learn that nobody waits any more.
 """
 

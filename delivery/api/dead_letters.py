@@ -1,4 +1,4 @@
-"""Deliveries that came to nothing, in one place, by how they ended (behaviour 5.3)."""
+"""Deliveries that came to nothing, in one place, by how they ended (contract 5.3)."""
 
 from collections.abc import Sequence
 from dataclasses import asdict

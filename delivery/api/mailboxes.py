@@ -1,4 +1,4 @@
-"""What subscribers fetch themselves: the next messages, how their mailbox stands, and emptying it (behaviour 9)."""
+"""What subscribers fetch themselves: the next messages, how their mailbox stands, and emptying it (contract 9)."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""Messages, to be read: a publisher's own, or all (behaviour 2.4, 2.14)."""
+"""Messages, to be read: a publisher's own, or all (contract 2.4, 2.14)."""
 
 import base64
 from collections.abc import Mapping

@@ -36,7 +36,7 @@ ASTRAY: Final[dict[str, str]] = {
     MessageOutcome.DISCARDED: "None of the destination's subscriptions qualifies: the message is kept, nobody gets it.",
     MessageOutcome.DEAD_LETTERED: "There is no subscriber of this name: the message is kept, nobody gets it.",
 }
-"""What is said where a message's destination does not get it (behaviour 2.8)."""
+"""What is said where a message's destination does not get it (contract 2.8)."""
 
 CLOUD_EVENT: Final[dict[str, Any]] = {
     "type": "object",

@@ -193,7 +193,7 @@ def content_type_of(request: Request) -> str | None:
 
 
 def filter_string_of(request: Request) -> str | None:
-    """Return the `FILTER_STRING` header, or `Filter-String` for proxies that drop underscores (behaviour 2.3).
+    """Return the `FILTER_STRING` header, or `Filter-String` for proxies that drop underscores (contract 2.3).
 
     Raises:
         InvalidMetadata: both are there and differ.

@@ -1,4 +1,4 @@
-"""Where endpoints post the results of QUEUE messages (behaviour 6.8 to 6.10)."""
+"""Where endpoints post the results of QUEUE messages (contract 6.8 to 6.10)."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""SYNC over HTTP: the endpoint's answer becomes the publisher's (behaviour 7)."""
+"""SYNC over HTTP: the endpoint's answer becomes the publisher's (contract 7)."""
 
 from typing import Final
 
@@ -67,7 +67,7 @@ RESPONSES: Final = {
 
 
 def refuse_unsuitable(request: Request) -> None:
-    """Raise `InvalidMetadata` for a header that has no meaning with a call (behaviour 2.6, 2.14)."""
+    """Raise `InvalidMetadata` for a header that has no meaning with a call (contract 2.6, 2.14)."""
     for name, why in UNSUITABLE.items():
         if name in request.headers:
             raise InvalidMetadata(f"A SYNC event takes no {name}: {why}. Publish without that header.")

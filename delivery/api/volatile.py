@@ -1,4 +1,4 @@
-"""Publishing what is stored nowhere (behaviour 2.9): what it cannot be, and what is answered."""
+"""Publishing what is stored nowhere (contract 2.9): what it cannot be, and what is answered."""
 
 import time
 from typing import Final

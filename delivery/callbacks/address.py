@@ -14,7 +14,7 @@ from broker_project.core.egress import EgressPolicy
 from broker_project.core.keyring import CALLBACK_TOKEN, Keyring, keyring, place_of
 
 MOST_DEPTH: Final = 10
-"""How long a chain of callbacks may be (behaviour 6.9)."""
+"""How long a chain of callbacks may be (contract 6.9)."""
 
 TOKEN_BYTES: Final = 32
 PATH: Final = "/api/v1/callbacks/"

@@ -1,4 +1,4 @@
-"""Making callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (behaviour 6.7, 6.9)."""
+"""Making callbacks at publish: one for each group of a QUEUE message with a `CallbackURL` (contract 6.7, 6.9)."""
 
 import secrets
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The callback addresses that endpoints of QUEUE groups are given, and where the replies go (behaviour 6.7, 6.8)."""
+"""The callback addresses that endpoints of QUEUE groups are given, and where the replies go (contract 6.7, 6.8)."""
 
 from collections.abc import Collection
 from functools import lru_cache

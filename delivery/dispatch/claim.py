@@ -65,7 +65,7 @@ class Claim:
     sister_id: int | None = None
     """The subscriber's other line: the retry line of a main line, and the other way round."""
     strands: int = 1
-    """How many requests it may have under way: more than one where its order does not count (behaviour 4.13)."""
+    """How many requests it may have under way: more than one where its order does not count (contract 4.13)."""
 
 
 def claim(line_ids: Sequence[int], *, worker: str) -> list[Claim]:

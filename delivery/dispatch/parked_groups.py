@@ -1,4 +1,4 @@
-"""QUEUE groups that nobody can take now: ended, or put where no page meets them until somebody can (behaviour 1.7)."""
+"""QUEUE groups that nobody can take now: ended, or put where no page meets them until somebody can (contract 1.7)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

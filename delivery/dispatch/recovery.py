@@ -1,4 +1,4 @@
-"""Mending what an unclean end left behind: what was under way goes first, with its number, flagged (behaviour 4.11)."""
+"""Mending what an unclean end left behind: what was under way goes first, with its number, flagged (contract 4.11)."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Finding lines with due work that nobody drives (behaviour 11.3): what a lost wake cannot hide."""
+"""Finding lines with due work that nobody drives (contract 11.3): what a lost wake cannot hide."""
 
 from collections import defaultdict
 from collections.abc import Sequence

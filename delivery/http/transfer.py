@@ -137,7 +137,7 @@ class Transfer:
     def may_be_sent(self, address: str, host: str, _port: int, port: int) -> int:
         """Let the request go out once: libcurl would send it again, unasked, where a kept connection broke.
 
-        The endpoint may have got it already; only the line may repeat it, and says so (behaviour 4.11). Over a kept
+        The endpoint may have got it already; only the line may repeat it, and says so (contract 4.11). Over a kept
         connection on which something has come, or to an address that is out of reach by now, it does not go out at
         all: `is_stale`. Nor does it once its time is over, at which libcurl has looked before it sent others and this
         process may have been stopped since: somebody else may have the line by now.

@@ -92,7 +92,7 @@ told AS (
 
 
 def ends(hand_out: str, limit: str) -> str:
-    """Return SQL that tells whether a delivery which was handed out in vain ends (behaviour 9.7)."""
+    """Return SQL that tells whether a delivery which was handed out in vain ends (contract 9.7)."""
     return f"({hand_out}.cancel_requested OR COALESCE({hand_out}.fetches > {limit}, false))"
 
 

@@ -22,7 +22,7 @@ LATE_REACH: Final = 1_000
 """Of what timed out, how many an ordered mailbox looks at for the oldest: it is few, unless it was not ordered then."""
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('mailbox', %s))"
-"""Lets those who change what is in flight of an ordered mailbox do so one after the other (behaviour 9.7).
+"""Lets those who change what is in flight of an ordered mailbox do so one after the other (contract 9.7).
 
 A statement of its own: whoever has waited must see what the other has done.
 """
@@ -195,7 +195,7 @@ def _told(handed_out: Sequence[_Row]) -> list[Fetched]:
 def document(fetched: Fetched, *, receipt: str) -> dict[str, object]:
     """Return what is told of a message that is handed out; times are datetimes.
 
-    Its body stands there as text or in base64, never as a value: it is bytes (behaviour 2.5), and a message that some
+    Its body stands there as text or in base64, never as a value: it is bytes (contract 2.5), and a message that some
     reader of JSON chokes on would take the others with it.
     """
     content = fetched.content

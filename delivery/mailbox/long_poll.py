@@ -209,7 +209,7 @@ SELECT w.subscriber_id, a.number
 """
 """How many messages there are for each of these mailboxes, as far as there are polls for them.
 
-For an ordered one there is one at a time (behaviour 9.7).
+For an ordered one there is one at a time (contract 9.7).
 """
 
 

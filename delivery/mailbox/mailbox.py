@@ -26,7 +26,7 @@ class Box(NamedTuple):
 
     subscriber_id: int
     is_ordered: bool
-    """Whether at most one of its messages is in flight (behaviour 9.7)."""
+    """Whether at most one of its messages is in flight (contract 9.7)."""
 
 
 class Receipt(NamedTuple):
@@ -49,9 +49,9 @@ class Fetched:
     seconds: float
     """How long that is from when it was handed out: whoever gets it may have another clock."""
     content: Content
-    """The message in the form that its subscription wants (behaviour 2.12)."""
+    """The message in the form that its subscription wants (contract 2.12)."""
     is_uncertain: bool
-    """Whether the outcome of an earlier request is unknown: it was pushed before (behaviour 4.11)."""
+    """Whether the outcome of an earlier request is unknown: it was pushed before (contract 4.11)."""
 
     @property
     def receipt(self) -> Receipt:

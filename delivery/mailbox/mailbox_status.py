@@ -1,4 +1,4 @@
-"""How mailboxes stand (behaviour 9.5)."""
+"""How mailboxes stand (contract 9.5)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a client is answered about a receipt, by what is known of its delivery (behaviour 9.2, 9.4)."""
+"""What a client is answered about a receipt, by what is known of its delivery (contract 9.2, 9.4)."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -24,7 +24,7 @@ class ReceiptCode(StrEnum):
     """Its delivery is in flight for longer."""
 
     FAILED = "failed"
-    """It was given back, and its redeliveries were used up (behaviour 9.7)."""
+    """It was given back, and its redeliveries were used up (contract 9.7)."""
 
     CANCELLED = "cancelled"
     """It was given back, and somebody had asked to cancel it."""

@@ -101,7 +101,7 @@ SELECT count(*) FROM gone
 """Only the days count in which it could be read.
 
 They begin when the delivery was made, became due or was released, and anew whenever its subscription or subscriber was
-switched, paused, resumed or made ACTIVE; nothing ends while it could not be fetched, which is kept (behaviour 1.7).
+switched, paused, resumed or made ACTIVE; nothing ends while it could not be fetched, which is kept (contract 1.7).
 What is sent again has as long as before. Nothing says beforehand when that will be, so the setting counts at once.
 """
 

@@ -73,7 +73,7 @@ ALTER TABLE delivery_queuegroup SET (fillfactor = 50, autovacuum_vacuum_scale_fa
                                      autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
                                      autovacuum_analyze_threshold = 2000000000, vacuum_truncate = false);
 
--- Which change of a status is legal is decided in one place (behaviour 10.2); whoever writes another is refused.
+-- Which change of a status is legal is decided in one place (contract 10.2); whoever writes another is refused.
 CREATE TRIGGER legal_change BEFORE UPDATE OF status ON delivery_delivery FOR EACH ROW
   WHEN (OLD.status <> NEW.status AND NEW.status = ANY ({known})
         AND (OLD.status || '>' || NEW.status) <> ALL ({legal}))
@@ -104,7 +104,7 @@ CREATE TRIGGER pace AFTER INSERT OR UPDATE OF rate_limit ON subscriptions_subscr
   WHEN (NEW.rate_limit IS NOT NULL) EXECUTE FUNCTION give_subscription_its_pace();
 INSERT INTO delivery_pace (subscription_id) SELECT id FROM subscriptions_subscription WHERE rate_limit IS NOT NULL;
 
--- A switch to PULL ends a suspension: told like every other end of one, in the transaction that ends it (behaviour 5.7).
+-- A switch to PULL ends a suspension: told like every other end of one, in the transaction that ends it (contract 5.7).
 CREATE FUNCTION tell_that_suspension_is_over() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
   why text := 'it is fetched from now on';
@@ -147,7 +147,7 @@ BEGIN
   DELETE FROM delivery_open WHERE message_id < 0;
   DELETE FROM delivery_queuegroup WHERE message_id < 0;
   DELETE FROM delivery_pageread WHERE line_id < 0;
-  -- Deleting a subscription that something unfinished still needs is refused (behaviour 1.8).
+  -- Deleting a subscription that something unfinished still needs is refused (contract 1.8).
   ALTER TABLE delivery_open ADD CONSTRAINT delivery_open_subscription
     FOREIGN KEY (subscription_id) REFERENCES subscriptions_subscription (id);
 END $$;

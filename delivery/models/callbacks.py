@@ -11,7 +11,7 @@ from subscriptions.models import EventType, Publisher
 
 
 class Callback(models.Model):
-    """One QUEUE group's address for a reply: given to its endpoints in place of the publisher's own (behaviour 6.7).
+    """One QUEUE group's address for a reply: given to its endpoints in place of the publisher's own (contract 6.7).
 
     Its token is looked up by its hash and kept sealed, so that a repeated request bears the same address (6.10).
     """
@@ -26,7 +26,7 @@ class Callback(models.Model):
     url = models.TextField(blank=True, default="", db_default="")
     """The original address; empty where that is another callback of ours: `parent`."""
     parent = models.ForeignKey("self", models.SET_NULL, null=True, db_index=False, related_name="+")
-    """The callback that the reply is passed on to, inside (behaviour 6.9)."""
+    """The callback that the reply is passed on to, inside (contract 6.9)."""
     depth = models.PositiveSmallIntegerField(default=1, db_default=1)
     """Its place in a chain of callbacks, from 1 on."""
     token_hash = models.BinaryField(max_length=32, unique=True)

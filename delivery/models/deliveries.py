@@ -72,23 +72,23 @@ class Delivery(models.Model):
     a mailbox has handed out. Never None in a retry line.
     """
     sequence = models.BigIntegerField(null=True, blank=True)
-    """Its number in its subscriber's line, given when it is first sent, never changed (behaviour 4.10)."""
+    """Its number in its subscriber's line, given when it is first sent, never changed (contract 4.10)."""
     uncertain = models.BooleanField(default=False, db_default=False)
-    """Whether the outcome of an earlier request is unknown (behaviour 4.11)."""
+    """Whether the outcome of an earlier request is unknown (contract 4.11)."""
     unreceived = models.BooleanField(default=False, db_default=False)
     """Whether it has been tried and never been answered: nobody is known to have received its number (4.10, 5.3)."""
     fetches = models.IntegerField(default=0, db_default=0)
     """How often a mailbox has handed it out: the number of the newest hand-out, which never begins anew (9.4)."""
     fetched_until = models.DateTimeField(null=True, blank=True)
-    """When its hand-out times out; None: it is not handed out, or was acknowledged or returned (behaviour 9.2)."""
+    """When its hand-out times out; None: it is not handed out, or was acknowledged or returned (contract 9.2)."""
     cancel_requested = models.BooleanField(default=False, db_default=False)
     """Whether it ends as CANCELLED unless the answer under way ends it otherwise."""
     expires_at = models.DateTimeField(null=True, blank=True)
-    """When its time to live ends (behaviour 2.10)."""
+    """When its time to live ends (contract 2.10)."""
     not_before = models.DateTimeField(null=True, blank=True)
-    """Before when it is not sent (behaviour 2.13)."""
+    """Before when it is not sent (contract 2.13)."""
     resubmit_of = models.BigIntegerField(null=True, blank=True)
-    """The delivery that this one repeats, by hand or in a replay (behaviour 5.8)."""
+    """The delivery that this one repeats, by hand or in a replay (contract 5.8)."""
     replay_id = models.BigIntegerField(null=True, blank=True)
     """The replay or backfill that made it."""
     reason = models.TextField(blank=True, default="", db_default="")
@@ -112,7 +112,7 @@ class Delivery(models.Model):
         return f"delivery {self.pk}"
 
     def status_at(self, now: dt.datetime) -> str:
-        """Return how it stands: PENDING if its hand-out has timed out, whoever has seen to it (behaviour 9.2)."""
+        """Return how it stands: PENDING if its hand-out has timed out, whoever has seen to it (contract 9.2)."""
         is_timed_out = self.fetched_until and self.fetched_until <= now
         return DeliveryStatus.PENDING if is_timed_out else self.status
 
@@ -147,7 +147,7 @@ class Attempt(models.Model):
     answer_excerpt = models.BinaryField(default=b"")
     """The answer body's first KiB, as bytes."""
     meaning = models.CharField(max_length=10, null=True)  # noqa: DJ001 - None: what TeamForge would take it for
-    """What followed from it under its subscription's retry policy (`Meaning`, behaviour 5.1)."""
+    """What followed from it under its subscription's retry policy (`Meaning`, contract 5.1)."""
 
     class Meta:
         indexes = [models.Index(name="attempt_delivery", fields=["delivery"])]
@@ -157,13 +157,13 @@ class Attempt(models.Model):
 
     @property
     def is_by_hand(self) -> bool:
-        """Whether somebody had this very request sent: the first of a delivery that was resubmitted (behaviour 5.2)."""
+        """Whether somebody had this very request sent: the first of a delivery that was resubmitted (contract 5.2)."""
         delivery = self.delivery
         return bool(delivery and delivery.resubmit_of and not delivery.replay_id) and self.number == 1
 
 
 class DeadLetter(Delivery):
-    """A delivery that ended without success and that somebody might want to send again (behaviour 5.3, 5.8)."""
+    """A delivery that ended without success and that somebody might want to send again (contract 5.3, 5.8)."""
 
     class Meta:
         proxy = True
@@ -171,7 +171,7 @@ class DeadLetter(Delivery):
 
 
 class Mailbox(Subscriber):
-    """What a subscriber fetches itself: its PULL subscriptions together (behaviour 9.1)."""
+    """What a subscriber fetches itself: its PULL subscriptions together (contract 9.1)."""
 
     class Meta:
         proxy = True

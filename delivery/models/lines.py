@@ -16,16 +16,16 @@ class Lane(models.TextChoices):
     """What kind of work a line has, and so who its owner is."""
 
     MAIN = "main", "Topic"
-    """A subscriber's deliveries in the order of publishing (behaviour 4.1)."""
+    """A subscriber's deliveries in the order of publishing (contract 4.1)."""
 
     RETRY = "retry", "Retry"
     """Those of them that are tried again apart, by when they are due: what follows them waits for none (5.3)."""
 
     QUEUE = "queue", "Queue"
-    """The message groups of one QUEUE sender (behaviour 6.2)."""
+    """The message groups of one QUEUE sender (contract 6.2)."""
 
     CALLBACK = "callback", "Callback"
-    """The reply to one callback, on its way to the original URL (behaviour 6.8)."""
+    """The reply to one callback, on its way to the original URL (contract 6.8)."""
 
 
 CELERY_QUEUE: Final = Case(
@@ -62,7 +62,7 @@ class Line(models.Model):
     worker = models.CharField(max_length=255, default="", db_default="")
     last_sequence = models.BigIntegerField(default=0, db_default=0)
     head_id = models.BigIntegerField(null=True)
-    """The delivery that must not be overtaken: it goes first, alone (behaviour 4.7, 4.8)."""
+    """The delivery that must not be overtaken: it goes first, alone (contract 4.7, 4.8)."""
     due_at = models.DateTimeField(null=True)
     """When a held line tries again."""
     held_since = models.DateTimeField(null=True)
@@ -70,7 +70,7 @@ class Line(models.Model):
     held_stamp = models.BigIntegerField(default=0, db_default=0)
     """Versions of the head's subscription and subscriber when the line was held; others make it due at once."""
     aside_next = models.BooleanField(default=False, db_default=False)
-    """Whose turn it is: of those set aside, or of those never sent (behaviour 4.6)."""
+    """Whose turn it is: of those set aside, or of those never sent (contract 4.6)."""
     failures = models.PositiveIntegerField(default=0, db_default=0)
     """Unsuccessful tries of the head in a row; the pause grows with them."""
     paused_told_at = models.DateTimeField(null=True)
@@ -110,10 +110,10 @@ class LineEventKind(models.TextChoices):
     """What a line's history tells."""
 
     NUMBER_UNCERTAIN = "NUMBER_UNCERTAIN"
-    """A number that may never have been sent: its delivery ended after an unclean end (behaviour 4.10)."""
+    """A number that may never have been sent: its delivery ended after an unclean end (contract 4.10)."""
 
     RELEASED = "RELEASED"
-    """What was HELD may be sent: later than what was published after it (behaviour 3.6, 4.10)."""
+    """What was HELD may be sent: later than what was published after it (contract 3.6, 4.10)."""
 
     PAUSED = "PAUSED"
     """One of its subscriptions is not sent for the time being: by hand, or its retries are used up (1.6, 5.6)."""
@@ -143,7 +143,7 @@ class LineEvent(models.Model):
 
 
 class QueueGroup(models.Model):
-    """One message for one group of subscriptions, of which exactly one is to take it (behaviour 6.3, 6.4).
+    """One message for one group of subscriptions, of which exactly one is to take it (contract 6.3, 6.4).
 
     It is there as long as nobody has taken it: whoever deletes it has its one winner, and no other can come after it.
     Its deliveries name it by `group`, also when it is gone. It has the id of the first of them, so that whoever has
@@ -163,11 +163,11 @@ class QueueGroup(models.Model):
     `UNTIL_RELEASED` while it is HELD, `UNTIL_ACTIVE` while it is parked.
     """
     cycles = models.PositiveIntegerField(default=0, db_default=0)
-    """How often all its endpoints were tried in vain; the pause grows with it (behaviour 6.5)."""
+    """How often all its endpoints were tried in vain; the pause grows with it (contract 6.5)."""
     attempts = models.PositiveIntegerField(default=0, db_default=0)
     """How many requests it has had, over all its endpoints."""
     uncertain = models.BooleanField(default=False, db_default=False)
-    """Whether the outcome of any of them is unknown: whoever is asked next is told so (behaviour 4.11)."""
+    """Whether the outcome of any of them is unknown: whoever is asked next is told so (contract 4.11)."""
     first_id = models.BigIntegerField(null=True)
     """The delivery whose request was under way at an unclean end: it goes first, to the same endpoint."""
     created_at = models.DateTimeField(db_default=Now())
@@ -177,7 +177,7 @@ class QueueGroup(models.Model):
 
 
 class Pace(models.Model):
-    """One row for each subscription that has a rate limit (behaviour 1.4), whoever sends it: a trigger gives it one.
+    """One row for each subscription that has a rate limit (contract 1.4), whoever sends it: a trigger gives it one.
 
     Touched with each mark of such a delivery, or by a volatile message in its stead, and by no other. The database
     deletes it with its subscription.
@@ -206,7 +206,7 @@ class PageRead(models.Model):
 
 
 class Announcement(models.Model):
-    """One thing that has gone wrong, or goes right again, to be published as a message (behaviour 5.7).
+    """One thing that has gone wrong, or goes right again, to be published as a message (contract 5.7).
 
     Written in the transaction of its cause and deleted in that of its message: each cause has exactly one, in order
     of id.

@@ -10,7 +10,7 @@ from subscriptions.models import EventType, Publisher, Subscription
 
 
 class MessageOutcome(models.TextChoices):
-    """What became of a message as a whole (behaviour 2.14)."""
+    """What became of a message as a whole (contract 2.14)."""
 
     ROUTED = "ROUTED"
     """At least one subscription qualified."""
@@ -26,7 +26,7 @@ class MessageOutcome(models.TextChoices):
 
 
 class Message(models.Model):
-    """One published event: immutable, stored once, its bytes untouched (behaviour 2.5).
+    """One published event: immutable, stored once, its bytes untouched (contract 2.5).
 
     Partitioned by `id`, whose first digits are the day: `YYMMDD · 10^10 + n`.
     """
@@ -37,18 +37,18 @@ class Message(models.Model):
     size = models.IntegerField()
     content_type = models.CharField(max_length=255)
     headers = models.JSONField(default=list)
-    """Pairs of name and value in the publisher's order, without what is never kept (behaviour 2.11)."""
+    """Pairs of name and value in the publisher's order, without what is never kept (contract 2.11)."""
     filter_string = models.TextField(null=True)  # noqa: DJ001 - absent and empty differ
     answers = models.BigIntegerField(null=True)
     """Of a reply to a callback: the message that it answers; None for what was published."""
     destination = models.CharField(max_length=255, null=True)  # noqa: DJ001 - None: it was published for everybody
-    """The subscriber that alone it is for, or `default` (behaviour 2.8)."""
+    """The subscriber that alone it is for, or `default` (contract 2.8)."""
     expires_at = models.DateTimeField(null=True)
-    """When its time to live ends (behaviour 2.10)."""
+    """When its time to live ends (contract 2.10)."""
     not_before = models.DateTimeField(null=True)
-    """Before when it is not sent (behaviour 2.13)."""
+    """Before when it is not sent (contract 2.13)."""
     copy_of = models.BigIntegerField(null=True)
-    """The message that somebody resubmitted as this one, its body edited or not (behaviour 5.8)."""
+    """The message that somebody resubmitted as this one, its body edited or not (contract 5.8)."""
     outcome = models.CharField(max_length=16, choices=MessageOutcome)
     deliveries_count = models.IntegerField(default=0)
     published_at = models.DateTimeField(db_default=Now())
@@ -62,7 +62,7 @@ class Message(models.Model):
 
 
 class IdempotencyKey(models.Model):
-    """One publisher's key, what was published under it and what was answered (behaviour 2.6)."""
+    """One publisher's key, what was published under it and what was answered (contract 2.6)."""
 
     publisher = models.ForeignKey(Publisher, models.CASCADE, null=True, related_name="+")
     """None: published with a management key."""
@@ -84,7 +84,7 @@ class IdempotencyKey(models.Model):
 
 
 class VolatileOutcome(StrEnum):
-    """What became of a volatile message on its way to one subscription (behaviour 2.9): a column each."""
+    """What became of a volatile message on its way to one subscription (contract 2.9): a column each."""
 
     FILTERED = "filtered"
     """The subscription's filter failed."""

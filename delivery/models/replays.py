@@ -67,7 +67,7 @@ class IdRanges(models.Field):  # type: ignore[type-arg]  # no brackets at run ti
 
 
 class Replay(models.Model):
-    """One job that makes new deliveries of what is stored (behaviour 5.8).
+    """One job that makes new deliveries of what is stored (contract 5.8).
 
     A slice of new deliveries and how far the job is with them are written in one transaction: whoever is killed
     leaves neither a missing nor a doubled one.

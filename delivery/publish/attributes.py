@@ -103,5 +103,5 @@ def check_encoding(headers: Mapping[str, str]) -> None:
 
 
 def idempotency_key_of(attributes: Mapping[str, str]) -> str:
-    """Return the key under which an event is taken once: source and id tell it from all others (behaviour 2.6)."""
+    """Return the key under which an event is taken once: source and id tell it from all others (contract 2.6)."""
     return "ce:" + hashlib.sha256(f"{attributes['source']}\0{attributes['id']}".encode()).hexdigest()

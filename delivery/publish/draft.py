@@ -56,13 +56,13 @@ class Draft:
     filter_string: str | None = None
     idempotency_key: str | None = None
     callback_url: str | None = None
-    """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
+    """Where the result of a QUEUE message is to be posted (contract 6.7)."""
     destination: str | None = None
-    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (behaviour 2.8)."""
+    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (contract 2.8)."""
     ttl: float | None = None
-    """Seconds after which it is not sent any more (behaviour 2.10)."""
+    """Seconds after which it is not sent any more (contract 2.10)."""
     not_before: datetime | None = None
-    """Before when it is not sent (behaviour 2.13)."""
+    """Before when it is not sent (contract 2.13)."""
 
 
 def check_metadata(draft: Draft) -> None:

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same publish twice gets one message and one answer (behaviour 2.6)."""
+"""Idempotency keys: the same publish twice gets one message and one answer (contract 2.6)."""
 
 import hashlib
 from collections.abc import Collection, Sequence

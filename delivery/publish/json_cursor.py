@@ -1,4 +1,4 @@
-"""Reading JSON without losing the text of its parts: a batch's bodies are stored as they were sent (behaviour 2.5)."""
+"""Reading JSON without losing the text of its parts: a batch's bodies are stored as they were sent (contract 2.5)."""
 
 import json
 import re

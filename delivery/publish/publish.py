@@ -1,4 +1,4 @@
-"""Publishing: a message and a delivery for every subscription that qualifies, in one transaction (behaviour 2.1)."""
+"""Publishing: a message and a delivery for every subscription that qualifies, in one transaction (contract 2.1)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

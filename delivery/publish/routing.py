@@ -65,7 +65,7 @@ def groups_of(qualified: Iterable[One]) -> list[list[One]]:
 
 
 def failure_of(group: Sequence[Qualified]) -> str:
-    """Return why a group is HELD (behaviour 3.6), empty if it is not: what one of like filters says holds for all."""
+    """Return why a group is HELD (contract 3.6), empty if it is not: what one of like filters says holds for all."""
     return "" if any(not one.failure for one in group) else group[0].failure
 
 
@@ -110,7 +110,7 @@ ASTRAY: Final = {
     MessageOutcome.DISCARDED: "message.discarded",
     MessageOutcome.DEAD_LETTERED: "message.dead_lettered",
 }
-"""What is logged of a message that nobody gets (behaviour 11.2)."""
+"""What is logged of a message that nobody gets (contract 11.2)."""
 
 
 class Route(NamedTuple):

@@ -113,7 +113,7 @@ A group is delayed as a whole: order does not count there, so that it is simply 
 def store_statement(*, waits: bool, groups: bool = False) -> LiteralString:
     """Return the statement for messages of which some are not just to be sent, or none; or some are QUEUE's.
 
-    Some wait: their filter failed (behaviour 3.6), or they have a time to live or are delayed (behaviour 2.10, 2.13).
+    Some wait: their filter failed (contract 3.6), or they have a time to live or are delayed (contract 2.10, 2.13).
 
     Ids are given out in the order of the messages, and of each one's groups and deliveries; returns the messages' ids
     by position, and at 0 the lines that have something to send: those `pulled`
@@ -133,21 +133,21 @@ class NewMessage:
     body: bytes
     content_type: str
     headers: Sequence[tuple[str, str]] = ()
-    """Without those that are never kept (behaviour 2.11)."""
+    """Without those that are never kept (contract 2.11)."""
     filter_string: str | None = None
     idempotency_key: str | None = None
     kind: str = EventKind.TOPIC
     """The event type's."""
     callback_url: str | None = None
-    """Where the result of a QUEUE message is to be posted (behaviour 6.7)."""
+    """Where the result of a QUEUE message is to be posted (contract 6.7)."""
     destination: str | None = None
-    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (behaviour 2.8)."""
+    """The subscriber that it is for, or `default`: one for each; None: whoever qualifies (contract 2.8)."""
     ttl: float | None = None
-    """Seconds after which it is not sent any more (behaviour 2.10)."""
+    """Seconds after which it is not sent any more (contract 2.10)."""
     not_before: datetime | None = None
-    """Before when it is not sent (behaviour 2.13)."""
+    """Before when it is not sent (contract 2.13)."""
     copy_of: int | None = None
-    """The message that somebody resubmits as this one (behaviour 5.8)."""
+    """The message that somebody resubmits as this one (contract 5.8)."""
 
     @property
     def is_timed(self) -> bool:

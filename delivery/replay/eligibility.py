@@ -1,4 +1,4 @@
-"""What can be sent again by hand, and why something cannot (behaviour 5.8)."""
+"""What can be sent again by hand, and why something cannot (contract 5.8)."""
 
 from dataclasses import dataclass
 from typing import Final

@@ -1,4 +1,4 @@
-"""Which deliveries a replay is of, as it is asked for and as it is stored (behaviour 5.8)."""
+"""Which deliveries a replay is of, as it is asked for and as it is stored (contract 5.8)."""
 
 import datetime as dt
 from collections.abc import Iterable, Sequence

@@ -22,7 +22,7 @@ class CallbackState(TextChoices):
     """The reply is on its way to the original URL."""
 
     PASSED_ON = "PASSED_ON"
-    """The reply has gone to the callback that this one was made for (behaviour 6.9)."""
+    """The reply has gone to the callback that this one was made for (contract 6.9)."""
 
     DELIVERED = "DELIVERED"
     """The original URL has taken the reply."""

@@ -1,4 +1,4 @@
-"""Why subscriptions get a stored message or do not, by the configuration that is now in force (behaviour 2.2, 3)."""
+"""Why subscriptions get a stored message or do not, by the configuration that is now in force (contract 2.2, 3)."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -57,7 +57,7 @@ def explain_message(message: Message) -> Explanations:
 
 
 def _as_a_call(explained: list[Explained]) -> list[Explained]:
-    """Return what becomes of a SYNC message: of those that want it, the one created first is asked (behaviour 7.1)."""
+    """Return what becomes of a SYNC message: of those that want it, the one created first is asked (contract 7.1)."""
     wanting = [one for one in explained if one.verdict.qualifies or one.verdict.is_unknown]
     if not wanting:
         return explained
@@ -70,7 +70,7 @@ def _as_a_call(explained: list[Explained]) -> list[Explained]:
 
 
 def _as_directed(explained: list[Explained], destination: str) -> list[Explained]:
-    """Return what becomes of a message that names its destination: the first that wants it gets it (behaviour 2.8)."""
+    """Return what becomes of a message that names its destination: the first that wants it gets it (contract 2.8)."""
     takers: dict[int, int] = {}
     obstacles: dict[int, str] = {}
     for one in sorted(explained, key=lambda one: (one.subscription.position, one.subscription.pk)):
@@ -110,7 +110,7 @@ def _obstacle(subscription: Subscription, message: Message) -> str:
 
 
 def _was_backfilled(subscription: Subscription, message: Message) -> bool:
-    """Tell whether the subscription has it all the same: it was given what was published before it (behaviour 5.8)."""
+    """Tell whether the subscription has it all the same: it was given what was published before it (contract 5.8)."""
     return Delivery.objects.filter(message=message, subscription=subscription).exists()
 
 

@@ -22,7 +22,7 @@ AWAITING_RELEASE: Final = f"due_at = {RELEASED} ORDER BY id"
 NOT_HELD: Final = f"due_at < {RELEASED} ORDER BY due_at, id"
 
 IN_LINE: Final = "s.kind = 'TOPIC' AND s.delivery_mode = 'PUSH'"
-"""What waits in a mailbox is in no line (behaviour 9.1)."""
+"""What waits in a mailbox is in no line (contract 9.1)."""
 SENT_BY_IT: Final = "s.is_sending AND (l.lane = 'main' OR NOT s.half_open)"
 """A subscription on trial is tried by the main line alone."""
 
@@ -158,7 +158,7 @@ class LineState(TextChoices):
     """What a line is doing."""
 
     HELD = "HELD"
-    """Its head could not be sent; it waits for its endpoint (behaviour 4.7)."""
+    """Its head could not be sent; it waits for its endpoint (contract 4.7)."""
 
     SENDING = "SENDING"
     """A worker drives it."""
@@ -167,16 +167,16 @@ class LineState(TextChoices):
     """Something can be sent, and no worker has taken it yet."""
 
     DEFERRED = "DEFERRED"
-    """All that can be sent has failed before and waits until it is due again (behaviour 4.6, 5.3)."""
+    """All that can be sent has failed before and waits until it is due again (contract 4.6, 5.3)."""
 
     PAUSED = "PAUSED"
-    """Nothing can be sent, and something waits for a subscription that is paused (behaviour 1.6, 5.6)."""
+    """Nothing can be sent, and something waits for a subscription that is paused (contract 1.6, 5.6)."""
 
     AWAITING_RELEASE = "AWAITING_RELEASE"
-    """Nothing waits but what is HELD until somebody releases it (behaviour 3.6)."""
+    """Nothing waits but what is HELD until somebody releases it (contract 3.6)."""
 
     DELAYED = "DELAYED"
-    """Nothing else waits but what is not to be sent yet (behaviour 2.13)."""
+    """Nothing else waits but what is not to be sent yet (contract 2.13)."""
 
     INACTIVE = "INACTIVE"
     """All else that waits belongs to something inactive, or of a sender paused: it is kept and skipped (1.6, 1.7)."""

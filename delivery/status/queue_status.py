@@ -23,19 +23,19 @@ class GroupState(TextChoices):
     """One of its endpoints is being asked."""
 
     DEFERRED = "DEFERRED"
-    """None of its endpoints took it; they are tried again (behaviour 6.5)."""
+    """None of its endpoints took it; they are tried again (contract 6.5)."""
 
     HELD = "HELD"
-    """Its filter failed; it waits for somebody to release it (behaviour 3.6)."""
+    """Its filter failed; it waits for somebody to release it (contract 3.6)."""
 
     INACTIVE = "INACTIVE"
-    """None of those that have not refused it is active: it is kept (behaviour 1.7)."""
+    """None of those that have not refused it is active: it is kept (contract 1.7)."""
 
     TAKEN = "TAKEN"
-    """One of its endpoints took it (behaviour 6.4)."""
+    """One of its endpoints took it (contract 6.4)."""
 
     ENDED = "ENDED"
-    """It has ended and nobody took it: refused by all, or cancelled (behaviour 6.5)."""
+    """It has ended and nobody took it: refused by all, or cancelled (contract 6.5)."""
 
 
 @dataclass(frozen=True, slots=True)

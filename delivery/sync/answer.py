@@ -1,4 +1,4 @@
-"""What comes of a SYNC call: what its publisher is answered, and what is recorded of it (behaviour 7, 8.2, 10.3)."""
+"""What comes of a SYNC call: what its publisher is answered, and what is recorded of it (contract 7, 8.2, 10.3)."""
 
 import re
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ class Ended:
 
     @property
     def status(self) -> DeliveryStatus:
-        """What the delivery ends as (behaviour 10.3)."""
+        """What the delivery ends as (contract 10.3)."""
         is_success = self.failure is None and self.status_code in SUCCESSES
         return DeliveryStatus.DELIVERED if is_success else DeliveryStatus.FAILED
 

@@ -1,4 +1,4 @@
-"""SYNC: ask the one endpoint that qualifies, record the call, and hand its answer to the publisher (behaviour 7)."""
+"""SYNC: ask the one endpoint that qualifies, record the call, and hand its answer to the publisher (contract 7)."""
 
 import time
 from contextlib import nullcontext
@@ -68,7 +68,7 @@ def _begun(message: NewMessage, publisher_id: int | None, found: list[Match]) ->
 
 
 def _tell_of_several(begun: Call, found: list[Match]) -> None:
-    """Log an error that names all that qualify, where there should be one (behaviour 7.1)."""
+    """Log an error that names all that qualify, where there should be one (contract 7.1)."""
     qualify = [match.subscription_id for match in found if not match.failure]
     if len(qualify) > 1:
         log.error(

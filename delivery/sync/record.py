@@ -1,4 +1,4 @@
-"""Recording a SYNC call, whatever came of it (behaviour 7.2, 10.3)."""
+"""Recording a SYNC call, whatever came of it (contract 7.2, 10.3)."""
 
 import time
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Counting what becomes of volatile messages: in memory, written down every second (behaviour 2.9)."""
+"""Counting what becomes of volatile messages: in memory, written down every second (contract 2.9)."""
 
 import os
 import threading

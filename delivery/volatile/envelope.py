@@ -1,4 +1,4 @@
-"""A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (behaviour 2.9).
+"""A volatile message as it travels: all of it within one Celery task, since it is stored nowhere (contract 2.9).
 
 Sealed, since Redis and whoever watches the workers can read tasks.
 """

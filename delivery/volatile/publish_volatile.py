@@ -22,7 +22,7 @@ class NotHandedOver(Exception):
 
 
 class Pulled(Exception):
-    """Somebody would fetch it from a mailbox, where only what is stored can wait (behaviour 2.9, 9.1)."""
+    """Somebody would fetch it from a mailbox, where only what is stored can wait (contract 2.9, 9.1)."""
 
 
 class HandedOver(NamedTuple):

@@ -42,7 +42,7 @@ ALL: Final = None
 MOST_ANSWER_BYTES: Final = 64 * 1024
 """What is read of an answer; of which the status alone counts."""
 MOST_BODY_BYTES: Final = 16 * 1024 * 1024
-"""Bodies under way at once in a process; its lines have the rest of what it holds (behaviour 11.1)."""
+"""Bodies under way at once in a process; its lines have the rest of what it holds (contract 11.1)."""
 DRAIN_SECONDS: Final = 1.0
 """How long a worker that stops waits for answers; what comes later is counted as lost."""
 

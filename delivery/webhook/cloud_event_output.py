@@ -1,4 +1,4 @@
-"""Messages as CloudEvents, for subscriptions that want them so (behaviour 2.12; CloudEvents 1.0.2).
+"""Messages as CloudEvents, for subscriptions that want them so (contract 2.12; CloudEvents 1.0.2).
 
 A message that was published as one keeps its attributes; any other gets those that the broker can vouch for.
 """

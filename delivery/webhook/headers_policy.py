@@ -1,4 +1,4 @@
-"""Which of a publisher's headers are kept, which go on to endpoints, and whose value wins (behaviour 2.11)."""
+"""Which of a publisher's headers are kept, which go on to endpoints, and whose value wins (contract 2.11)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final

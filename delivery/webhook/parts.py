@@ -67,13 +67,13 @@ class Destination:
     policy: RetryPolicy = TEAMFORGE_POLICY
     """What is done about deliveries that are not taken."""
     spacing: float | None = None
-    """Seconds between two requests at least; None: not limited (behaviour 1.4)."""
+    """Seconds between two requests at least; None: not limited (contract 1.4)."""
     output: str = PayloadFormat.AS_PUBLISHED
-    """In which form the message is sent (behaviour 2.12)."""
+    """In which form the message is sent (contract 2.12)."""
     half_open: bool = False
-    """Whether it is suspended, and tried with the next delivery (behaviour 5.6)."""
+    """Whether it is suspended, and tried with the next delivery (contract 5.6)."""
     strands: int = 1
-    """How many requests its subscriber's main line may have under way (behaviour 4.13)."""
+    """How many requests its subscriber's main line may have under way (contract 4.13)."""
     former_keys: tuple[tuple[bytes, int], ...] = ()
     """What signs too, each until a time in Unix seconds."""
 
@@ -146,7 +146,7 @@ class Numbers:
 
     @property
     def webhook_id(self) -> str:
-        """What is the same in every attempt (behaviour 4.11)."""
+        """What is the same in every attempt (contract 4.11)."""
         if self.known_as:
             return self.known_as
         if self.group_id is None:

@@ -1,4 +1,4 @@
-"""What a script is given of a delivery, and what is sent after it (behaviour 8.1)."""
+"""What a script is given of a delivery, and what is sent after it (contract 8.1)."""
 
 import json
 import re
@@ -99,7 +99,7 @@ def with_param(url: str, param: str) -> str:
 
 
 def withheld(line_id: int, delivery: Outgoing, result: Failed | Lost) -> Withheld:
-    """Return what becomes of a delivery whose script brought nothing to send (behaviour 8.3).
+    """Return what becomes of a delivery whose script brought nothing to send (contract 8.3).
 
     It is held where the script would fail again, else set aside.
     """

@@ -32,7 +32,7 @@ MOST_UNDER_WAY: Final = 4_000
 MOST_BESIDE: Final = 2_000
 """How many of them are not the first one of their line: what sends several at a time leaves the other lines theirs."""
 MOST_BODY_BYTES: Final = 48 * 1024 * 1024
-"""Bodies its lines hold at once: with those of volatile messages a process holds 64 MiB (behaviour 11.1)."""
+"""Bodies its lines hold at once: with those of volatile messages a process holds 64 MiB (contract 11.1)."""
 
 log = structlog.get_logger(__name__)
 

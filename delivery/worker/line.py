@@ -68,7 +68,7 @@ class Ledger:
 
     @property
     def is_apart(self) -> bool:
-        """Whether it tries again what did not succeed in the subscriber's main line (behaviour 5.3)."""
+        """Whether it tries again what did not succeed in the subscriber's main line (contract 5.3)."""
         return self.claim.lane == Lane.RETRY
 
     @property
@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def gives_numbers(self) -> bool:
-        """Whether its order counts: then what it sends first has the next number (behaviour 4.10, 4.13)."""
+        """Whether its order counts: then what it sends first has the next number (contract 4.10, 4.13)."""
         return self.claim.lane == Lane.MAIN and self.claim.strands == 1
 
     @property
@@ -87,7 +87,7 @@ class Ledger:
         return self.hold is not None and bool(self.hold.reason)
 
     def waits_for(self, delivery: Outgoing) -> bool:
-        """Whether nothing else is sent before `delivery`: its order counts, or it holds the line (behaviour 4.7)."""
+        """Whether nothing else is sent before `delivery`: its order counts, or it holds the line (contract 4.7)."""
         is_held = self.failures > 0 and delivery.id == self.head_id
         return self.gives_numbers or (is_held and not self.is_apart)
 
@@ -100,7 +100,7 @@ class Ledger:
         self.failures += 1
 
     def waits_with(self, delivery: Outgoing, seconds: float) -> None:
-        """Note that `delivery` waits for its rate, and the line with it (behaviour 1.4, 4.7, 4.12)."""
+        """Note that `delivery` waits for its rate, and the line with it (contract 1.4, 4.7, 4.12)."""
         self.hold = Hold(seconds, "", delivery.destination.stamp)
         self._stops_at(delivery)
 
@@ -120,11 +120,11 @@ class Ledger:
         self.head_id = delivery.id
 
     def _had_its_turn(self, delivery: Outgoing) -> None:
-        """Note that it is the turn of the other kind: of those never sent, or of those set aside (behaviour 4.6)."""
+        """Note that it is the turn of the other kind: of those never sent, or of those set aside (contract 4.6)."""
         self.aside_next = not delivery.is_aside
 
     def is_as_claimed(self, destination: Destination) -> bool:
-        """Whether its subscriber is still sent as many at a time as when it was claimed (behaviour 4.13)."""
+        """Whether its subscriber is still sent as many at a time as when it was claimed (contract 4.13)."""
         return self.is_apart or destination.strands == self.claim.strands
 
     def mark(self, delivery: Outgoing) -> Mark:
@@ -193,7 +193,7 @@ class Holding(Ledger):
         return self.is_apart and self.has_read and not self.hand.is_low
 
     def may_try(self, delivery: Outgoing) -> bool:
-        """Whether it may go beside what its line has under way: a trial is one request (behaviour 5.6)."""
+        """Whether it may go beside what its line has under way: a trial is one request (contract 5.6)."""
         to = delivery.destination
         return self.claim.strands == 1 or (to.subscription_id, to.stamp) not in self.tried
 
@@ -323,7 +323,7 @@ class ActiveLine(Holding):
     """Requests in this turn."""
     stopping: bool = False
     is_outdated: bool = False
-    """Whether it has to be claimed anew: its subscriber is sent otherwise now (behaviour 4.13)."""
+    """Whether it has to be claimed anew: its subscriber is sent otherwise now (contract 4.13)."""
 
     def must_stop(self) -> bool:
         """Whether the turn's time is up; where one of several strands hangs, or waits, the others go on meanwhile."""

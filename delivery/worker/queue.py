@@ -36,7 +36,7 @@ def asked_first(endpoints: Sequence[Endpoint], first_id: int | None) -> Sequence
 
 @dataclass(frozen=True, slots=True)
 class GroupInHand:
-    """A message that one of a group of endpoints is to take (behaviour 6.4)."""
+    """A message that one of a group of endpoints is to take (contract 6.4)."""
 
     id: int
     content: Content

@@ -13,7 +13,7 @@ NEVER_CONFIGURED: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class SideEffects:
-    """What a request has led to beside its delivery's status: as a rule nothing (behaviour 5.3 to 5.7)."""
+    """What a request has led to beside its delivery's status: as a rule nothing (contract 5.3 to 5.7)."""
 
     to_line_id: int | None = None
     """The line it goes to, where it does not stay in its own."""
@@ -93,7 +93,7 @@ class Withheld:
 
 @dataclass(frozen=True, slots=True)
 class RateSlot:
-    """What a mark takes beside it where its subscription has a rate limit (behaviour 1.4)."""
+    """What a mark takes beside it where its subscription has a rate limit (contract 1.4)."""
 
     subscription_id: int
     spacing: float

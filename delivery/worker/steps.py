@@ -22,7 +22,7 @@ threads from the turns of others because an endpoint hangs."""
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Settle what has ended, then wait until this one's subscription may be sent again (behaviour 1.4)."""
+    """Settle what has ended, then wait until this one's subscription may be sent again (contract 1.4)."""
 
     ended: Ended | None
     delivery: Outgoing

@@ -37,7 +37,7 @@ KEPT_BODY_BYTES: Final = 1024
 def topic_line(strand: Slot, chance: Callable[[], float]) -> Story:
     """Send one line's deliveries until it is held, or nothing more is due; at rest, go on when called.
 
-    Of a CONCURRENT subscriber's line each strand does so (behaviour 4.13): what holds the line stops them all.
+    Of a CONCURRENT subscriber's line each strand does so (contract 4.13): what holds the line stops them all.
     """
     line = strand.line
     ended: Ended | None = None
@@ -141,7 +141,7 @@ def _taken(strand: Slot) -> Outgoing | None:
 
 
 def _in_its_time(strand: Slot, delivery: Outgoing, ended: Ended | None) -> Ready:
-    """Wait until the delivery's subscription may be sent (behaviour 1.4).
+    """Wait until the delivery's subscription may be sent (contract 1.4).
 
     If that is long after the turn, the line waits with it, unless others may go before it: they go on without it. There
     one strand waits for a subscription, not all of them: what they left behind would wait for them.
@@ -181,7 +181,7 @@ def _transformed(strand: Slot, delivery: Outgoing, ended: Ended | None) -> Ready
 
 
 def judge_outcome(line: Ledger, delivery: Outgoing, outcome: Outcome, *, chance: float) -> Verdict:
-    """Return what the policy in force when the request started makes of its outcome (behaviour 4.15)."""
+    """Return what the policy in force when the request started makes of its outcome (contract 4.15)."""
     destination = delivery.destination
     history = History(
         delivery.attempts,
@@ -216,7 +216,7 @@ def side_effects_of(line: Ledger, delivery: Outgoing, decision: Decision) -> Sid
 
 
 def _may_be_announced(event_type: str) -> bool:
-    """Tell whether it is neither an announcement itself nor the reply to a callback (behaviour 5.7)."""
+    """Tell whether it is neither an announcement itself nor the reply to a callback (contract 5.7)."""
     return bool(event_type) and not is_own(event_type)
 
 

@@ -17,7 +17,7 @@ INACTIVATING = "What is pending is kept and skipped; messages published meanwhil
 
 
 class SwitchedAdmin(HeadedAdmin[Record]):
-    """A model with a status that only people change (behaviour 1.6, 1.7)."""
+    """A model with a status that only people change (contract 1.6, 1.7)."""
 
     actions: ClassVar[tuple[str, ...]] = ("activate_chosen", "inactivate_chosen")
     actions_detail: ClassVar[tuple[str, ...]] = ("activate", "inactivate")

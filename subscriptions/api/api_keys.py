@@ -1,4 +1,4 @@
-"""API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (behaviour 1.2)."""
+"""API keys: issued, rotated and revoked by management; a token is shown once, when it is issued (contract 1.2)."""
 
 import datetime as dt
 import secrets

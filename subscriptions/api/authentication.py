@@ -1,4 +1,4 @@
-"""Bearer API keys: `Authorization: Bearer brk_…` (behaviour 1.2)."""
+"""Bearer API keys: `Authorization: Bearer brk_…` (contract 1.2)."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""Which kinds of key open which views, and with which scope (behaviour 1.2); which objects, `visibility` says.
+"""Which kinds of key open which views, and with which scope (contract 1.2); which objects, `visibility` says.
 
 A view declares in `needs` the scope that each of its methods takes; without that it serves nobody.
 """

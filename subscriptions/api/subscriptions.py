@@ -1,4 +1,4 @@
-"""Subscriptions: a subscriber's key configures its own, management all (behaviour 1.4)."""
+"""Subscriptions: a subscriber's key configures its own, management all (contract 1.4)."""
 
 import secrets
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Issuing, rotating and revoking API keys; several of one owner live at once (behaviour 1.2)."""
+"""Issuing, rotating and revoking API keys; several of one owner live at once (contract 1.2)."""
 
 import datetime as dt
 from collections.abc import Collection

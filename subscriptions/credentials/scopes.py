@@ -11,7 +11,7 @@ Bound = TypeVar("Bound", int, dt.datetime)
 
 
 class KeyKind(TextChoices):
-    """Whose a key is, and so what there is for it (behaviour 1.2)."""
+    """Whose a key is, and so what there is for it (contract 1.2)."""
 
     PUBLISHER = "PUBLISHER"
     """Publishes, and reads its publisher's messages."""

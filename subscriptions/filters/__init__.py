@@ -1,4 +1,4 @@
-"""The filter language: its meaning is that of PostgreSQL's jsonb operators, without PostgreSQL (behaviour 3).
+"""The filter language: its meaning is that of PostgreSQL's jsonb operators, without PostgreSQL (contract 3).
 
 In reading order: `values`, `printing` (JSON as jsonb sees it) · `like_patterns` · `tree`, `walking` (what a filter
 says) · `grammar.lark`, `positions`, `operands`, `tree_making`, `parsing` (from the text to the tree) · `work` (how

@@ -1,4 +1,4 @@
-"""A filter: parsed and compiled once, asked for every message (behaviour 3)."""
+"""A filter: parsed and compiled once, asked for every message (contract 3)."""
 
 from threading import Lock
 from typing import Final
@@ -26,7 +26,7 @@ class Filter:
         self.text = text
         self.tree = tree
         self.canonical = str(tree)
-        """The same for all filters that differ only in white space or the case of keywords (behaviour 6.3)."""
+        """The same for all filters that differ only in white space or the case of keywords (contract 6.3)."""
         self.equality = equality_of(tree)
         """A path with `->>` and the text without which the filter cannot be true, or None if there is no such."""
         self._test = compile_node(tree)

@@ -46,7 +46,7 @@ MISSING: Final = Missing.MISSING
 
 
 class FilterFailed(Exception):
-    """A filter cannot be evaluated for a message; the text says why (behaviour 3.6)."""
+    """A filter cannot be evaluated for a message; the text says why (contract 3.6)."""
 
 
 def parse_json(text: str) -> Json:

@@ -89,7 +89,7 @@ def unquoted(quoted: Token) -> str:
 
 
 def without_case(steps: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """Return the steps with the name of a header, if they lead to one, in lower case (behaviour 3.2)."""
+    """Return the steps with the name of a header, if they lead to one, in lower case (contract 3.2)."""
     match steps:
         case (whole, str(name), *rest) if whole == HEADER:
             return (HEADER, name.lower(), *rest)

@@ -1,4 +1,4 @@
-"""The database raises versions, refuses changes of what is fixed (behaviour 1.1, 1.4), and finds who wants a message."""
+"""The database raises versions, refuses changes of what is fixed (contract 1.1, 1.4), and finds who wants a message."""
 
 from django.apps.registry import Apps
 from django.db import migrations

@@ -65,7 +65,7 @@ class ReservedId(models.BigAutoField):  # type: ignore[type-arg]  # no brackets 
 class Versioned(models.Model):
     """Base of what people configure; a trigger raises `version`, whoever changes the row and however.
 
-    The version is the `ETag` of the API and tells a line that its subscription has changed (behaviour 4.9).
+    The version is the `ETag` of the API and tells a line that its subscription has changed (contract 4.9).
     """
 
     version = models.BigIntegerField(default=1, db_default=1, editable=False)

@@ -71,7 +71,7 @@ class EventTypeQuerySet(models.QuerySet["EventType"]):
 
 
 class EventType(Versioned):
-    """One kind of event that may be published and subscribed to; name and kind are fixed (behaviour 1.1)."""
+    """One kind of event that may be published and subscribed to; name and kind are fixed (contract 1.1)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     kind = models.CharField(max_length=8, choices=EventKind, default=EventKind.TOPIC)
@@ -107,7 +107,7 @@ class EventType(Versioned):
 
 
 class Publisher(Versioned):
-    """One application that may publish: every event type, or only those named (behaviour 1.2)."""
+    """One application that may publish: every event type, or only those named (contract 1.2)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")

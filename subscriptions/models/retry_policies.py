@@ -32,9 +32,9 @@ def _action(default: Action, what: str) -> "models.CharField[Any, Any]":
 
 
 class RetryPolicy(Versioned):
-    """One set of rules for retries, which any number of subscriptions follow (behaviour 5.1); all times in seconds.
+    """One set of rules for retries, which any number of subscriptions follow (contract 5.1); all times in seconds.
 
-    A change counts as one of each of its subscriptions: the database raises their versions too (behaviour 4.9).
+    A change counts as one of each of its subscriptions: the database raises their versions too (contract 4.9).
     """
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])

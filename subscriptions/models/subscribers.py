@@ -18,11 +18,11 @@ MOST_REDELIVERIES = 1_000
 MAX_QUEUED_TO_SEND = 10_000
 MAX_CONCURRENCY = 256
 EACH_SUBSCRIBER = "default"
-"""What a publisher names as the destination that is each subscriber once (behaviour 2.8); nobody is called so."""
+"""What a publisher names as the destination that is each subscriber once (contract 2.8); nobody is called so."""
 
 
 class Status(models.TextChoices):
-    """Whether messages are wanted; only people change it, never the broker (behaviour 1.6).
+    """Whether messages are wanted; only people change it, never the broker (contract 1.6).
 
     A backfill does as they have asked: its subscription is ACTIVE once its place is reserved, and INACTIVE again if it
     is cancelled or cannot go on.
@@ -32,7 +32,7 @@ class Status(models.TextChoices):
     """Qualifies for new messages and is sent what is pending."""
 
     INACTIVE = "INACTIVE"
-    """Does not qualify for new messages; what is pending is kept until it is active again (behaviour 1.7)."""
+    """Does not qualify for new messages; what is pending is kept until it is active again (contract 1.7)."""
 
 
 class StatusChange(models.Model):
@@ -98,7 +98,7 @@ MAILBOX_LIMITS = (
 
 
 class Processing(models.TextChoices):
-    """How a subscriber is sent its deliveries (behaviour 4.13)."""
+    """How a subscriber is sent its deliveries (contract 4.13)."""
 
     SERIAL = "SERIAL"
     """One at a time, in order."""
@@ -108,7 +108,7 @@ class Processing(models.TextChoices):
 
 
 class Subscriber(Mailboxed, Headed):
-    """One application that receives: one at a time, in order (behaviour 1.3), or several (behaviour 4.13)."""
+    """One application that receives: one at a time, in order (contract 1.3), or several (contract 4.13)."""
 
     name = models.CharField(max_length=MAX_NAME_LENGTH, unique=True, validators=[validate_name])
     description = models.TextField(blank=True, default="")

@@ -46,7 +46,7 @@ class FilterTermField(models.TextField):  # type: ignore[type-arg]  # no bracket
 
 
 class Wanting(models.Model):
-    """What a subscription says about the messages that it wants (behaviour 1.9, 2.2)."""
+    """What a subscription says about the messages that it wants (contract 1.9, 2.2)."""
 
     event_type = models.ForeignKey(EventType, models.PROTECT, null=True, blank=True, related_name="subscriptions")
     kind = models.CharField(max_length=8, choices=EventKind, db_default=EventKind.TOPIC, editable=False)
@@ -101,20 +101,20 @@ class PausedBy(models.TextChoices):
     """A person, who resumes it."""
 
     POLICY = "POLICY"
-    """Its retry policy; the first probe that works resumes it (behaviour 5.6)."""
+    """Its retry policy; the first probe that works resumes it (contract 5.6)."""
 
     BACKFILL = "BACKFILL"
-    """What it gets of older messages; it resumes when they are all there (behaviour 5.8)."""
+    """What it gets of older messages; it resumes when they are all there (contract 5.8)."""
 
 
 class DeliveryMode(models.TextChoices):
-    """Who calls whom; switched at any time, and what waits keeps its place (behaviour 9.8)."""
+    """Who calls whom; switched at any time, and what waits keeps its place (contract 9.8)."""
 
     PUSH = "PUSH"
     """The broker sends to the endpoint."""
 
     PULL = "PULL"
-    """The subscriber fetches from its mailbox (behaviour 9.1)."""
+    """The subscriber fetches from its mailbox (contract 9.1)."""
 
 
 class Pausable(models.Model):
@@ -140,7 +140,7 @@ class Pausable(models.Model):
         output_field=models.BooleanField(),
         db_persist=True,
     )
-    """Whether what it has is handed out by its subscriber's mailbox now (behaviour 9.1)."""
+    """Whether what it has is handed out by its subscriber's mailbox now (contract 9.1)."""
 
     class Meta:
         abstract = True
@@ -260,7 +260,7 @@ class SubscriptionQuerySet(models.QuerySet["Subscription"]):
 
 
 class Subscription(Wanting, Sent, Pausable, Headed):
-    """One subscriber's wish for one event type, or for all that a pattern names (behaviour 1.4, 1.9).
+    """One subscriber's wish for one event type, or for all that a pattern names (contract 1.4, 1.9).
 
     Both ends are fixed.
     """
@@ -317,7 +317,7 @@ class Subscription(Wanting, Sent, Pausable, Headed):
     def clean(self) -> None:
         """Raise `ValidationError` for a script where none is run (8.1), or none where it should answer (8.2).
 
-        And for what only TOPIC subscriptions have (behaviour 5.1), or only PUSH ones (9.1).
+        And for what only TOPIC subscriptions have (contract 5.1), or only PUSH ones (9.1).
         """
         kind = self.event_type.kind if self.event_type else REACHED_KIND
         has_script = bool(self.script.strip())
@@ -337,7 +337,7 @@ class Subscription(Wanting, Sent, Pausable, Headed):
         return self.end_suspension() if is_pulled_now else ()
 
     def clean_among_others(self) -> None:
-        """Raise `ValidationError` where another SYNC subscription would qualify for the same calls (behaviour 7.3).
+        """Raise `ValidationError` where another SYNC subscription would qualify for the same calls (contract 7.3).
 
         Whatever their status: activating one, or its subscriber, need not be refused then. One at a time.
         """

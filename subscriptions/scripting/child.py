@@ -2,7 +2,7 @@
 
 It is started by its path and imports nothing of the broker but what runs scripts. What it could do to anybody is
 dropped before the first one: it can open nothing, start nothing and signal nobody, and what it prints goes nowhere.
-Its parent watches its CPU clock and kills it (behaviour 8.3).
+Its parent watches its CPU clock and kills it (contract 8.3).
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""JavaScript with its limits: what runs inside a script's process (behaviour 8.1, 8.3)."""
+"""JavaScript with its limits: what runs inside a script's process (contract 8.1, 8.3)."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The processes that run scripts, for one event loop: jobs in, results out, nobody waits (behaviour 8.3)."""
+"""The processes that run scripts, for one event loop: jobs in, results out, nobody waits (contract 8.3)."""
 
 import functools
 import os

@@ -1,4 +1,4 @@
-"""Clients that wait for a message at a real web server: seats, hang-ups, stops, several processes (behaviour 9.1)."""
+"""Clients that wait for a message at a real web server: seats, hang-ups, stops, several processes (contract 9.1)."""
 
 import select
 import socket

@@ -66,7 +66,7 @@ def judged(load: Load, admins: Admins, endpoint: Endpoint) -> Figures:
 
 
 def inversions(published: Sequence[Published], admins: Admins, endpoint: Endpoint) -> int:
-    """Count what overtook in its own subscription, and in the line but for what was skipped (behaviour 4.10)."""
+    """Count what overtook in its own subscription, and in the line but for what was skipped (contract 4.10)."""
     events = {event.number: event for event in published}
     skipped = {one.number for one in first_sent(endpoint.exchanges) if admins.was_skipped(events[one.number], one.at)}
     straight = [one for one in endpoint.exchanges if one.number not in skipped]

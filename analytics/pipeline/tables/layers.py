@@ -200,7 +200,7 @@ AUDIT: Final = Table(
     " duplicates long, explained_duplicates long, high_id long, high_sequence long, high_created_at timestamp",
     ("hour", "subscriber_id"),
 )
-"""The ordering audit of what ended in an hour, in the order in which it was first sent (behaviour 4.10, 4.11).
+"""The ordering audit of what ended in an hour, in the order in which it was first sent (contract 4.10, 4.11).
 
 `high_…`: of those the one with the greatest id, which what ends in later windows is compared with.
 """

@@ -79,7 +79,7 @@ def _taken_twice(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 
 
 def _possible(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
-    """A SYNC call is asked once. It has neither number nor group; nor has what is sent in no order (behaviour 4.13)."""
+    """A SYNC call is asked once. It has neither number nor group; nor has what is sent in no order (contract 4.13)."""
     may_be_repeated = F.expr("coalesce(sequence, group_id) IS NOT NULL") | ~F.col("kind").isin(words.sync_kind, "")
     flagged = deliveries.where("uncertain AND finished_at IS NOT NULL").where(may_be_repeated)
     return flagged.withColumn("at", F.col("finished_at")).select(

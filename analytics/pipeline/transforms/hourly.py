@@ -214,7 +214,7 @@ def reliability(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 
 
 def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
-    """Return a row per hour and QUEUE sender for the deliveries of groups that ended in the hour (behaviour 6.2).
+    """Return a row per hour and QUEUE sender for the deliveries of groups that ended in the hour (contract 6.2).
 
     - `deliveries`: how many; `by_status`: of which status
     - `messages`: the groups that an endpoint took; a message that goes to two groups counts twice
@@ -229,7 +229,7 @@ def senders(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
 
 
 def shares(deliveries: DataFrame, words: Vocabulary) -> DataFrame:
-    """Return a row per hour, group of like subscriptions and each of them, for what ended in the hour (behaviour 6.3).
+    """Return a row per hour, group of like subscriptions and each of them, for what ended in the hour (contract 6.3).
 
     - `group_of`: the first, by id, of the subscriptions among which a message was to find its one; of those with a
       delivery that ended in the window, or of which something had been sent by its end

@@ -126,7 +126,7 @@ def failed() -> Column:
 
 
 def holds(words: Vocabulary) -> Column:
-    """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (behaviour 4.7, 4.8, 5.1).
+    """Return whether nothing may overtake until the delivery, of this `kind`, is tried again (contract 4.7, 4.8, 5.1).
 
     As its retry policy said then (`meaning`), or else by the rules of its kind; what is of no kind holds nothing.
     """
@@ -135,7 +135,7 @@ def holds(words: Vocabulary) -> Column:
 
 
 def ends(words: Vocabulary) -> Column:
-    """Return whether the delivery, of this `kind`, is never sent again (behaviour 4.3 to 4.5, 5.1); after 2xx none is.
+    """Return whether the delivery, of this `kind`, is never sent again (contract 4.3 to 4.5, 5.1); after 2xx none is.
 
     As its retry policy said then (`meaning`), or else by the rules of its kind.
     """

@@ -1,4 +1,4 @@
-"""`manage.py create_api_key`: issue an API key and print its token, this once (behaviour 1.2)."""
+"""`manage.py create_api_key`: issue an API key and print its token, this once (contract 1.2)."""
 
 import datetime as dt
 import secrets

@@ -1,4 +1,4 @@
-"""The address that endpoints reply to: its token is the key, and one reply counts (behaviour 6.8 to 6.10)."""
+"""The address that endpoints reply to: its token is the key, and one reply counts (contract 6.8 to 6.10)."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Each subscription's retry policy, rate and form come with where its deliveries go (behaviour 1.4, 5.1)."""
+"""Each subscription's retry policy, rate and form come with where its deliveries go (contract 1.4, 5.1)."""
 
 import pytest
 

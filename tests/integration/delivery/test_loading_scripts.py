@@ -1,4 +1,4 @@
-"""Scripts are large: each is read once, not with every page, and few are kept (behaviour 8.1)."""
+"""Scripts are large: each is read once, not with every page, and few are kept (contract 8.1)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Workers that vanish or freeze: takeover, fencing, mending, numbers (behaviour 4.10, 4.11, 11.3)."""
+"""Workers that vanish or freeze: takeover, fencing, mending, numbers (contract 4.10, 4.11, 11.3)."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A run is a chain of turns, on real Celery (behaviour 4.14)."""
+"""A run is a chain of turns, on real Celery (contract 4.14)."""
 
 import asyncio
 import itertools

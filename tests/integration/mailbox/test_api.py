@@ -1,4 +1,4 @@
-"""Mailboxes over the API: what is fetched, what is said of receipts, how they stand (behaviour 9)."""
+"""Mailboxes over the API: what is fetched, what is said of receipts, how they stand (contract 9)."""
 
 from contextlib import ExitStack
 from typing import Any

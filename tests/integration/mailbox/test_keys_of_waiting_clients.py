@@ -1,4 +1,4 @@
-"""A client whose key is revoked, or expires, while it waits for a message (behaviour 1.2, 9.1)."""
+"""A client whose key is revoked, or expires, while it waits for a message (contract 1.2, 9.1)."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

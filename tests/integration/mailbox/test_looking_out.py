@@ -1,4 +1,4 @@
-"""Polls are woken by whatever makes a message available, and by nothing else (behaviour 9.1)."""
+"""Polls are woken by whatever makes a message available, and by nothing else (contract 9.1)."""
 
 from collections.abc import Callable
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Two who are at the same message at the same moment: the slower finds what the quicker has done (behaviour 9)."""
+"""Two who are at the same message at the same moment: the slower finds what the quicker has done (contract 9)."""
 
 import re
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: a message has one holder, and ends as was said of it last (behaviour 9)."""
+"""Whatever happens in whatever order: a message has one holder, and ends as was said of it last (contract 9)."""
 
 from datetime import timedelta
 from random import Random

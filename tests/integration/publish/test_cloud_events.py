@@ -1,4 +1,4 @@
-"""CloudEvents in and out, made and read by the library that others use (behaviour 2.12)."""
+"""CloudEvents in and out, made and read by the library that others use (contract 2.12)."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""The same publish many times at once, and while the first of them is slow, dies or is refused (behaviour 2.6)."""
+"""The same publish many times at once, and while the first of them is slow, dies or is refused (contract 2.6)."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed

@@ -1,4 +1,4 @@
-"""What came to nothing, in one place: over the API, in the admin, and along an index (behaviour 5.3)."""
+"""What came to nothing, in one place: over the API, in the admin, and along an index (contract 5.3)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A filter means what PostgreSQL's jsonb operators say, asked of PostgreSQL itself (behaviour 3.3)."""
+"""A filter means what PostgreSQL's jsonb operators say, asked of PostgreSQL itself (contract 3.3)."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who gets a message: found by index, and the same as if every subscription had been looked at (behaviour 2.2)."""
+"""Who gets a message: found by index, and the same as if every subscription had been looked at (contract 2.2)."""
 
 import json
 from collections.abc import Sequence

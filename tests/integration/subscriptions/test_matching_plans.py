@@ -1,4 +1,4 @@
-"""Ten thousand filtered subscriptions: what looking for those that want a message reads (behaviour 2.2)."""
+"""Ten thousand filtered subscriptions: what looking for those that want a message reads (contract 2.2)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Scripts in the API and the admin: what does not compile is refused, with its line (behaviour 8.1)."""
+"""Scripts in the API and the admin: what does not compile is refused, with its line (contract 8.1)."""
 
 import pytest
 from django.test import Client

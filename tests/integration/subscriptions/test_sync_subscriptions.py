@@ -1,4 +1,4 @@
-"""What a SYNC subscription may be: a script in place of a URL, and none that is like another (behaviour 7.3, 8.2)."""
+"""What a SYNC subscription may be: a script in place of a URL, and none that is like another (contract 7.3, 8.2)."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any

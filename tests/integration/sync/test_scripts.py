@@ -1,4 +1,4 @@
-"""SYNC answered by a script: `webr://` (behaviour 8.2, 8.3)."""
+"""SYNC answered by a script: `webr://` (contract 8.2, 8.3)."""
 
 import pytest
 from django.test import Client

@@ -1,4 +1,4 @@
-"""Lines whose subscriptions have scripts: order, what arrives, what is held or set aside (behaviour 8.1, 8.3)."""
+"""Lines whose subscriptions have scripts: order, what arrives, what is held or set aside (contract 8.1, 8.3)."""
 
 import json
 import os

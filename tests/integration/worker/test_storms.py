@@ -1,4 +1,4 @@
-"""Everything at once, in real threads over real sockets: two workers, publishers, people, faults (behaviour 4)."""
+"""Everything at once, in real threads over real sockets: two workers, publishers, people, faults (contract 4)."""
 
 import asyncio
 import contextlib

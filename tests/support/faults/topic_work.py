@@ -30,7 +30,7 @@ RETRIES = 6
 """More than in the case with kills alone: a try that was cut off counts as one."""
 
 SCRIPT = "$outmessage = {number: $inmessage.number, length: $inmessage.size.length, dice: [Math.random(), Date.now()]}"
-"""What a repeated request has to say again, too (behaviour 8.3)."""
+"""What a repeated request has to say again, too (contract 8.3)."""
 
 PATH = "/letters"
 

@@ -1,4 +1,4 @@
-"""Callback tokens: 256 random bits, kept so that only who has the secret reads them (behaviour 6.10)."""
+"""Callback tokens: 256 random bits, kept so that only who has the secret reads them (contract 6.10)."""
 
 import secrets
 

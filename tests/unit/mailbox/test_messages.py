@@ -1,4 +1,4 @@
-"""What clients read of a message that they have fetched (behaviour 9.1)."""
+"""What clients read of a message that they have fetched (contract 9.1)."""
 
 import base64
 import json

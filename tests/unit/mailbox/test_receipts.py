@@ -1,4 +1,4 @@
-"""Receipts: what was written is read, and nobody makes one up (behaviour 9.1, 9.4)."""
+"""Receipts: what was written is read, and nobody makes one up (contract 9.1, 9.4)."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Opening CloudEvents: attributes, forms, payloads, and what none is (behaviour 2.12; CloudEvents 1.0.2)."""
+"""Opening CloudEvents: attributes, forms, payloads, and what none is (contract 2.12; CloudEvents 1.0.2)."""
 
 import json
 from typing import Any

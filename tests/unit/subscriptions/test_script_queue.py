@@ -1,4 +1,4 @@
-"""Whose script is run next: turns are shared by CPU time, not by number (behaviour 8.3)."""
+"""Whose script is run next: turns are shared by CPU time, not by number (contract 8.3)."""
 
 from collections import Counter
 from collections.abc import Hashable

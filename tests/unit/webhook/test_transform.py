@@ -1,4 +1,4 @@
-"""What a script is given of a delivery, and what is sent after it (behaviour 8.1)."""
+"""What a script is given of a delivery, and what is sent after it (contract 8.1)."""
 
 from dataclasses import replace
 from urllib.parse import unquote, urlsplit

@@ -1,4 +1,4 @@
-"""A TOPIC line as a pure generator: fed with made-up answers, without database or network (behaviour 4)."""
+"""A TOPIC line as a pure generator: fed with made-up answers, without database or network (contract 4)."""
 
 import time
 from collections.abc import Sequence
