@@ -227,8 +227,10 @@ def _together(node: Node, parts: tuple[Part, ...]) -> Part:
     return Part(node, parts[0].at, 1 + sum(part.nodes for part in parts), max(part.depth for part in parts))
 
 
+END_OF_TEXT: Final = "$END"
+"""What lark calls the end of its input."""
 SIGNS: Final = {
-    "$END": "the end",
+    END_OF_TEXT: "the end",
     "ARROW": "an arrow",
     "COMPARISON": "a comparison",
     "INDEX": "an index",
@@ -282,7 +284,7 @@ def _check_characters(text: str) -> None:
 def _refusal(text: str, unexpected: UnexpectedInput) -> FilterSyntaxError:
     """Return what is wrong, in words for those who wrote the filter."""
     if isinstance(unexpected, UnexpectedToken):
-        if unexpected.token.type == "$END":
+        if unexpected.token.type == END_OF_TEXT:
             return FilterSyntaxError(_expected(unexpected.accepts, "the end"), _end_of(text))
         met = repr(str(unexpected.token)[:SHOWN])
         hint = _hint(text, unexpected.token.start_pos or 0)

@@ -241,6 +241,8 @@ def test_what_is_no_report_ends_it(tmp_path: Path, text: str) -> None:
 WORKER = """
 import sys
 from pathlib import Path
+import django
+django.setup()
 from tests.unit.analytics.test_spark_process import PARENT, Run
 run = Run(Path(sys.argv[1]), PARENT)
 print(run.session, flush=True)
