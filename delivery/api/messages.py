@@ -16,7 +16,7 @@ from delivery.api.deliveries import StatusField
 from delivery.api.queues import GroupSerializer
 from delivery.api.records import Records
 from delivery.models import Callback, Delivery, Message, MessageOutcome
-from delivery.outcomes import redact_reason
+from delivery.reasons import redact_reason
 from delivery.status.queue_status import groups_of
 from subscriptions.api.permissions import MayPublish, key_of
 from subscriptions.models import ApiKey, EventType, KeyKind

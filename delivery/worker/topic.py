@@ -10,7 +10,8 @@ import requests
 
 from delivery.callbacks.address import without_token
 from delivery.http.headers import retry_after_seconds
-from delivery.outcomes import SUSPENDED, USED_UP, Answered, Decision, Outcome, Unreachable
+from delivery.outcomes import Answered, Decision, Outcome, Unreachable
+from delivery.reasons import SUSPENDED, USED_UP
 from delivery.retry import HOLDING, History, Verdict, judge
 from delivery.statuses import DeliveryStatus
 from delivery.webhook.parts import Outgoing

@@ -16,7 +16,7 @@ from delivery.mailbox.unread import EXPIRE, OF_EACH, REACH, expire_unread, retur
 from delivery.maintenance.periodic import CHORES
 from delivery.models import Announcement, Delivery
 from delivery.operations import cancel_deliveries_of, release
-from delivery.outcomes import redact_reason
+from delivery.reasons import redact_reason
 from delivery.statuses import DeliveryStatus
 from subscriptions.models import DeliveryMode, EventType, PausedBy, Subscriber, Subscription
 from tests.support.factories import event_type as new_event_type

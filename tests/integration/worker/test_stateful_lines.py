@@ -19,7 +19,6 @@ from subscriptions.models import EventKind, RetryPolicy, Status, Subscription
 from subscriptions.scripting.jobs import Failed, Lost, Made, NotRun, Result
 from tests.support.factories import event_type, subscriber, subscription
 from tests.support.side_operations import EVENTS, PoliciesInForce, counts
-from tests.support.side_operations import policies as policies
 from tests.support.stateful_deliveries import NO_ANSWERS, StatefulDeliveries, run_random_history, which, workers
 from tests.support.stepped_worker import UNDER_WAY, Database, Request, SteppedWorker
 

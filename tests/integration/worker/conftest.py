@@ -1,0 +1,3 @@
+"""Fixtures of the tests of workers."""
+
+from tests.support.side_operations import policies as policies
