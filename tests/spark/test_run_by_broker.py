@@ -17,9 +17,9 @@ SPARK_SECONDS = 300.0
 ASK = """
 import datetime, django
 django.setup()
-from analytics import requesting
-now = requesting.now()
-print(requesting.request_range(now - datetime.timedelta(minutes=5), now).pk)
+from analytics import run_requests
+now = run_requests.now()
+print(run_requests.request_range(now - datetime.timedelta(minutes=5), now).pk)
 """
 
 
