@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
 from django.apps import apps
 from django.conf import settings
 from django.db.models.signals import post_migrate
@@ -39,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure() -> None:
     """Give each process that runs tests a Redis database of its own, for they run side by side, and quick clients."""
     number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) + 1
+    structlog.configure(cache_logger_on_first_use=False)  # a cached logger is not seen by capture_logs()
     settings.WHITENOISE_AUTOREFRESH = True  # else every client of Django's begins by reading all static files
     settings.REDIS_URL = settings.CELERY_BROKER_URL = settings.REDIS_URL.rpartition("/")[0] + f"/{number}"
 
