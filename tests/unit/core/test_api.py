@@ -15,6 +15,7 @@ from rest_framework import exceptions
 from rest_framework.exceptions import ParseError
 from rest_framework.request import Request
 
+from broker_project import urls as urls
 from broker_project.core.api import problems
 from broker_project.core.api.errors import InvalidQuery
 from broker_project.core.api.parsing import BodyTooLarge, EncodedBody, LengthRequired, strict_json
