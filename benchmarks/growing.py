@@ -10,6 +10,8 @@ from typing import Any, Final
 import django
 from django.core.management import call_command
 
+django.setup()  # before any model is imported
+
 from benchmarks import filling
 from benchmarks.databases import obey
 from delivery.callbacks.address import callback_terms
@@ -31,9 +33,6 @@ from delivery.worker.settle import settle
 from delivery.worker.settlements import Settlement
 from delivery.worker.steps import Turn
 from subscriptions.models import DeliveryMode, EventType, Status, Subscriber, Subscription
-
-django.setup()  # before anything of the broker is imported
-
 
 LINES: Final = 100
 PER_LINE: Final = 2

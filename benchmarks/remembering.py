@@ -14,6 +14,8 @@ import psycopg
 from django.conf import settings
 from django.core.management import call_command
 
+django.setup()  # before any model is imported
+
 from analytics.pipeline.job import Job, Window
 from analytics.runs import SLICE_ROWS
 from analytics.spark_process import run_application
@@ -22,9 +24,6 @@ from benchmarks import in_sql
 from benchmarks.databases import obey
 from benchmarks.history import History
 from delivery.maintenance.partitions import today
-
-django.setup()  # before anything of the broker is imported
-
 
 MASTER: Final = "local[1]"
 OBJECTIVE: Final = 0.999

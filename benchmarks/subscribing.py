@@ -9,14 +9,13 @@ import django
 from django.core.management import call_command
 from django.db import connection
 
+django.setup()  # before any model is imported
+
 from benchmarks.databases import obey
 from delivery.callbacks.address import callback_terms
 from delivery.publish.publish import publish
 from delivery.publish.store import NewMessage
 from subscriptions.models import EventType, Subscriber, Subscription
-
-django.setup()  # before anything of the broker is imported
-
 
 WANTED: Final = "wanted"
 PATH: Final = "$$->'Body'->'customer'->>'id'"

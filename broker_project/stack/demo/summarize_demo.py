@@ -15,15 +15,14 @@ from collections.abc import Callable
 import django
 from django.db.models import Q, QuerySet, Sum
 
+django.setup()  # before any model is imported
+
 from analytics import run_records, run_requests
 from analytics.models import Latency, OrderingAudit, Reliability, Run, RunState, SenderLoad, Volume
 from analytics.models.runs import UNENDED
 from analytics.pipeline.quantiles import merged, quantile
 from broker_project.stack.demo.events import KINDS, SUBSCRIBERS
 from broker_project.stack.demo.summary import Summary
-
-django.setup()
-
 
 LOOK_EVERY = 0.2
 TELL_EVERY = 10.0

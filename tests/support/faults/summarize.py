@@ -10,12 +10,11 @@ import time
 
 import django
 
+django.setup()  # before any model is imported
+
 from analytics import run_requests, runs
 from analytics.models import Run, RunState
 from analytics.spark_settings import spark_terms
-
-django.setup()
-
 
 ENDED = {RunState.PASSED, RunState.FAILED}
 AGAIN_SECONDS = 0.5
