@@ -47,9 +47,9 @@ filed AS ({FILE_GONE}),
 ended AS (
   DELETE FROM delivery_queuegroup WHERE id = ANY (ARRAY(
     SELECT g.id FROM groups g
-     WHERE NOT EXISTS (SELECT FROM delivery_open d
-                        WHERE d.id = ANY (g.delivery_ids) AND d.closed_on = '9999-12-31'
-                          AND d.id NOT IN (SELECT id FROM gone))))),
+     WHERE (SELECT d.id FROM unnest(g.delivery_ids) AS other (id) CROSS JOIN LATERAL (
+              SELECT o.id FROM delivery_open o WHERE o.id = other.id AND o.closed_on = '9999-12-31' LIMIT 1) d
+             WHERE d.id NOT IN (SELECT id FROM gone) LIMIT 1) IS NULL))),
 told AS (
   INSERT INTO delivery_lineevent (line_id, at, kind, sequence, delivery_id, reason)
   SELECT {TOLD_BY}, clock_timestamp(), 'NUMBER_UNCERTAIN', sequence, id, 'expired; it may never have been sent'

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.db.models.functions import Now
 from django.urls import reverse
 
 from delivery.callbacks.address import callback_terms
 from delivery.dispatch.claim import claim
 from delivery.dispatch.sweep import lines_with_due_work, still_due
+from delivery.maintenance.expiry import expire_overdue
 from delivery.models import UNTIL_ACTIVE, Delivery, Line, QueueGroup
 from delivery.operations import cancel_deliveries_of, release
 from delivery.status.queue_status import groups_of, senders
@@ -94,7 +96,7 @@ def read(line: Line, capacity: int = 500) -> list[GroupInHand]:
 
 
 def send_and_crash(jobs: EventType) -> None:
-    """Publish, sweep, claim, read, mark, settle, let go, look again, crash, mend and cancel; for one sender."""
+    """Publish, sweep, claim, read, mark, settle, let go, look again, crash, mend, cancel and expire; for one sender."""
     ids = [one.id for one in publish_bodies(jobs, *[b"%d" % number for number in range(20)])]
     line = Line.objects.get(sender=ids[0] % 5)
     assert line.pk in lines_with_due_work()
@@ -118,12 +120,18 @@ def send_and_crash(jobs: EventType) -> None:
     assert len(claim([line.pk], worker="three")) == 1
     assert QueueGroup.objects.get(pk=third.id).first_id == delivery.id
     cancel_deliveries_of(third.endpoints[0].destination.subscription_id, reason="unwanted")
+    late = [one.id for one in publish_bodies(jobs, b"late", b"later")]
+    assert Delivery.objects.filter(message_id__in=late).update(expires_at=Now()) == expire_overdue() > 0
 
 
 @pytest.mark.behaviour("1.7", "11.4")
+@pytest.mark.parametrize("analysed", ["", "delivery_queuegroup", "delivery_open"])
 def test_no_statement_of_a_sender_reads_what_is_parked(
-    queue_of_three: EventType, parked: Subscription, monkeypatch: pytest.MonkeyPatch
+    queue_of_three: EventType, parked: Subscription, monkeypatch: pytest.MonkeyPatch, analysed: str
 ) -> None:
+    if analysed:
+        with connection.cursor() as cursor:
+            cursor.execute(f"ANALYZE {analysed}")
     with explaining(monkeypatch) as statements:
         send_and_crash(queue_of_three)
     assert len(statements) > 20
